@@ -1,0 +1,73 @@
+"""What comes with the package, so that a stranger can try it offline: models, documents, questions."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dragonrt.errors import DragonError
+
+Side = Literal["device", "cloud"]
+QuestionKind = Literal["private", "public", "both"]
+
+_HERE = Path(__file__).parent
+
+
+class BundledError(DragonError):
+    """A name that is not in the package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question about the sample documents, with what is needed to judge an answer.
+
+    `kind` says whose documents hold the answer: the device's (private), the cloud's (public), or
+    both. An answer is right when it contains every string of `expected`. `evidence` names the
+    documents, relative to the directory of their side. `demo` marks the demonstration's default
+    questions.
+    """
+
+    kind: QuestionKind
+    text: str
+    expected: tuple[str, ...]
+    evidence: tuple[tuple[Side, str], ...]
+    demo: bool
+
+    def answered_by(self, answer: str) -> bool:
+        """Whether the answer contains everything that is expected, in any case of letters."""
+        return all(part.lower() in answer.lower() for part in self.expected)
+
+
+def models() -> tuple[str, ...]:
+    """Names of the bundled models; the first is the one that both sides run by default."""
+    return ("dragon-small", "dragon-draft", "dragon-opt")
+
+
+def model_path(name: str) -> Path:
+    """Directory of a bundled model in the Hugging Face layout; BundledError if there is none."""
+    if name not in models():
+        raise BundledError(f"no bundled model {name!r}; there are {', '.join(models())}")
+    return _HERE / "models" / name
+
+
+def documents(side: Side) -> Path:
+    """Directory of the sample documents of one side: private notes or public articles."""
+    return _HERE / "documents" / side
+
+
+def questions() -> tuple[Question, ...]:
+    """The questions about the sample documents, the demonstration's defaults first."""
+    entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]
+    loaded = (
+        Question(
+            kind=entry["kind"],
+            text=entry["text"],
+            expected=tuple(entry["expected"]),
+            evidence=tuple(
+                (side, name) for side in ("device", "cloud") for name in entry.get(side, ())
+            ),
+            demo=entry.get("demo", False),
+        )
+        for entry in entries
+    )
+    return tuple(sorted(loaded, key=lambda question: not question.demo))
