@@ -1,0 +1,314 @@
+"""The state machine of one connection: handshake, then many sessions over one stream.
+
+It owns no socket, task or clock. Bytes from the other side go into `receive_data`, which returns
+what happened; `send` turns a message into bytes; `data_to_send` gives the bytes of the handshake
+and of automatic answers. Both sides run this same code.
+
+    HELLO --Hello--> AUTHENTICATE --Authenticate--> OPEN          any state --Goodbye--> CLOSED
+
+Each side sends its Hello at once and its Authenticate when it has the other's Hello. The proof is
+HMAC-SHA256(shared key, label, own role, device's nonce, cloud's nonce): it proves the key, cannot
+be reflected (the roles differ) and cannot be replayed (the nonces are fresh).
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeAlias
+
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.errors import (
+    HandshakeError,
+    LocalProtocolError,
+    MessageError,
+    Reason,
+    RemoteProtocolError,
+)
+from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
+from dragonrt.wire.messages import (
+    SESSION_MESSAGES,
+    Authenticate,
+    Close,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    SessionMessage,
+    Side,
+)
+from dragonrt.wire.sessions import Sessions, SessionState
+
+
+class State(Enum):
+    """The state of a connection, named after what it waits for."""
+
+    HELLO = "hello"
+    AUTHENTICATE = "authenticate"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+# What may be received in each state, and the state that follows.
+RECEIVE: Final[Mapping[State, Mapping[type[Message], State]]] = {
+    State.HELLO: {Hello: State.AUTHENTICATE, Goodbye: State.CLOSED},
+    State.AUTHENTICATE: {Authenticate: State.OPEN, Goodbye: State.CLOSED},
+    State.OPEN: {
+        Goodbye: State.CLOSED,
+        **dict.fromkeys((Ping, Pong, *SESSION_MESSAGES), State.OPEN),
+    },
+    State.CLOSED: {},
+}
+
+Event: TypeAlias = Hello | Pong | Goodbye | SessionMessage
+
+HANDSHAKE_LIMIT = 4096  # bytes in a frame from a stranger
+DEFAULT_MAX_SESSIONS = 64
+_PROOF_LABEL = b"dragonrt proof 1 "
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Bytes and frames of each direction, headers included."""
+
+    bytes_received: int
+    frames_received: int
+    bytes_sent: int
+    frames_sent: int
+
+
+class Connection:
+    """One side of a connection; `hello` is what it says of itself, with a fresh nonce.
+
+    `key` is the shared key; without one the proof is made with the empty key, so that a side with
+    a key refuses a side without.
+    """
+
+    def __init__(
+        self,
+        role: Side,
+        hello: Hello,
+        key: bytes | None = None,
+        *,
+        max_sessions: int = DEFAULT_MAX_SESSIONS,
+    ) -> None:
+        if hello.role != role:
+            raise LocalProtocolError(
+                Reason.ROLE, f"a {role} connection cannot say hello as the {hello.role}"
+            )
+        self.state = State.HELLO
+        self.peer: Hello | None = None
+        """What the other side said of itself; to be trusted once the state is OPEN."""
+        self._hello = hello
+        self._key = key or b""
+        self._frames = FrameDecoder(HANDSHAKE_LIMIT)
+        self._sessions = Sessions(hello.vocabulary, max_sessions)
+        self._outgoing = bytearray()
+        self._bytes_received = self._frames_received = 0
+        self._bytes_sent = self._frames_sent = 0
+        self._queue(hello)
+
+    # What the transport calls.
+
+    def data_to_send(self) -> bytes:
+        """Bytes that wait to be written: call it at the start and after every `receive_data`."""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Take bytes in any split; returns what they completed, in order.
+
+        The other side's Hello is returned when it has proven the key. Pings are answered, not
+        returned. A Close in the list ends that session here too, whichever side was at fault.
+        Raises RemoteProtocolError (HandshakeError before the connection is open) when the other
+        side cannot be talked to any further: write `data_to_send`, then close the stream.
+        """
+        events: list[Event] = []
+        if self.closed:
+            return events
+        self._bytes_received += len(data)
+        self._frames.feed(data)
+        try:
+            while not self.closed and (body := self._frames.next_body()) is not None:
+                self._frames_received += 1
+                event = self._receive_body(body)
+                if event is not None:
+                    events.append(event)
+        except RemoteProtocolError as error:
+            if not self.closed:
+                self._queue(Goodbye(error.reason, error.text))
+                self._end()
+            raise
+        return events
+
+    def eof(self) -> list[Event]:
+        """The stream ended. Returns a Goodbye (LOST) unless the connection was over already.
+
+        Raises HandshakeError if the connection never became open.
+        """
+        before, partial = self.state, self._frames.has_partial_frame
+        if before is State.CLOSED:
+            return []
+        self._end()
+        if before is not State.OPEN:
+            raise HandshakeError(
+                Reason.LOST,
+                "the other side closed the connection during the handshake: is dragonrt running "
+                "there, and is TLS on at both ends or at neither?",
+            )
+        where = "in the middle of a message" if partial else "without a word"
+        return [Goodbye(Reason.LOST, f"the other side closed the connection {where}")]
+
+    def send(self, message: Message) -> bytes:
+        """The bytes to write for `message`, after those that already waited to be sent.
+
+        Raises LocalProtocolError if the state does not allow it: the handshake is this class's
+        own business, sessions follow `sessions.SEND`, and nothing follows a Goodbye.
+        """
+        if self.closed or (self.state is not State.OPEN and not isinstance(message, Goodbye)):
+            raise LocalProtocolError(
+                Reason.OUT_OF_ORDER,
+                f"a {type(message).__name__} cannot be sent while the connection is "
+                f"in state {self.state.value}",
+            )
+        match message:
+            case Hello() | Authenticate():
+                raise LocalProtocolError(
+                    Reason.OUT_OF_ORDER, "the connection makes its handshake itself"
+                )
+            case Goodbye():
+                self._end()
+            case Ping() | Pong():
+                pass
+            case _:
+                self._sessions.send(message)
+        self._queue(message)
+        return self.data_to_send()
+
+    # What its owner may ask.
+
+    @property
+    def closed(self) -> bool:
+        """True once either side said Goodbye, broke the protocol, or the stream ended."""
+        return self.state is State.CLOSED
+
+    def session_state(self, session: int) -> SessionState:
+        """The state of a session; NONE if it is not known here or is closed."""
+        return self._sessions.state(session)
+
+    @property
+    def sessions(self) -> tuple[int, ...]:
+        """The sessions that are asked for, invited to, or open, oldest first."""
+        return self._sessions.known()
+
+    def statistics(self) -> Statistics:
+        """What went over the connection so far."""
+        return Statistics(
+            self._bytes_received, self._frames_received, self._bytes_sent, self._frames_sent
+        )
+
+    # From a frame to an event.
+
+    def _receive_body(self, body: bytes) -> Event | None:
+        allowed = RECEIVE[self.state]
+        try:
+            message = decode(body, allowed)
+            if isinstance(message, SessionMessage):
+                return self._sessions.receive(message)
+        except MessageError as error:
+            if self.state is State.OPEN and error.session is not None:
+                return self._close_session(Close(error.session, error.reason, error.text))
+            kind = RemoteProtocolError if self.state is State.OPEN else HandshakeError
+            raise kind(error.reason, error.text) from None
+        match message:
+            case Hello():
+                self._check_peer(message)
+                self.peer = message
+                self._queue(Authenticate(self._proof(self._hello)))
+            case Authenticate():
+                return self._authenticated(message)
+            case Ping():
+                received = self._frames.frame_bytes
+                self._queue(Pong(message.sequence, message.time_us, received))
+            case Pong():
+                return message
+            case Goodbye():
+                return self._receive_goodbye(message)
+        self.state = allowed[type(message)]
+        return None
+
+    def _check_peer(self, peer: Hello) -> None:
+        """Compare the two Hellos; the lines name both roles, so they read the same on each side."""
+        if peer.role == self._hello.role:
+            raise HandshakeError(
+                Reason.ROLE,
+                f"both sides are the {peer.role}: start one as the device and one as the cloud",
+            )
+        pair = (self._hello, peer) if self._hello.role == "device" else (peer, self._hello)
+        device, cloud = pair
+        if device.tokenizer != cloud.tokenizer:
+            raise HandshakeError(
+                Reason.TOKENIZER,
+                f"the device's tokenizer is {_shorten(device.tokenizer)}, the cloud's is "
+                f"{_shorten(cloud.tokenizer)}: start both sides with models that share a tokenizer",
+            )
+        if device.vocabulary != cloud.vocabulary:
+            raise HandshakeError(
+                Reason.VOCABULARY,
+                f"the device's vocabulary has {device.vocabulary} tokens, the cloud's has "
+                f"{cloud.vocabulary}: start both sides with models of one vocabulary",
+            )
+        if device.mode != cloud.mode:
+            raise HandshakeError(
+                Reason.MODE,
+                f"the device's mode is {device.mode}, the cloud's is {cloud.mode}: "
+                "start both sides with the same --mode",
+            )
+
+    def _proof(self, prover: Hello) -> bytes:
+        nonces = {hello.role: hello.nonce for hello in (self._hello, self.peer) if hello}
+        text = _PROOF_LABEL + prover.role.encode() + nonces["device"] + nonces["cloud"]
+        return hmac.digest(self._key, text, hashlib.sha256)
+
+    def _authenticated(self, message: Authenticate) -> Hello:
+        peer = self.peer
+        if peer is None or not hmac.compare_digest(message.proof, self._proof(peer)):
+            raise HandshakeError(
+                Reason.KEY, "shared key does not match; give both sides the same --key-file"
+            )
+        self.state = State.OPEN
+        self._frames.limit = MAX_BODY
+        return peer
+
+    def _receive_goodbye(self, message: Goodbye) -> Goodbye:
+        before = self.state
+        self._end()
+        if before is not State.OPEN:
+            text = f"the other side refused the connection: {message.text or message.reason}"
+            raise HandshakeError(message.reason, text)
+        return message
+
+    def _close_session(self, close: Close) -> Close | None:
+        """End one session for the other side's fault; an event if our owner knows of it."""
+        self._queue(close)
+        return close if self._sessions.close(close.session) else None
+
+    # Bytes out.
+
+    def _queue(self, message: Message) -> None:
+        # A padded Ping measures the link, so its padding must travel as it is.
+        frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
+        self._outgoing += frame
+        self._bytes_sent += len(frame)
+        self._frames_sent += 1
+
+    def _end(self) -> None:
+        self.state = State.CLOSED
+        self._sessions.clear()
+
+
+def _shorten(fingerprint: str) -> str:
+    return fingerprint if len(fingerprint) <= 12 else f"{fingerprint[:8]}…"

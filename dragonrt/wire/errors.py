@@ -1,0 +1,68 @@
+"""What can go wrong between bytes and messages.
+
+    DragonError
+    └── WireError                  has `.reason`, a code both sides know, and one line of text
+        ├── MessageError           a message with a field that is not what it must be;
+        │                          `.session` when the session it was meant for is known
+        ├── LocalProtocolError     our own code sent something the state does not allow
+        └── RemoteProtocolError    the other side did something wrong; the connection is over
+            └── HandshakeError     the two sides do not fit together; the line says what to do
+
+Bytes from the other side only ever raise RemoteProtocolError out of a `Connection`.
+"""
+
+from enum import StrEnum
+
+from dragonrt.errors import DragonError
+
+
+class Reason(StrEnum):
+    """Why a session (Close), a connection (Goodbye), or both came to an end."""
+
+    FINISHED = "finished"  # session: the answer is complete
+    CANCELLED = "cancelled"  # session: the user does not want it any more
+    BUSY = "busy"  # both: too many already
+    UNKNOWN_SESSION = "unknown_session"  # session: no such session here
+    UNSUPPORTED = "unsupported"  # session: a parameter this side cannot honour
+    OUT_OF_ORDER = "out_of_order"  # both: a message that may not come now
+    MALFORMED = "malformed"  # both: a message or frame that cannot be read
+    ERROR = "error"  # both: something failed on the side that says so
+    TOO_LARGE = "too_large"  # connection: a frame beyond the limit
+    SHUTDOWN = "shutdown"  # connection: this side ends as it should
+    IDLE = "idle"  # connection: nothing was heard for too long
+    LOST = "lost"  # connection: it ended without a word; never travels
+    VERSION = "version"  # connection: another version of the protocol
+    ROLE = "role"  # connection: two devices, or two clouds
+    TOKENIZER = "tokenizer"  # connection: the models do not share a tokenizer
+    VOCABULARY = "vocabulary"  # connection: the models' vocabularies differ in size
+    MODE = "mode"  # connection: the sides were started for different modes
+    KEY = "key"  # connection: the shared keys differ
+
+
+class WireError(DragonError):
+    """The root of this package's errors: a reason code and one line for the user."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class MessageError(WireError):
+    """A message with a wrong field; `session` is set when it concerns that session only."""
+
+    def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
+        super().__init__(reason, text)
+        self.session = session
+
+
+class LocalProtocolError(WireError):
+    """Our own code asked for something that the state of the connection does not allow."""
+
+
+class RemoteProtocolError(WireError):
+    """The other side broke the protocol; the Goodbye that tells it so waits to be sent."""
+
+
+class HandshakeError(RemoteProtocolError):
+    """The two sides cannot work together: the line names the difference and the remedy."""

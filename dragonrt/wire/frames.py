@@ -1,0 +1,93 @@
+"""Frames: a body behind a 4-byte header, so that a stream of bytes becomes messages again.
+
+The header is a big-endian integer: bit 31 says that the body is an lz4 block (with its size before
+compression in front), bits 30-28 are zero, bits 27-0 are the length of the body that follows. The
+declared length, and the declared size of an lz4 block, are checked before anything is kept for it.
+"""
+
+import lz4.block
+
+from dragonrt.wire.errors import Reason, RemoteProtocolError
+
+HEADER_BYTES = 4
+MAX_BODY = 4 * 1024 * 1024
+COMPRESS_ABOVE = 512  # encoded distributions grow under lz4; only long texts are worth a try
+_LZ4 = 1 << 31
+_LENGTH = (1 << 28) - 1
+
+
+def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
+    """The frame of `body`, compressed if that is allowed, worth trying, and really smaller."""
+    flag = 0
+    if compress and len(body) > COMPRESS_ABOVE:
+        packed = lz4.block.compress(body)
+        if len(packed) < len(body):
+            body, flag = packed, _LZ4
+    return (flag | len(body)).to_bytes(HEADER_BYTES, "big") + body
+
+
+class FrameDecoder:
+    """Takes bytes in any split and gives back whole bodies.
+
+    `limit` is the longest body accepted, before and after decompression; it may be changed between
+    two frames. At most one frame of that length and the bytes of one `feed` are kept.
+    """
+
+    def __init__(self, limit: int = MAX_BODY) -> None:
+        self.limit = limit
+        self.frame_bytes = 0  # of the frame that `next_body` gave last, header included
+        self._buffer = bytearray()
+        self._start = 0
+
+    def feed(self, data: bytes) -> None:
+        """Keep `data` until it makes whole frames."""
+        if self._start:
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    def next_body(self) -> bytes | None:
+        """The next whole body, or None if more bytes are needed.
+
+        Raises RemoteProtocolError on a header or lz4 block that cannot be accepted; the stream is
+        then of no further use.
+        """
+        start = self._start + HEADER_BYTES
+        if len(self._buffer) < start:
+            return None
+        header = int.from_bytes(self._buffer[self._start : start], "big")
+        length = header & _LENGTH
+        if header & ~(_LZ4 | _LENGTH):
+            raise RemoteProtocolError(
+                Reason.MALFORMED, "the other side does not speak this protocol"
+            )
+        if length > self.limit:
+            raise _too_large(length, self.limit)
+        end = start + length
+        if len(self._buffer) < end:
+            return None
+        body = bytes(memoryview(self._buffer)[start:end])
+        self.frame_bytes = HEADER_BYTES + length
+        self._start = end
+        return _decompress(body, self.limit) if header & _LZ4 else body
+
+    @property
+    def has_partial_frame(self) -> bool:
+        """True if some bytes are kept that do not make a whole frame yet."""
+        return len(self._buffer) > self._start
+
+
+def _decompress(body: bytes, limit: int) -> bytes:
+    size = int.from_bytes(body[:4], "little")
+    if size > limit:
+        raise _too_large(size, limit)
+    try:
+        return bytes(lz4.block.decompress(body))
+    except (lz4.block.LZ4BlockError, ValueError) as error:
+        text = f"a compressed frame cannot be read: {error}"
+        raise RemoteProtocolError(Reason.MALFORMED, text) from None
+
+
+def _too_large(size: int, limit: int) -> RemoteProtocolError:
+    text = f"the other side sent a frame of {size} bytes; at most {limit} are allowed here"
+    return RemoteProtocolError(Reason.TOO_LARGE, text)

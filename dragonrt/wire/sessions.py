@@ -1,0 +1,141 @@
+"""The sessions of one connection: which message may come when, and what a session's end leaves.
+
+A fault in one session raises MessageError with that session's number and never touches another;
+`Connection` turns it into a Close.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, TypeAlias
+
+from dragonrt.wire.errors import LocalProtocolError, MessageError, Reason
+from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage, Target
+
+
+class SessionState(Enum):
+    """The state of one session, seen from this side."""
+
+    NONE = "none"  # not opened yet, or closed
+    ASKED = "asked"  # we sent Open and wait for Opened
+    INVITED = "invited"  # we received Open and have not sent Opened
+    OPEN = "open"
+
+
+_Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
+_WHILE_OPEN: Final = {
+    Draft: SessionState.OPEN,
+    Target: SessionState.OPEN,
+    Close: SessionState.NONE,
+}
+
+# What may be received and sent in each state, and the state that follows. The asking side may
+# draft at once: its drafts need no answer.
+RECEIVE: Final[_Steps] = {
+    SessionState.NONE: {Open: SessionState.INVITED},
+    SessionState.ASKED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
+    SessionState.INVITED: {Draft: SessionState.INVITED, Close: SessionState.NONE},
+    SessionState.OPEN: _WHILE_OPEN,
+}
+SEND: Final[_Steps] = {
+    SessionState.NONE: {Open: SessionState.ASKED},
+    SessionState.ASKED: {Draft: SessionState.ASKED, Close: SessionState.NONE},
+    SessionState.INVITED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
+    SessionState.OPEN: _WHILE_OPEN,
+}
+
+REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be under way
+
+
+class Sessions:
+    """The states of at most `limit` sessions over a vocabulary of `vocabulary` tokens.
+
+    A session's number may be used again once it is closed; a fresh number for every session is
+    wiser, as a Close that is under way would end the new one.
+    """
+
+    def __init__(self, vocabulary: int, limit: int) -> None:
+        self._vocabulary = vocabulary
+        self._limit = limit
+        self._states: dict[int, SessionState] = {}
+        self._closed_by_us: OrderedDict[int, None] = OrderedDict()
+
+    def state(self, session: int) -> SessionState:
+        """The state of a session; NONE if it is not known or closed."""
+        return self._states.get(session, SessionState.NONE)
+
+    def receive(self, message: SessionMessage) -> SessionMessage | None:
+        """The message, if it is to be delivered; None if it came late for a session we closed.
+
+        Raises MessageError with the session set if the session has to be closed for it.
+        """
+        session, kind = message.session, type(message)
+        state = self.state(session)
+        if state is SessionState.NONE and kind is not Open:
+            if kind is Close or session in self._closed_by_us:
+                return None
+            text = f"there is no session {session} here"
+            raise MessageError(Reason.UNKNOWN_SESSION, text, session)
+        following = RECEIVE[state].get(kind)
+        if following is None:
+            text = f"{kind.__name__} may not come while the session is in state {state.value}"
+            raise MessageError(Reason.OUT_OF_ORDER, text, session)
+        if kind is Open and len(self._states) >= self._limit:
+            text = f"there are already {self._limit} sessions on this connection"
+            raise MessageError(Reason.BUSY, text, session)
+        self._check_tokens(message)
+        self._closed_by_us.pop(session, None)
+        self._follow(session, following)
+        return message
+
+    def send(self, message: SessionMessage) -> None:
+        """Note that `message` is sent; raises LocalProtocolError if it may not be."""
+        session, kind = message.session, type(message)
+        state = self.state(session)
+        following = SEND[state].get(kind)
+        if following is None:
+            text = f"{kind.__name__} cannot be sent: session {session} is in state {state.value}"
+            raise LocalProtocolError(Reason.OUT_OF_ORDER, text)
+        try:
+            self._check_tokens(message)
+        except MessageError as error:
+            raise LocalProtocolError(error.reason, error.text) from None
+        if kind is Close:
+            self._remember_closed(session)
+        self._follow(session, following)
+
+    def close(self, session: int) -> bool:
+        """End a session for a fault of the other side; True if it was known here."""
+        self._remember_closed(session)
+        return self._states.pop(session, None) is not None
+
+    def clear(self) -> None:
+        """Forget all sessions: the connection is over."""
+        self._states.clear()
+
+    def known(self) -> tuple[int, ...]:
+        """The sessions that are asked for, invited to, or open, oldest first."""
+        return tuple(self._states)
+
+    def _check_tokens(self, message: SessionMessage) -> None:
+        tokens: tuple[int, ...] = ()
+        if isinstance(message, Draft | Target):
+            tokens = (message.token,)
+        elif isinstance(message, Open):
+            tokens = (*message.stop_tokens, *message.accepted)
+        for token in tokens:
+            if token >= self._vocabulary:
+                text = f"token {token} is outside the vocabulary of {self._vocabulary}"
+                raise MessageError(Reason.MALFORMED, text, message.session)
+
+    def _remember_closed(self, session: int) -> None:
+        """Messages that were under way when we closed a session are no fault of the other side."""
+        self._closed_by_us[session] = None
+        if len(self._closed_by_us) > REMEMBERED_CLOSED:
+            self._closed_by_us.popitem(last=False)
+
+    def _follow(self, session: int, state: SessionState) -> None:
+        if state is SessionState.NONE:
+            del self._states[session]
+        else:
+            self._states[session] = state

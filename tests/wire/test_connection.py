@@ -1,0 +1,540 @@
+"""The handshake, the sessions, and what a hostile other side can make of them: only errors."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.errors import (
+    HandshakeError,
+    LocalProtocolError,
+    Reason,
+    RemoteProtocolError,
+)
+from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
+from dragonrt.wire.messages import (
+    Authenticate,
+    Close,
+    Draft,
+    Goodbye,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    Source,
+    Target,
+)
+from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
+
+DEVICE = Hello(1, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0", "dragon")
+CLOUD = Hello(1, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0", "dragon")
+OPEN = Open(
+    session=5,
+    prompt="Who wrote it?",
+    history=(("Hello?", "Yes."),),
+    seed=7,
+    temperature=1.0,
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
+    max_tokens=20,
+    stop_tokens=(2,),
+    rule="coupled",
+    aggregator="both",
+    codec="topp:0.8",
+    run_ahead=32,
+    documents=2,
+    relevance_temperature=1.0,
+    reweight_every=0,
+    accepted=(4, 5),
+)
+OPENED = Opened(5, (Source("A title", "a.txt", 0.5),), 30, 1000, 2000)
+DRAFT = Draft(5, 0, 2**63, 17, -1.5, 900, b"\x01\x02")
+TARGET = Target(5, 0, 2**63, 17, "cloud")
+
+
+def frame(*messages: Message) -> bytes:
+    return b"".join(encode_frame(encode(message)) for message in messages)
+
+
+def messages_in(data: bytes) -> list[Message]:
+    decoder = FrameDecoder()
+    decoder.feed(data)
+    bodies = iter(decoder.next_body, None)
+    return [decode(body) for body in bodies]
+
+
+def pair(**options: int) -> tuple[Connection, Connection]:
+    """Two connections whose handshake is done."""
+    device, cloud = (
+        Connection("device", DEVICE, b"key"),
+        Connection("cloud", CLOUD, b"key", **options),
+    )
+    assert exchange(device, cloud) == ([CLOUD], [DEVICE])
+    return device, cloud
+
+
+def exchange(a: Connection, b: Connection) -> tuple[list[Event], list[Event]]:
+    """Carry waiting bytes both ways until none wait; what each side was told."""
+    told_a: list[Event] = []
+    told_b: list[Event] = []
+    while True:
+        from_a, from_b = a.data_to_send(), b.data_to_send()
+        if not from_a and not from_b:
+            return told_a, told_b
+        told_b += b.receive_data(from_a)
+        told_a += a.receive_data(from_b)
+
+
+def opened(**options: int) -> tuple[Connection, Connection]:
+    """Two connections with session 5 open."""
+    device, cloud = pair(**options)
+    assert cloud.receive_data(device.send(OPEN)) == [OPEN]
+    assert device.receive_data(cloud.send(OPENED)) == [OPENED]
+    return device, cloud
+
+
+def refusal(a: Connection, b: Connection) -> tuple[HandshakeError, HandshakeError]:
+    """The errors of both sides of a handshake that must fail, and checks that both are closed."""
+    errors: dict[Connection, HandshakeError] = {}
+    while len(errors) < 2:
+        for sender, receiver in ((a, b), (b, a)):
+            data = sender.data_to_send()
+            if data and receiver not in errors:
+                try:
+                    receiver.receive_data(data)
+                except HandshakeError as error:
+                    errors[receiver] = error
+    assert a.closed
+    assert b.closed
+    return errors[a], errors[b]
+
+
+def test_handshake_delivers_each_hello_once_proven() -> None:
+    device, cloud = pair()
+    assert device.state is cloud.state is State.OPEN
+    assert device.peer == CLOUD
+    assert cloud.peer == DEVICE
+
+
+def test_handshake_byte_by_byte() -> None:
+    device, cloud = Connection("device", DEVICE), Connection("cloud", CLOUD)
+    told: list[Event] = []
+    for _ in range(2):
+        for byte in device.data_to_send():
+            told += cloud.receive_data(bytes([byte]))
+        for byte in cloud.data_to_send():
+            told += device.receive_data(bytes([byte]))
+    assert told == [CLOUD, DEVICE]
+
+
+def test_hello_is_not_delivered_before_the_key_is_proven() -> None:
+    device, cloud = Connection("device", DEVICE, b"key"), Connection("cloud", CLOUD, b"key")
+    assert cloud.receive_data(device.data_to_send()) == []
+    assert cloud.state is State.AUTHENTICATE
+
+
+@pytest.mark.parametrize(
+    ("device", "cloud", "reason", "line"),
+    [
+        (
+            DEVICE,
+            replace(CLOUD, tokenizer="91bc" * 4),
+            Reason.TOKENIZER,
+            "the device's tokenizer is 3fa23fa2…, the cloud's is 91bc91bc…: start both sides with "
+            "models that share a tokenizer",
+        ),
+        (
+            DEVICE,
+            replace(CLOUD, vocabulary=1001),
+            Reason.VOCABULARY,
+            "the device's vocabulary has 1000 tokens, the cloud's has 1001: start both sides with "
+            "models of one vocabulary",
+        ),
+        (
+            DEVICE,
+            replace(CLOUD, mode="federated"),
+            Reason.MODE,
+            "the device's mode is dragon, the cloud's is federated: start both sides with the "
+            "same --mode",
+        ),
+        (
+            DEVICE,
+            replace(DEVICE, nonce=b"e" * 16),
+            Reason.ROLE,
+            "both sides are the device: start one as the device and one as the cloud",
+        ),
+    ],
+)
+def test_mismatch_gives_both_sides_the_same_line(
+    device: Hello, cloud: Hello, reason: Reason, line: str
+) -> None:
+    errors = refusal(Connection(device.role, device), Connection(cloud.role, cloud))
+    assert [(error.reason, error.text) for error in errors] == [(reason, line)] * 2
+
+
+@pytest.mark.parametrize("keys", [(b"a", b"b"), (b"a", None), (None, b"b")])
+def test_different_keys_are_refused_by_both(keys: tuple[bytes | None, bytes | None]) -> None:
+    errors = refusal(Connection("device", DEVICE, keys[0]), Connection("cloud", CLOUD, keys[1]))
+    for error in errors:
+        assert error.reason is Reason.KEY
+        assert str(error) == "shared key does not match; give both sides the same --key-file"
+
+
+def test_proof_cannot_be_reflected() -> None:
+    cloud = Connection("cloud", CLOUD, b"key")
+    cloud.receive_data(frame(DEVICE))
+    hello, authenticate = messages_in(cloud.data_to_send())
+    assert hello == CLOUD
+    with pytest.raises(HandshakeError):
+        cloud.receive_data(frame(authenticate))
+
+
+def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
+    cloud = Connection("cloud", CLOUD)
+    with pytest.raises(HandshakeError) as caught:
+        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 2, "something new"])))
+    assert caught.value.reason is Reason.VERSION
+    assert caught.value.text == (
+        "the other side speaks version 2 of the protocol, this side version 1: "
+        "install the same dragonrt on both sides"
+    )
+    assert messages_in(cloud.data_to_send()) == [CLOUD, Goodbye(Reason.VERSION, caught.value.text)]
+
+
+def test_goodbye_during_the_handshake_is_the_other_sides_line() -> None:
+    device = Connection("device", DEVICE)
+    with pytest.raises(HandshakeError, match="refused the connection: too many devices"):
+        device.receive_data(frame(Goodbye(Reason.BUSY, "too many devices")))
+    assert device.closed
+
+
+@pytest.mark.parametrize(
+    "message", [OPEN, DRAFT, Ping(1, 2), Pong(1, 2, 3), Close(5, Reason.ERROR)]
+)
+@pytest.mark.parametrize("said_hello", [False, True])
+def test_nothing_else_is_taken_from_a_stranger(message: Message, said_hello: bool) -> None:
+    cloud = Connection("cloud", CLOUD)
+    if said_hello:
+        cloud.receive_data(frame(DEVICE))
+    with pytest.raises(HandshakeError) as caught:
+        cloud.receive_data(frame(message))
+    assert caught.value.reason is Reason.OUT_OF_ORDER
+    assert isinstance(messages_in(cloud.data_to_send())[-1], Goodbye)
+
+
+def test_a_stranger_may_send_only_short_frames() -> None:
+    cloud = Connection("cloud", CLOUD)
+    with pytest.raises(RemoteProtocolError) as caught:
+        cloud.receive_data((HANDSHAKE_LIMIT + 1).to_bytes(4, "big"))
+    assert caught.value.reason is Reason.TOO_LARGE
+
+
+def test_long_frames_are_taken_right_behind_the_handshake() -> None:
+    device, cloud = Connection("device", DEVICE), Connection("cloud", CLOUD)
+    cloud.receive_data(device.data_to_send())
+    device.receive_data(cloud.data_to_send())
+    long = replace(DRAFT, payload=bytes(range(256)) * 40)
+    data = device.data_to_send() + device.send(OPEN) + device.send(long)
+    assert cloud.receive_data(data) == [DEVICE, OPEN, long]
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"])
+def test_another_protocol_is_recognised(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="does not speak this protocol"):
+        Connection("cloud", CLOUD).receive_data(data)
+
+
+def test_eof() -> None:
+    device, cloud = pair()
+    assert [event.reason for event in device.eof() if isinstance(event, Goodbye)] == [Reason.LOST]
+    assert device.eof() == []
+    cloud.receive_data(b"\x00\x00")
+    (event,) = cloud.eof()
+    assert isinstance(event, Goodbye)
+    assert event.text == "the other side closed the connection in the middle of a message"
+    with pytest.raises(HandshakeError, match="is dragonrt running there"):
+        Connection("device", DEVICE).eof()
+
+
+def test_goodbye_ends_everything() -> None:
+    device, cloud = opened()
+    goodbye = Goodbye(Reason.SHUTDOWN, "the cloud is stopping")
+    data = cloud.send(goodbye)
+    assert device.receive_data(data + b"\xff" * 100) == [goodbye]
+    assert device.receive_data(b"\xff" * 100) == []
+    assert device.eof() == cloud.eof() == []
+    assert device.sessions == cloud.sessions == ()
+    for connection in (device, cloud):
+        with pytest.raises(LocalProtocolError):
+            connection.send(goodbye)
+
+
+def test_ping_is_answered_with_the_bytes_that_arrived() -> None:
+    device, cloud = pair()
+    data = device.send(Ping(3, 12345, bytes(1000)))
+    assert len(data) > 1000, "padding must not be compressed"
+    assert cloud.receive_data(data) == []
+    assert device.receive_data(cloud.data_to_send()) == [Pong(3, 12345, len(data))]
+
+
+def test_a_session_from_open_to_close() -> None:
+    device, cloud = pair()
+    assert cloud.receive_data(device.send(OPEN)) == [OPEN]
+    assert device.session_state(5) is SessionState.ASKED
+    assert cloud.session_state(5) is SessionState.INVITED
+    assert cloud.receive_data(device.send(DRAFT)) == [DRAFT], "the asking side drafts at once"
+    assert device.receive_data(cloud.send(OPENED)) == [OPENED]
+    for message in (DRAFT, TARGET):
+        assert device.receive_data(cloud.send(message)) == [message]
+        assert cloud.receive_data(device.send(message)) == [message]
+    close = Close(5, Reason.FINISHED)
+    assert cloud.receive_data(device.send(close)) == [close]
+    assert device.sessions == cloud.sessions == ()
+
+
+def test_both_sides_may_open() -> None:
+    device, cloud = pair()
+    assert device.receive_data(cloud.send(OPEN)) == [OPEN]
+    assert cloud.receive_data(device.send(OPENED)) == [OPENED]
+
+
+def test_unknown_session_is_answered_once_and_harms_nothing() -> None:
+    device, cloud = opened()
+    other = replace(DRAFT, session=6)
+    assert cloud.receive_data(frame(other, other) + device.send(DRAFT)) == [DRAFT]
+    close = Close(6, Reason.UNKNOWN_SESSION, "there is no session 6 here")
+    answer = cloud.data_to_send()
+    assert messages_in(answer) == [close]
+    assert device.receive_data(answer) == []
+    assert cloud.receive_data(device.data_to_send()) == []
+
+
+@pytest.mark.parametrize("message", [OPEN, OPENED])
+def test_out_of_order_closes_that_session_only(message: Open | Opened) -> None:
+    device, cloud = opened()
+    cloud.receive_data(device.send(replace(OPEN, session=9)))
+    (close,) = cloud.receive_data(frame(message))
+    assert isinstance(close, Close)
+    assert (close.session, close.reason) == (5, Reason.OUT_OF_ORDER)
+    assert device.receive_data(cloud.data_to_send()) == [close]
+    assert cloud.sessions == device.sessions == (9,)
+
+
+@pytest.mark.parametrize("message", [DRAFT, TARGET])
+def test_the_answering_side_may_not_draft_before_opened(message: Message) -> None:
+    device, _ = pair()
+    device.send(OPEN)
+    (close,) = device.receive_data(frame(message))
+    assert isinstance(close, Close)
+    assert close.reason is Reason.OUT_OF_ORDER
+
+
+def test_target_before_opened_closes_the_session() -> None:
+    _, cloud = pair()
+    opening, close = cloud.receive_data(frame(OPEN, TARGET))
+    assert opening == OPEN
+    assert isinstance(close, Close)
+
+
+def test_late_messages_of_a_session_we_closed_are_ignored() -> None:
+    device, cloud = opened()
+    cloud.send(Close(5, Reason.CANCELLED))
+    assert cloud.receive_data(frame(DRAFT, TARGET, Close(5, Reason.CANCELLED))) == []
+    assert cloud.data_to_send() == b""
+    assert cloud.receive_data(frame(OPEN)) == [OPEN], "the number is free again"
+    assert device.closed is False
+
+
+def test_closed_sessions_are_remembered_only_for_a_while() -> None:
+    device, cloud = pair()
+    for session in range(REMEMBERED_CLOSED + 1):
+        cloud.receive_data(frame(replace(OPEN, session=session)))
+        cloud.send(Close(session, Reason.ERROR))
+    cloud.receive_data(frame(replace(DRAFT, session=1)))
+    assert cloud.data_to_send() == b""
+    cloud.receive_data(frame(replace(DRAFT, session=0)))
+    (close,) = messages_in(cloud.data_to_send())
+    assert isinstance(close, Close)
+    assert close.reason is Reason.UNKNOWN_SESSION
+    assert not device.closed
+
+
+def test_too_many_sessions_are_refused_as_busy() -> None:
+    device, cloud = opened(max_sessions=1)
+    assert cloud.receive_data(device.send(replace(OPEN, session=6))) == []
+    assert cloud.receive_data(device.send(replace(DRAFT, session=6))) == []
+    (close,) = device.receive_data(cloud.data_to_send())
+    assert isinstance(close, Close)
+    assert (close.session, close.reason) == (6, Reason.BUSY)
+    assert cloud.sessions == (5,)
+    cloud.receive_data(device.send(Close(5, Reason.FINISHED)))
+    assert len(cloud.receive_data(device.send(replace(OPEN, session=7)))) == 1
+
+
+@pytest.mark.parametrize("change", [{3: -1}, {4: 1000}, {5: float("nan")}, {7: "text"}])
+def test_malformed_session_message_closes_only_its_session(change: dict[int, object]) -> None:
+    device, cloud = opened()
+    cloud.receive_data(device.send(replace(OPEN, session=9)))
+    values = list(msgpack.unpackb(encode(DRAFT)))
+    for index, value in change.items():
+        values[index] = value
+    (close,) = cloud.receive_data(encode_frame(msgpack.packb(values)))
+    assert isinstance(close, Close)
+    assert (close.session, close.reason) == (5, Reason.MALFORMED)
+    assert device.receive_data(cloud.data_to_send()) == [close]
+    assert cloud.sessions == device.sessions == (9,)
+
+
+def test_malformed_open_is_answered() -> None:
+    device, cloud = pair()
+    values = list(msgpack.unpackb(encode(OPEN)))
+    values[5] = float("inf")
+    device.send(OPEN)
+    assert cloud.receive_data(encode_frame(msgpack.packb(values))) == []
+    (close,) = device.receive_data(cloud.data_to_send())
+    assert isinstance(close, Close)
+    assert close.text == "Open: temperature must be a number from 0 to 100, not inf"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x90",
+        b"\x91\x63",
+        b"\x91\xc3",
+        b"\x80",
+        b"\x81\x01\x02",
+        b"\x92\x07\xc3",
+        b"\x91" * 2000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\x92\x02" + b"\xd4\x01\x00",
+        frame(DEVICE)[4:],
+        frame(Authenticate(bytes(32)))[4:],
+    ],
+)
+def test_garbage_closes_the_connection_with_a_goodbye(body: bytes) -> None:
+    _, cloud = opened()
+    with pytest.raises(RemoteProtocolError) as caught:
+        cloud.receive_data(encode_frame(body))
+    assert messages_in(cloud.data_to_send()) == [Goodbye(caught.value.reason, caught.value.text)]
+    assert cloud.closed
+    assert cloud.sessions == ()
+
+
+def test_oversized_frame_is_refused_by_its_header_alone() -> None:
+    _, cloud = pair()
+    with pytest.raises(RemoteProtocolError) as caught:
+        cloud.receive_data((MAX_BODY + 1).to_bytes(4, "big"))
+    assert caught.value.reason is Reason.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda device: device.send(DEVICE),
+        lambda device: device.send(Authenticate(bytes(32))),
+        lambda device: device.send(replace(DRAFT, session=6)),
+        lambda device: device.send(OPEN),
+        lambda device: device.send(replace(DRAFT, token=1000)),
+        lambda _: Connection("cloud", DEVICE),
+        lambda _: Connection("device", DEVICE).send(OPEN),
+        lambda _: Connection("device", DEVICE).send(Ping(0, 0)),
+    ],
+)
+def test_local_misuse_is_another_error(attempt: Callable[[Connection], object]) -> None:
+    device, cloud = opened()
+    with pytest.raises(LocalProtocolError):
+        attempt(device)
+    assert cloud.receive_data(device.send(DRAFT)) == [DRAFT]
+
+
+def test_statistics_of_both_sides_agree() -> None:
+    device, cloud = opened()
+    for connection, other in ((device, cloud), (cloud, device)):
+        mine, theirs = connection.statistics(), other.statistics()
+        assert mine.bytes_sent == theirs.bytes_received > 0
+        assert mine.frames_sent == theirs.frames_received > 0
+
+
+def test_send_keeps_the_order_of_what_waits() -> None:
+    device, cloud = pair()
+    device.receive_data(cloud.send(Ping(1, 2)))
+    assert messages_in(device.send(OPEN)) == [Pong(1, 2, len(frame(Ping(1, 2)))), OPEN]
+
+
+def feed(connection: Connection, chunks: Iterable[bytes]) -> list[Event]:
+    """Everything that comes out; any exception but a RemoteProtocolError fails the test."""
+    events: list[Event] = []
+    for chunk in chunks:
+        try:
+            events += connection.receive_data(chunk)
+        except RemoteProtocolError:
+            assert isinstance(messages_in(connection.data_to_send())[-1], Goodbye)
+            assert connection.closed
+    return events
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_random_bytes_raise_only_remote_errors(chunks: list[bytes]) -> None:
+    feed(Connection("cloud", CLOUD), chunks)
+    feed(opened()[1], chunks)
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_random_bodies_raise_only_remote_errors(bodies: list[bytes]) -> None:
+    feed(opened()[1], map(encode_frame, bodies))
+
+
+VALUES: st.SearchStrategy[object] = st.one_of(
+    st.sampled_from([None, True, -1, 2**64 - 1, float("nan"), b"", "", [], [[]], [["", ""]], {}]),
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(),
+    st.binary(max_size=9),
+    st.text(max_size=9),
+)
+
+
+@given(
+    st.sampled_from([OPEN, OPENED, DRAFT, TARGET, Close(5, Reason.ERROR), Ping(1, 2), CLOUD]),
+    st.lists(st.tuples(st.integers(0, 20), VALUES), max_size=3),
+    st.integers(-2, 2),
+)
+def test_mutated_messages_raise_only_remote_errors(
+    message: Message, changes: list[tuple[int, object]], resize: int
+) -> None:
+    values = msgpack.unpackb(encode(message))
+    for index, value in changes:
+        values[index % len(values)] = value
+    values = values[:resize] if resize < 0 else values + [0] * resize
+    device, cloud = opened()
+    feed(cloud, [encode_frame(msgpack.packb(values))])
+    if not cloud.closed:
+        feed(device, [cloud.data_to_send()])
+        assert not device.closed, "an answer to a fault must itself be valid"
+
+
+@given(st.data())
+def test_mutated_bytes_raise_only_remote_errors(data: st.DataObject) -> None:
+    stream = bytearray(frame(OPEN, DRAFT, TARGET, Ping(1, 2, b"x"), Close(5, Reason.FINISHED)))
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    feed(pair()[1], [bytes(stream)])
+
+
+@given(st.lists(st.sampled_from([OPEN, OPENED, DRAFT, TARGET, Close(5, Reason.ERROR)]), max_size=8))
+def test_any_split_gives_the_same_events(messages: list[Message]) -> None:
+    data = frame(*messages)
+    whole, bytewise = pair()[1], pair()[1]
+    expected = feed(whole, [data])
+    assert feed(bytewise, [bytes([byte]) for byte in data]) == expected
+    assert bytewise.data_to_send() == whole.data_to_send()
