@@ -1,0 +1,82 @@
+"""What a model must offer so that rows of different documents can share their newest tokens."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.preemption import Preemption
+
+
+class Outputs(Enum):
+    """At which of the new positions a forward returns distributions."""
+
+    NONE = auto()
+    LAST = auto()
+    ALL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one layer stores per token: `heads` keys of `key_dim` and values of `value_dim`."""
+
+    heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """The sizes of a model, as far as its users need them."""
+
+    layers: tuple[LayerShape, ...]
+    vocabulary: int
+    context_length: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class RowCache(Protocol):
+    """The keys and values of all rows, with room for more tokens."""
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` shared tokens, keeping what is stored."""
+
+    def read(self, row: int, length: int) -> DocumentKV:
+        """A copy of the first `length` shared tokens of a row without a document."""
+
+
+Cache = TypeVar("Cache", bound=RowCache)
+
+
+class Decoder(Protocol, Generic[Cache]):
+    """Weights that turn tokens into log-probabilities, given a cache they write into.
+
+    A cache has no length of its own: the caller says where the new tokens go. Whatever lies beyond
+    that point is ignored and overwritten, so a forward that is stopped leaves no trace.
+    """
+
+    @property
+    def geometry(self) -> Geometry:
+        """The sizes of the model."""
+
+    def open(self, documents: Sequence[DocumentKV], capacity: int) -> Cache:
+        """A cache of one row per document, with room for `capacity` shared tokens."""
+
+    def forward(
+        self,
+        cache: Cache,
+        tokens: Sequence[int],
+        length: int,
+        outputs: Outputs,
+        preemption: Preemption,
+    ) -> Tensor:
+        """Run `tokens` after the first `length` shared tokens of every row, and store their KV.
+
+        Returns float32 log-probabilities [rows, positions, vocabulary], where positions is 0, 1 or
+        len(tokens) according to `outputs`. Raises Preempted when that is requested.
+        """

@@ -1,0 +1,75 @@
+"""The keys and values of one document, computed once and stored beside its index."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dragonrt.language.errors import ModelError
+
+_TORCH_DTYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float16): torch.float16,
+    np.dtype(np.uint16): torch.bfloat16,  # numpy has no bfloat16: its bits travel as uint16
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentKV:
+    """Keys and values of a document's tokens at positions 0 to length - 1, on the CPU.
+
+    `keys[i]` and `values[i]` belong to layer i: [kv heads, length, head dim], in the model's dtype.
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of the document."""
+        return int(self.keys[0].shape[1])
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...
+
+        bfloat16 is viewed as uint16, so that a store needs to know nothing of torch.
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        for kind, tensors in (("keys", self.keys), ("values", self.values)):
+            for layer, tensor in enumerate(tensors):
+                plain = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+                arrays[f"{kind}.{layer}"] = plain.numpy()
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
+        """The inverse of `to_arrays`, bit for bit.
+
+        Whether the result fits a model is checked where it is used, by `LanguageModel.sequence`.
+
+        Raises:
+            ModelError: the names, shapes or dtypes are not those of one document.
+        """
+        layers = len(arrays) // 2
+        names = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(layers)}
+        if not layers or set(arrays) != names:
+            raise ModelError("stored document has other arrays than keys.N and values.N: re-index")
+        keys = tuple(_tensor(arrays[f"keys.{layer}"]) for layer in range(layers))
+        values = tuple(_tensor(arrays[f"values.{layer}"]) for layer in range(layers))
+        if len({(tensor.shape[1], tensor.dtype) for tensor in keys + values}) != 1:
+            raise ModelError("layers of a stored document differ in length or dtype: re-index")
+        return cls(keys, values)
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    dtype = _TORCH_DTYPES.get(array.dtype)
+    if dtype is None or array.ndim != 3:
+        raise ModelError(
+            f"stored document holds a {array.ndim}-dimensional {array.dtype} array: re-index"
+        )
+    # torch cannot express read-only memory, such as a mapped file's: copy
+    return torch.from_numpy(array.copy()).view(dtype)
