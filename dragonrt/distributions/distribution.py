@@ -1,0 +1,119 @@
+"""A next-token distribution as a value, and what is computed from several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions.errors import DistributionError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Distribution:
+    """Probabilities of the listed tokens; the mass left over lies evenly on all other tokens.
+
+    `ids` int64 [K], K ≥ 1, strictly increasing; `probabilities` float64 [K]; `rest` the total mass
+    of the `vocabulary - K` tokens that are not listed. The constructor checks nothing: what comes
+    from the other side is checked by the codec.
+    """
+
+    ids: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+    rest: float
+    vocabulary: int
+
+    @classmethod
+    def from_dense(cls, p: NDArray[np.floating[Any]]) -> Distribution:
+        """The distribution with the probabilities `p`, floating [V]; zeros are not listed."""
+        ids = np.flatnonzero(p > 0)
+        return cls(ids, p[ids].astype(np.float64), 0.0, p.size)
+
+    def to_dense(self) -> NDArray[np.float64]:
+        """All probabilities, float64 [V]."""
+        p = np.full(self.vocabulary, self.rest_density)
+        p[self.ids] = self.probabilities
+        return p
+
+    def probability(self, token: int) -> float:
+        """The probability of `token`."""
+        position = int(self.ids.searchsorted(token))
+        if position < self.ids.size and self.ids[position] == token:
+            return float(self.probabilities[position])
+        return self.rest_density
+
+    @property
+    def rest_density(self) -> float:
+        """The probability of each token that is not listed."""
+        others = self.vocabulary - self.ids.size
+        return self.rest / others if others else 0.0
+
+    def __len__(self) -> int:
+        """The number of listed tokens, K."""
+        return self.ids.size
+
+
+def union_support(distributions: Sequence[Distribution]) -> NDArray[np.int64]:
+    """The tokens that at least one of the distributions lists: int64 [U], strictly increasing.
+
+    Raises DistributionError if the vocabularies differ.
+    """
+    vocabulary = distributions[0].vocabulary
+    for distribution in distributions:
+        if distribution.vocabulary != vocabulary:
+            raise DistributionError(
+                f"vocabularies of {vocabulary} and {distribution.vocabulary} tokens do not mix; "
+                "use models with one tokenizer"
+            )
+        if distribution.ids.size == vocabulary:
+            return distribution.ids
+    ids = np.concatenate([distribution.ids for distribution in distributions])
+    ids.sort(kind="stable")  # the inputs are sorted runs, which the stable sort only merges
+    first = np.empty(ids.size, dtype=np.bool_)
+    first[:1] = True
+    np.not_equal(ids[1:], ids[:-1], out=first[1:])
+    return ids[first]
+
+
+def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The probabilities of the tokens `ids`, a superset of the listed ones: float64 [U]."""
+    if ids.size == distribution.ids.size:
+        return distribution.probabilities
+    p = np.full(ids.size, distribution.rest_density)
+    p[ids.searchsorted(distribution.ids)] = distribution.probabilities
+    return p
+
+
+def mix(distributions: Sequence[Distribution], weights: Sequence[float]) -> Distribution:
+    """The mixture Σ w_i p_i (DRAGON Eq. 2, SPECFED), for weights that sum to one.
+
+    Raises DistributionError if the vocabularies differ.
+    """
+    ids = union_support(distributions)
+    others = distributions[0].vocabulary - ids.size
+    probabilities = np.zeros(ids.size)
+    density = 0.0
+    for distribution, weight in zip(distributions, weights, strict=True):
+        probabilities += weight * probabilities_on(distribution, ids)
+        density += weight * distribution.rest_density
+    return Distribution(ids, probabilities, density * others, distributions[0].vocabulary)
+
+
+def total_variation(a: Distribution, b: Distribution) -> float:
+    """TV(a, b) = ½ Σ |a - b|, between 0 and 1. Raises DistributionError if vocabularies differ."""
+    ids = union_support((a, b))
+    listed = np.abs(probabilities_on(a, ids) - probabilities_on(b, ids)).sum()
+    others = (a.vocabulary - ids.size) * abs(a.rest_density - b.rest_density)
+    return 0.5 * (float(listed) + others)
+
+
+def entropy(p: Distribution) -> float:
+    """The entropy -Σ p ln p in nats."""
+    listed = p.probabilities[p.probabilities > 0]
+    nats = -float(listed @ np.log(listed))
+    if p.rest > 0:
+        nats -= p.rest * float(np.log(p.rest_density))
+    return nats

@@ -1,0 +1,50 @@
+"""The most likely tokens of a dense vector, found without sorting the vocabulary."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_SORTED_WHOLE = 128  # up to this size one sort costs less than a search by threshold
+_THRESHOLDS = tuple(
+    2.0**-exponent for exponent in (3, 6, 9, 12, 16, 22, 33)
+)  # of the largest entry
+
+
+def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
+    """The indices of the `k` largest non-zero entries of `p` [V], descending; ties: lower index.
+
+    Fewer than `k` when fewer entries are above zero.
+    """
+    for ids in _heads(p):
+        if ids.size >= k:
+            break
+    return _descending(p, ids)[:k]
+
+
+def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
+    """The indices of the fewest entries of `p` [V] that sum to `mass`, descending.
+
+    The entry that crosses `mass` is included, so the result is never empty for a vector with an
+    entry above zero; ties: lower index.
+    """
+    for ids in _heads(p):
+        if p[ids].sum(dtype=np.float64) >= mass:
+            break
+    ids = _descending(p, ids)
+    cumulated = p[ids].cumsum(dtype=np.float64)
+    return ids[: int(cumulated.searchsorted(mass)) + 1]
+
+
+def _heads(p: NDArray[np.floating[Any]]) -> Iterator[NDArray[np.int64]]:
+    """The indices of all entries above a threshold that falls step by step, at last to zero."""
+    if p.size > _SORTED_WHOLE:
+        largest = float(p.max())
+        for threshold in _THRESHOLDS:
+            yield np.flatnonzero(p >= threshold * largest)
+    yield np.flatnonzero(p > 0)
+
+
+def _descending(p: NDArray[np.floating[Any]], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    return ids[np.argsort(-p[ids], kind="stable")]

@@ -1,0 +1,172 @@
+"""Which token a side drafts, and which token the two sides together decide (SPEC 1 - 1.2).
+
+A rule is a pure function of its arguments and the keyed noise, and speaks of the device and the
+cloud, never of "local" and "remote": whoever computes a target computes the same one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution, mix
+from dragonrt.distributions.distribution import probabilities_on, union_support
+from dragonrt.sampling.errors import SamplingError
+from dragonrt.sampling.noise import Noise, Purpose, Side
+from dragonrt.sampling.samplers import Sampler, most_likely, race, sample
+
+
+def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
+    """η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
+
+    The relevances are log-sum-exps over each side's documents; a side without any has -inf.
+    Raises SamplingError where no softmax exists.
+    """
+    difference = h_device - h_cloud
+    if math.isnan(difference):
+        raise SamplingError(f"relevances {h_device} and {h_cloud} have no softmax; retrieve again")
+    odds = math.exp(-abs(difference))
+    larger, smaller = 1 / (1 + odds), odds / (1 + odds)
+    return (larger, smaller) if difference >= 0 else (smaller, larger)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One side's draft of a step: its token and the distribution it was drawn from."""
+
+    token: int
+    distribution: Distribution
+
+
+class Rule(Protocol):
+    """How drafts are drawn, and how two of them become the target token."""
+
+    @property
+    def name(self) -> str:
+        """The name that `rule` makes this rule from."""
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """What a side encodes, given its locally aggregated distribution `p`, floating [V]."""
+
+    def draft(self, side: Side, step: int, p: Distribution) -> int:
+        """The draft of `side`, given what the codec reconstructs of its `shape`."""
+
+    def target(
+        self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
+    ) -> int:
+        """The target token, given both drafts of the step and `side_weights`."""
+
+    def alone(self, side: Side, step: int, p: Distribution) -> int:
+        """The target token of `side` while the other side is gone, from the same `p` as `draft`."""
+
+
+class Coupled:
+    """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture."""
+
+    __slots__ = ("_noise", "_sampler")
+    name = "coupled"
+
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise = noise
+        self._sampler = sampler
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """`p` itself: the target is a function of the mixture of what the models said."""
+        return p
+
+    def draft(self, side: Side, step: int, p: Distribution) -> int:
+        """argmax p(x) / E(x), with the noise that the target will use, whatever the side."""
+        return self._race(step, p)
+
+    def target(
+        self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
+    ) -> int:
+        """argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
+        return self._race(step, mix((device.distribution, cloud.distribution), weights))
+
+    def alone(self, side: Side, step: int, p: Distribution) -> int:
+        """The same race over `p` alone."""
+        return self._race(step, p)
+
+    def _race(self, step: int, p: Distribution) -> int:
+        shaped = self._sampler(p)
+        if len(shaped) == 1 and shaped.rest == 0:
+            return int(shaped.ids[0])  # no noise is worth making
+        return race(shaped, self._noise.exponentials(step, shaped.vocabulary))
+
+
+class Algorithm1:
+    """Speculative aggregation of DRAGON (SPEC 1.1): each side's draft is corrected, one is taken.
+
+    The sampler acts on each side's distribution before it is encoded, except at temperature 0,
+    where the target is the most likely token of the mixture of what the models said.
+    """
+
+    __slots__ = ("_greedy", "_noise", "_sampler")
+    name = "algorithm1"
+
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise = noise
+        self._sampler = sampler
+        self._greedy = sampler.temperature == 0
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """`p` after the sampler; at temperature 0 `p` itself."""
+        return p if self._greedy else self._sampler.dense(p)
+
+    def draft(self, side: Side, step: int, p: Distribution) -> int:
+        """A sample of `p` from this side's own noise; at temperature 0 its most likely token."""
+        if self._greedy:
+            return most_likely(p)
+        return sample(p, self._noise.uniform(Purpose.DRAFT, side, step))
+
+    def target(
+        self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
+    ) -> int:
+        """One of the two corrected drafts, with probability ½ each: a sample of the mixture."""
+        if self._greedy:
+            return most_likely(mix((device.distribution, cloud.distribution), weights))
+        if self._noise.uniform(Purpose.CHOICE, None, step) < 0.5:
+            return self._corrected("device", step, device, cloud.distribution, weights[1])
+        return self._corrected("cloud", step, cloud, device.distribution, weights[0])
+
+    def alone(self, side: Side, step: int, p: Distribution) -> int:
+        """The draft itself."""
+        return self.draft(side, step, p)
+
+    def _corrected(
+        self, side: Side, step: int, own: Candidate, other: Distribution, other_weight: float
+    ) -> int:
+        """Sample(x, p_own, p_other, η_other): `own.token` as if it were drawn from the mixture."""
+        p_own, p_other = own.distribution.probability(own.token), other.probability(own.token)
+        if p_own <= p_other:
+            return own.token
+        u = self._noise.uniform(Purpose.ACCEPT, side, step)
+        if u >= other_weight * (1 - p_other / p_own):
+            return own.token
+        return self._resampled(side, step, own, other)
+
+    def _resampled(self, side: Side, step: int, own: Candidate, other: Distribution) -> int:
+        ids = union_support((own.distribution, other))
+        excess = probabilities_on(other, ids) - probabilities_on(own.distribution, ids)
+        density = max(0.0, other.rest_density - own.distribution.rest_density)
+        residual = Distribution(
+            ids, np.maximum(excess, 0.0), density * (other.vocabulary - ids.size), other.vocabulary
+        )
+        if residual.rest == 0 and not residual.probabilities.any():
+            return own.token  # the distributions differ by rounding only
+        return sample(residual, self._noise.uniform(Purpose.RESAMPLE, side, step))
+
+
+def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
+    """The rule called `name`: "coupled" or "algorithm1". Raises SamplingError for another name."""
+    match name:
+        case Coupled.name:
+            return Coupled(noise, sampler)
+        case Algorithm1.name:
+            return Algorithm1(noise, sampler)
+    raise SamplingError(f"unknown rule {name!r}; valid are {Coupled.name} and {Algorithm1.name}")

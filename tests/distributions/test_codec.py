@@ -1,0 +1,341 @@
+"""The contract of every codec, and what each of them keeps."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.distributions import Codec, CodecError, Distribution, codec, total_variation
+
+NAMES = [
+    "dense:fp16",
+    "dense:fp32",
+    "topp:0.8",
+    "topp:1",
+    "topk:1:renorm",
+    "topk:16:renorm",
+    "topk:16:residual",
+]
+VOCABULARY = 400
+
+
+def spread(seed: int, vocabulary: int = VOCABULARY, concentration: float = 0.05) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.full(vocabulary, concentration))
+
+
+def same(a: Distribution, b: Distribution) -> bool:
+    return (
+        np.array_equal(a.ids, b.ids)
+        and np.array_equal(a.probabilities, b.probabilities)
+        and a.rest == b.rest
+        and a.vocabulary == b.vocabulary
+    )
+
+
+@pytest.fixture(params=NAMES)
+def each(request: pytest.FixtureRequest) -> Codec:
+    return codec(request.param, VOCABULARY)
+
+
+class TestContract:
+    def test_name_makes_the_same_codec(self, each: Codec) -> None:
+        assert codec(each.name, VOCABULARY) == each
+
+    def test_reconstruction_is_a_distribution(self, each: Codec) -> None:
+        for seed in range(20):
+            for dtype in (np.float64, np.float32):
+                p = spread(seed, concentration=10.0 ** (seed % 4 - 2)).astype(dtype)
+                q = each.decode(each.encode(p))
+                assert q.vocabulary == VOCABULARY
+                assert q.ids.dtype == np.int64
+                assert q.probabilities.dtype == np.float64
+                assert q.ids[0] >= 0
+                assert q.ids[-1] < VOCABULARY
+                assert (np.diff(q.ids) > 0).all()
+                assert (q.probabilities > 0).all()
+                assert q.rest >= 0
+                assert q.probabilities.sum() + q.rest == pytest.approx(1, abs=1e-13)
+
+    def test_determinism(self, each: Codec) -> None:
+        payload = each.encode(spread(3))
+        assert payload == each.encode(spread(3))
+        assert same(each.decode(payload), each.decode(payload))
+
+    def test_the_most_likely_token_survives(self, each: Codec) -> None:
+        for seed in range(20):
+            p = spread(seed)
+            assert each.decode(each.encode(p)).to_dense().argmax() == p.argmax()
+
+    def test_certainty_is_exact(self, each: Codec) -> None:
+        p = np.zeros(VOCABULARY)
+        p[VOCABULARY - 1] = 1
+        q = each.decode(each.encode(p))
+        assert q.ids.tolist() == [VOCABULARY - 1]
+        assert q.probabilities.tolist() == [1.0]
+        assert q.rest == 0
+
+    def test_uniform(self, each: Codec) -> None:
+        q = each.decode(each.encode(np.full(VOCABULARY, 1 / VOCABULARY)))
+        assert len(set(q.probabilities.tolist())) == 1
+
+    def test_scale_does_not_matter(self, each: Codec) -> None:
+        assert each.encode(spread(4) * 0.5) == each.encode(spread(4))
+
+    def test_every_truncation_is_refused(self, each: Codec) -> None:
+        payload = each.encode(spread(5))
+        step = max(1, len(payload) // 200)
+        for length in range(0, len(payload), step):
+            with pytest.raises(CodecError):
+                each.decode(payload[:length])
+
+    def test_trailing_bytes_are_refused(self, each: Codec) -> None:
+        payload = each.encode(spread(6))
+        for tail in (b"\0", b"\1", b"\xff" * 9):
+            with pytest.raises(CodecError):
+                each.decode(payload + tail)
+
+    def test_other_codecs_payloads_are_refused(self, each: Codec) -> None:
+        for name in NAMES:
+            if name.split(":")[::2] != each.name.split(":")[::2] or "dense" in name:
+                if name == each.name:
+                    continue
+                with pytest.raises(CodecError):
+                    each.decode(codec(name, VOCABULARY).encode(spread(7)))
+
+    def test_another_vocabulary_is_refused_or_in_range(self, each: Codec) -> None:
+        payload = each.encode(np.eye(VOCABULARY)[VOCABULARY - 1])
+        with pytest.raises(CodecError):
+            codec(each.name, VOCABULARY - 1).decode(payload)
+
+    @pytest.mark.parametrize(
+        "p",
+        [
+            np.full(VOCABULARY + 1, 1.0),
+            np.full((1, VOCABULARY), 1.0),
+            np.zeros(VOCABULARY),
+            np.full(VOCABULARY, np.nan),
+            np.r_[np.inf, np.ones(VOCABULARY - 1)],
+            np.r_[-0.1, np.ones(VOCABULARY - 1)],
+        ],
+    )
+    def test_what_is_no_distribution_is_refused(self, each: Codec, p: np.ndarray) -> None:
+        with pytest.raises(CodecError):
+            each.encode(p)
+
+    @given(data=st.data())
+    def test_only_codec_errors_escape(self, data: st.DataObject) -> None:
+        """Damaged and random bytes are refused, or decode to some distribution."""
+        each = codec(data.draw(st.sampled_from(NAMES)), VOCABULARY)
+        payload = bytearray(each.encode(spread(data.draw(st.integers(0, 9)))))
+        if data.draw(st.booleans()):
+            at = data.draw(st.integers(0, min(len(payload) - 1, 80)))
+            payload[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+        else:
+            payload[1:] = data.draw(st.binary(max_size=60))
+        try:
+            q = each.decode(bytes(payload))
+        except CodecError:
+            return
+        assert (np.diff(q.ids) > 0).all()
+        assert 0 <= q.ids[0] <= q.ids[-1] < VOCABULARY
+        assert (q.probabilities > 0).all()
+        assert q.probabilities.sum() + q.rest == pytest.approx(1, abs=1e-12)
+
+
+class TestMalformed:
+    """Payloads written by hand: kind | low_bits << 3, count, values, ids."""
+
+    ONE = (0x3C00).to_bytes(2, "little")
+
+    def refused(self, payload: bytes, name: str = "topp:0.8", match: str = "") -> None:
+        with pytest.raises(CodecError, match=match):
+            codec(name, 8).decode(payload)
+
+    def test_a_payload_by_hand(self) -> None:
+        # Two tokens, no low bits: unary bits 1 and 3 stand for the ids 1 and 2.
+        q = codec("topp:0.8", 8).decode(b"\x03\x02" + self.ONE * 2 + b"\x0a")
+        assert q.ids.tolist() == [1, 2]
+        assert q.probabilities.tolist() == [0.5, 0.5]
+
+    def test_no_tokens(self) -> None:
+        self.refused(b"\x03\x00\x01", match="lists 0 tokens")
+
+    def test_more_tokens_than_the_vocabulary(self) -> None:
+        self.refused(b"\x03\x09" + self.ONE * 9 + b"\xff\x01", match="lists 9 tokens")
+
+    def test_more_tokens_than_the_codec_keeps(self) -> None:
+        self.refused(b"\x04\x02" + self.ONE * 2 + b"\x0a", "topk:1:renorm", "lists 2 tokens")
+
+    def test_overlong_and_endless_counts(self) -> None:
+        self.refused(b"\x03\x82\x00" + self.ONE * 2 + b"\x0a", match="number of tokens")
+        self.refused(b"\x03" + b"\xff" * 9, match="number of tokens")
+
+    def test_a_huge_count_allocates_nothing(self) -> None:
+        with pytest.raises(CodecError, match="ends before"):
+            codec("topp:1", 2**30).decode(b"\xfb\xff\xff\xff\x7f" + self.ONE)
+
+    @pytest.mark.parametrize("bits", [0x0000, 0x8000, 0x8001, 0xBC00, 0x3C01, 0x7C00, 0x7E00])
+    def test_values_that_are_no_probabilities(self, bits: int) -> None:
+        value = bits.to_bytes(2, "little")
+        self.refused(b"\x03\x02" + value + self.ONE + b"\x0a", match="value")
+        self.refused(b"\x05\x01" + self.ONE + value + b"\x02", "topk:3:residual", "value")
+
+    @pytest.mark.parametrize("name", ["dense:fp16", "dense:fp32"])
+    @pytest.mark.parametrize("value", [-0.5, np.nan, np.inf, 1.5])
+    def test_dense_values_that_are_no_probabilities(self, name: str, value: float) -> None:
+        dtype = "<f2" if name == "dense:fp16" else "<f4"
+        tag = codec(name, 8).encode(np.ones(8))[:1]
+        values = np.r_[value, np.ones(7)].astype(dtype)
+        self.refused(tag + values.tobytes(), name, "value")
+
+    @pytest.mark.parametrize("name", ["dense:fp16", "dense:fp32"])
+    def test_dense_zero_total(self, name: str) -> None:
+        payload = codec(name, 8).encode(np.ones(8))
+        self.refused(payload[:1] + bytes(len(payload) - 1), name, "above zero")
+
+    def test_ids_out_of_range(self) -> None:
+        self.refused(b"\x03\x01" + self.ONE + b"\x00\x01", match="below 8")
+
+    def test_ids_repeated_or_unsorted(self) -> None:
+        # One low bit each: (low 0, high 0) twice; then low 1 before low 0 in the same high part.
+        self.refused(b"\x0b\x02" + self.ONE * 2 + b"\x0c", match="increasing")
+        self.refused(b"\x0b\x02" + self.ONE * 2 + b"\x0d", match="increasing")
+
+    def test_too_few_or_too_many_ids(self) -> None:
+        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x02", match="1 token ids instead of 2")
+        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x0b", match="3 token ids instead of 2")
+
+    def test_a_residual_over_no_tokens(self) -> None:
+        self.refused(b"\x05\x08" + self.ONE * 9 + b"\xff", "topk:8:residual", "lists all")
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "dense",
+            "dense:fp64",
+            "topp",
+            "topp:0",
+            "topp:1.01",
+            "topp:-1",
+            "topp:x",
+            "topp:nan",
+            "topp:inf",
+            "topk:3",
+            "topk:0:renorm",
+            "topk:-3:renorm",
+            "topk:2.5:renorm",
+            "topk:3:other",
+            "topk:3:renorm:x",
+            "ksqs:1:2",
+            "topp:².5",
+            "topp:1_0",
+            "TOPP:0.8",
+            "",
+            " topp:0.8",
+            "topp:0.8 ",
+        ],
+    )
+    def test_ill_formed_names_list_the_valid_ones(self, name: str) -> None:
+        with pytest.raises(CodecError, match=r"dense:fp16, .*topp:P.*topk:K:residual"):
+            codec(name, VOCABULARY)
+
+    @pytest.mark.parametrize("vocabulary", [0, -1, 2**31])
+    def test_a_vocabulary_that_cannot_be_coded(self, vocabulary: int) -> None:
+        with pytest.raises(CodecError, match="vocabulary"):
+            codec("topp:0.8", vocabulary)
+
+
+class TestWhatIsKept:
+    def test_top_p_keeps_the_token_that_crosses(self) -> None:
+        p = np.array([0.1, 0.5, 0.3, 0.05, 0.05])
+        q = codec("topp:0.8", 5).decode(codec("topp:0.8", 5).encode(p))
+        assert q.ids.tolist() == [1, 2]
+        q = codec("topp:0.81", 5).decode(codec("topp:0.81", 5).encode(p))
+        assert q.ids.tolist() == [0, 1, 2]
+
+    def test_ties_go_to_the_lower_id(self) -> None:
+        p = np.array([0.2, 0.2, 0.2, 0.2, 0.2])
+        assert codec("topk:2:renorm", 5).decode(
+            codec("topk:2:renorm", 5).encode(p)
+        ).ids.tolist() == [
+            0,
+            1,
+        ]
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_renormalised_loses_the_residual(self, seed: int) -> None:
+        p = spread(seed)
+        each = codec("topk:16:renorm", VOCABULARY)
+        residual = 1 - np.sort(p)[-16:].sum()
+        tv = total_variation(Distribution.from_dense(p), each.decode(each.encode(p)))
+        assert tv == pytest.approx(residual, abs=1e-3)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_residual_keeps_the_mass_of_the_others(self, seed: int) -> None:
+        p = spread(seed)
+        each = codec("topk:16:residual", VOCABULARY)
+        q = each.decode(each.encode(p))
+        assert q.rest == pytest.approx(1 - np.sort(p)[-16:].sum(), rel=1e-3)
+        assert total_variation(Distribution.from_dense(p), q) <= q.rest + 1e-3
+
+    def test_residual_of_nothing_is_exactly_nothing(self) -> None:
+        p = np.zeros(VOCABULARY)
+        p[[3, 70, 300]] = 0.3, 0.6, 0.1
+        each = codec("topk:16:residual", VOCABULARY)
+        assert each.decode(each.encode(p)).rest == 0
+
+    @pytest.mark.parametrize(
+        ("name", "precision"), [("dense:fp16", 2**-10), ("dense:fp32", 2**-22)]
+    )
+    def test_dense_precision(self, name: str, precision: float) -> None:
+        p = spread(1, concentration=5.0)
+        each = codec(name, VOCABULARY)
+        assert np.allclose(each.decode(each.encode(p)).to_dense(), p, rtol=precision, atol=0)
+
+    def test_fp16_rounds_like_numpy(self) -> None:
+        p = np.r_[1.0, np.exp(-np.linspace(0, 20, 4999))]
+        with np.errstate(under="ignore"):
+            expected = p.astype(np.float16)
+        payload = codec("dense:fp16", 5000).encode(p)
+        assert payload[1:] == expected.astype("<f2").tobytes()
+
+    def test_entries_below_fp16_are_not_listed(self) -> None:
+        p = np.full(VOCABULARY, 1e-9)
+        p[7] = 1
+        for name in ("dense:fp16", "topp:1", "topk:16:renorm", "topk:16:residual"):
+            q = codec(name, VOCABULARY).decode(codec(name, VOCABULARY).encode(p))
+            assert q.ids.tolist() == [7]
+
+    def test_all_probabilities_may_be_tiny(self) -> None:
+        p = np.full(VOCABULARY, 1e-30)
+        for name in NAMES:
+            each = codec(name, VOCABULARY)
+            assert len(each.decode(each.encode(p))) > 0
+
+
+class TestSize:
+    @pytest.mark.parametrize(("token", "size"), [(0, 5), (100, 5), (8191, 6), (151_935, 7)])
+    def test_one_entry(self, token: int, size: int) -> None:
+        p = np.zeros(151_936)
+        p[token] = 1
+        for name in ("topp:0.8", "topk:64:renorm", "topk:64:residual"):
+            assert len(codec(name, p.size).encode(p)) == size
+
+    @pytest.mark.parametrize("k", [10, 64, 200])
+    def test_ids_cost_at_most_two_bits_over_the_logarithm_of_the_gap(self, k: int) -> None:
+        p = spread(2, 8192, 1.0)
+        size = len(codec(f"topk:{k}:renorm", 8192).encode(p))
+        assert size <= 4 + 2 * k + k * (2.1 + np.log2(8192 / k)) / 8
+
+    def test_large_vocabulary(self) -> None:
+        rng = np.random.default_rng(8)
+        p = np.zeros(151_936)
+        ids = np.sort(np.r_[rng.choice(151_900, 60, replace=False), [65_535, 65_536, 151_935]])
+        p[ids] = rng.dirichlet(np.full(63, 5.0))
+        for name in ("topp:1", "topk:63:renorm", "topk:63:residual", "dense:fp16"):
+            each = codec(name, p.size)
+            q = each.decode(each.encode(p))
+            assert q.ids.tolist() == ids.tolist()
+            assert np.allclose(q.probabilities, p[ids], rtol=2**-10)

@@ -1,0 +1,45 @@
+"""Sets of token ids: exact for every size and range."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.distributions import CodecError
+from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+
+
+@given(st.sets(st.integers(0, 2**18), min_size=1, max_size=300))
+def test_round_trip(tokens: set[int]) -> None:
+    ids = np.array(sorted(tokens))
+    low_bits = low_bits_of(ids)
+    code = encode_support(ids, low_bits)
+    assert np.array_equal(decode_support(code, ids.size, low_bits, int(ids[-1]) + 1), ids)
+    with pytest.raises(CodecError):
+        decode_support(code, ids.size, low_bits, int(ids[-1]))
+
+
+@given(st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=20), st.integers(17, 31))
+def test_any_number_of_low_bits_is_exact(tokens: set[int], low_bits: int) -> None:
+    ids = np.array(sorted(tokens))
+    code = encode_support(ids, low_bits)
+    assert np.array_equal(decode_support(code, ids.size, low_bits, 2**31), ids)
+
+
+@pytest.mark.parametrize("count", [1, 3, 700])
+def test_all_ids_from_zero_on(count: int) -> None:
+    ids = np.arange(count)
+    assert low_bits_of(ids) == 0
+    assert len(encode_support(ids, 0)) == -(-(2 * count - 1) // 8)
+
+
+@given(st.binary(max_size=12), st.integers(1, 40), st.integers(0, 31))
+def test_only_codec_errors_escape(code: bytes, count: int, low_bits: int) -> None:
+    try:
+        ids = decode_support(code, count, low_bits, 1000)
+    except CodecError:
+        return
+    assert ids.size == count
+    assert (np.diff(ids) > 0).all()
+    assert 0 <= ids[0] <= ids[-1] < 1000
+    assert encode_support(ids, low_bits)[-1] == code[-1]
