@@ -12,6 +12,7 @@ from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
     LARGEST_FLOAT,
     check_bytes,
+    check_flag,
     check_integer,
     check_name,
     check_number,
@@ -170,7 +171,8 @@ class Open:
 
     `history` holds earlier (question, answer) turns; `documents` is how many of its documents the
     other side should use; their relevances are divided by `relevance_temperature` and estimated
-    again every `reweight_every` tokens (0: never). `accepted` are the tokens already decided, when
+    again every `reweight_every` tokens (0: never). `follow` allows a side to draft along the other's
+    line. `accepted` are the tokens already decided, when
     a session is resumed. `codec`, `rule` and `aggregator` are the names those packages use.
     """
 
@@ -192,6 +194,7 @@ class Open:
     documents: int
     relevance_temperature: float
     reweight_every: int
+    follow: bool
     accepted: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -214,6 +217,7 @@ class Open:
         check_integer("documents", self.documents, 0, MAX_DOCUMENTS)
         check_number("relevance_temperature", self.relevance_temperature, 1e-9, 1e9)
         check_integer("reweight_every", self.reweight_every, 0, MAX_TOKENS)
+        check_flag("follow", self.follow)
         check_tuple("accepted", self.accepted, MAX_TOKENS)
         for token in self.accepted:
             check_integer("an accepted token", token, 0, MAX_TOKEN)
@@ -277,7 +281,8 @@ class Draft:
     """One side's guess at step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
     `prefix_hash` names the text the distribution is conditioned on, `relevance` is the h of
-    SPEC 1 (log-sum-exp of the relevances), `payload` what the session's codec wrote.
+    SPEC 1 (log-sum-exp of the relevances), `payload` what the session's codec wrote. The sender
+    has decided the first `step - ahead` tokens; `decided_hash` is the low half of their hash.
     """
 
     TYPE: ClassVar[int] = 7
@@ -287,6 +292,8 @@ class Draft:
     token: int
     relevance: float
     decode_us: int
+    ahead: int
+    decided_hash: int
     payload: bytes
 
     def __post_init__(self) -> None:
@@ -296,6 +303,8 @@ class Draft:
         check_integer("token", self.token, 0, MAX_TOKEN)
         check_number("relevance", self.relevance, -LARGEST_FLOAT, LARGEST_FLOAT)
         check_integer("decode_us", self.decode_us, 0, MAX_TIME_US)
+        check_integer("ahead", self.ahead, 0, self.step)
+        check_integer("decided_hash", self.decided_hash, 0, MAX_32)
         check_bytes("payload", self.payload, 0, MAX_PAYLOAD)
 
 

@@ -53,10 +53,11 @@ OPEN = Open(
     documents=2,
     relevance_temperature=1.0,
     reweight_every=0,
+    follow=True,
     accepted=(4, 5),
 )
 OPENED = Opened(5, (Source("A title", "a.txt", 0.5),), 30, 1000, 2000)
-DRAFT = Draft(5, 0, 2**63, 17, -1.5, 900, b"\x01\x02")
+DRAFT = Draft(5, 0, 2**63, 17, -1.5, 900, 0, 2**31, b"\x01\x02")
 TARGET = Target(5, 0, 2**63, 17, "cloud")
 
 
@@ -232,7 +233,7 @@ def test_nothing_else_is_taken_from_a_stranger(message: Message, said_hello: boo
 
 def test_a_stranger_may_send_only_short_frames() -> None:
     cloud = Connection("cloud", CLOUD)
-    with pytest.raises(RemoteProtocolError) as caught:
+    with pytest.raises(HandshakeError) as caught:
         cloud.receive_data((HANDSHAKE_LIMIT + 1).to_bytes(4, "big"))
     assert caught.value.reason is Reason.TOO_LARGE
 
@@ -248,7 +249,7 @@ def test_long_frames_are_taken_right_behind_the_handshake() -> None:
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00"])
 def test_another_protocol_is_recognised(data: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="does not speak this protocol"):
+    with pytest.raises(HandshakeError, match="does not speak this protocol"):
         Connection("cloud", CLOUD).receive_data(data)
 
 

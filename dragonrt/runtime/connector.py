@@ -1,0 +1,98 @@
+"""The device's connection to the cloud: made at the start, made again with back-off when lost."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from dragonrt.errors import DragonError
+from dragonrt.runtime.peer import Peer
+from dragonrt.wire.errors import HandshakeError
+
+FIRST_BACK_OFF_S = 0.2
+LONGEST_BACK_OFF_S = 10.0
+
+log = logging.getLogger("dragonrt")
+
+
+class Connector:
+    """Keeps one Peer alive; `dial` makes a fresh stream and returns its unshaken Peer."""
+
+    def __init__(self, dial: Callable[[], Awaitable[Peer]]) -> None:
+        self._dial = dial
+        self._peer: Peer | None = None
+        self._connected = asyncio.Event()
+        self._sent = self._received = 0
+
+    @property
+    def peer(self) -> Peer | None:
+        """The living connection, if there is one."""
+        return self._peer if self.connected else None
+
+    @property
+    def connected(self) -> bool:
+        return self._connected.is_set()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received so far, over all connections."""
+        sent, received = self._sent, self._received
+        if self._peer is not None:
+            now = self._peer.connection.statistics()
+            sent, received = sent + now.bytes_sent, received + now.bytes_received
+        return sent, received
+
+    async def connect(self) -> None:
+        """The first connection; raises the error that says why there is none."""
+        peer = await self._dial()
+        await peer.handshake()
+        self._use(peer)
+
+    async def wait_connected(self, timeout_s: float) -> Peer | None:
+        """The living connection, waiting for it up to `timeout_s`; None if it does not come."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connected.wait()
+        except TimeoutError:
+            return None
+        return self.peer
+
+    async def run(self) -> None:
+        """Work on the connection, and on those that follow it, until cancelled.
+
+        Ends by itself only when the cloud refuses the handshake: trying again would not help.
+        """
+        while True:
+            if self._peer is not None:
+                await self._peer.run()
+                log.info("connection lost: %s", self._peer.lost_reason)
+                self._forget(self._peer)
+            try:
+                self._use(await self._dial_again())
+            except HandshakeError as error:
+                log.warning("not connecting again: %s", error)
+                return
+
+    def _use(self, peer: Peer) -> None:
+        peer.on_end = self._connected.clear
+        self._peer = peer
+        self._connected.set()
+
+    def _forget(self, peer: Peer) -> None:
+        statistics = peer.connection.statistics()
+        self._sent += statistics.bytes_sent
+        self._received += statistics.bytes_received
+        self._peer = None
+        self._connected.clear()
+
+    async def _dial_again(self) -> Peer:
+        back_off_s = FIRST_BACK_OFF_S
+        while True:
+            try:
+                peer = await self._dial()
+                await peer.handshake()
+                return peer
+            except HandshakeError:
+                raise
+            except DragonError as error:
+                log.debug("cannot reconnect yet: %s", error)
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)

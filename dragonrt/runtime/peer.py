@@ -1,0 +1,311 @@
+"""One authenticated connection to the other side: its pump, its probes and its sessions.
+
+The peer owns the stream and every task that works for it. Messages go to their session the moment
+they arrive, synchronously, so that a slow session never holds up another.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from dragonrt.errors import DragonError
+from dragonrt.link.probe import BandwidthEstimator, RttEstimator
+from dragonrt.link.stream import Stream
+from dragonrt.runtime.trace import Trace
+from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.errors import Reason, RemoteProtocolError
+from dragonrt.wire.messages import (
+    Close,
+    Draft,
+    Goodbye,
+    Message,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    SessionMessage,
+    Target,
+)
+from dragonrt.wire.sessions import SessionState
+
+HANDSHAKE_S = 10.0
+PROBE_S = 1.0
+"""Seconds between probes while a session is open."""
+KEEP_ALIVE_S = 5.0
+"""Seconds between probes while nothing goes on."""
+SILENCE_S = 15.0
+"""A connection on which nothing was heard for so long is lost."""
+BURST_BYTES = 2048
+"""Padding of the probe that times the bandwidth: the delay it adds to an empty one."""
+
+log = logging.getLogger("dragonrt")
+
+
+class ConnectionLostError(DragonError):
+    """The connection to the other side ended; the line says why."""
+
+
+class Session(Protocol):
+    """What a mode registers for each of its sessions."""
+
+    def receive(self, message: SessionMessage) -> None:
+        """Take in a message of this session; a DragonError closes the session with its line."""
+        ...
+
+    def lost(self, reason: str) -> None:
+        """The session ended without our doing: its connection is gone or it was closed."""
+        ...
+
+
+Answerer = Callable[["Peer", Open], tuple[Session, Coroutine[Any, Any, None]]]
+"""Makes the session for an Open of the other side, and the coroutine that works on it."""
+
+
+class Peer:
+    """See the module. `answerer` serves sessions that the other side opens, if this side does."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        connection: Connection,
+        trace: Trace,
+        answerer: Answerer | None = None,
+    ) -> None:
+        self._stream = stream
+        self._connection = connection
+        self._trace = trace
+        self._answerer = answerer
+        self._sessions: dict[int, Session] = {}
+        self._next_session = 1
+        self._loop = asyncio.get_running_loop()
+        self._heard_s = self._loop.time()
+        self._wake_probe = asyncio.Event()
+        self._sequence = 0
+        self._padded: dict[int, bool] = {}
+        self._empty_rtt_s: float | None = None
+        self.rtt = RttEstimator()
+        self.bandwidth = BandwidthEstimator()
+        self.lost_reason: str | None = None
+        self.on_end: Callable[[], None] = lambda: None
+        """Called when the connection has ended, before its sessions hear of it."""
+
+    @property
+    def name(self) -> str:
+        """The other side's address."""
+        return self._stream.peer_name
+
+    @property
+    def rtt_s(self) -> float:
+        """The smoothed round trip in seconds, 0 before the first echo."""
+        return self.rtt.average_s or 0.0
+
+    @property
+    def connection(self) -> Connection:
+        """The protocol state, for what the other side said of itself and for statistics."""
+        return self._connection
+
+    # Sending.
+
+    def send(self, message: Message) -> int:
+        """Write a message now and return the bytes it took.
+
+        Nothing is written once the connection, or the session the message belongs to, has ended:
+        whoever works on the session hears of that through `lost`.
+        """
+        if self._connection.state is not State.OPEN:
+            return 0
+        if isinstance(message, SessionMessage) and message.session not in self._sessions:
+            return 0
+        data = self._connection.send(message)
+        self._stream.write(data)
+        return len(data)
+
+    async def drain(self) -> None:
+        """Wait while too much is queued for sending."""
+        await self._stream.drain()
+
+    def open(self, session: Session, message: Callable[[int], Open]) -> int:
+        """Start a session of ours: `message` makes its Open from the number it gets."""
+        number = self._next_session
+        self._next_session += 1
+        self._sessions[number] = session
+        self.send(message(number))
+        self._wake_probe.set()
+        return number
+
+    def close(self, number: int, reason: Reason, text: str = "") -> None:
+        """End one session, if it is still open."""
+        if self._connection.session_state(number) is not SessionState.NONE:
+            self._stream.write(self._connection.send(Close(number, reason, text)))
+        self._sessions.pop(number, None)
+
+    # The life of the connection.
+
+    async def handshake(self) -> None:
+        """Agree with the other side, or raise HandshakeError or ConnectionLostError in time."""
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                self._flush()
+                while self._connection.state is not State.OPEN:
+                    await self._receive_once()
+        except TimeoutError:
+            await self._close_stream()
+            raise ConnectionLostError(
+                f"{self.name} did not complete the handshake in {HANDSHAKE_S:g} s: "
+                "is it dragonrt that listens there?"
+            ) from None
+        except BaseException:
+            self._flush()
+            await self._close_stream()
+            raise
+
+    async def run(self) -> None:
+        """Work until the connection ends; sessions hear of it through `lost`."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                probes = tasks.create_task(self._probe(), name="probe")
+                await self._receive_until_end()
+                probes.cancel()
+                self._lose_sessions()
+        except* ConnectionLostError as group:
+            self.lost_reason = str(group.exceptions[0])
+        finally:
+            self._lose_sessions()
+            self._end(Goodbye(Reason.SHUTDOWN, "this side ends"))
+            await self._close_stream()
+
+    async def _receive_until_end(self) -> None:
+        while self._connection.state is State.OPEN:
+            try:
+                await self._receive_once()
+            except RemoteProtocolError as error:
+                log.warning("connection with %s closed: %s", self.name, error)
+                self.lost_reason = str(error)
+                self._flush()
+
+    async def _receive_once(self) -> None:
+        try:
+            data = await self._stream.receive()
+        except OSError as error:
+            data = b""
+            log.debug("%s: %s", self.name, error)
+        self._heard_s = self._loop.time()
+        events = self._connection.receive_data(data) if data else self._connection.eof()
+        self._flush()
+        for event in events:
+            match event:
+                case Pong():
+                    self._take_echo(event)
+                case Goodbye():
+                    self.lost_reason = event.text or event.reason.value
+                case Open():
+                    self._accept(event)
+                case Opened() | Draft() | Target() | Close():
+                    self._deliver(event)
+                case _:
+                    pass
+
+    def _flush(self) -> None:
+        data = self._connection.data_to_send()
+        if data:
+            self._stream.write(data)
+
+    def _end(self, goodbye: Goodbye) -> None:
+        if self._connection.state is State.OPEN:
+            self._stream.write(self._connection.send(goodbye))
+
+    async def _close_stream(self) -> None:
+        self._stream.close()
+        await self._stream.wait_closed()
+
+    # Sessions.
+
+    def _accept(self, message: Open) -> None:
+        if self._answerer is None:
+            self.close(message.session, Reason.UNSUPPORTED, "this side only asks")
+            return
+        try:
+            session, work = self._answerer(self, message)
+        except DragonError as error:
+            self.close(message.session, Reason.UNSUPPORTED, str(error))
+            return
+        self._sessions[message.session] = session
+        self._wake_probe.set()
+        self._tasks.create_task(
+            self._guard(message.session, work), name=f"session {message.session}"
+        )
+
+    async def _guard(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+        """A session's failure ends that session, with its reason, and nothing else."""
+        try:
+            await work
+        except DragonError as error:
+            self.close(number, Reason.ERROR, str(error))
+        except Exception:
+            log.exception("session %d failed", number)
+            self.close(number, Reason.ERROR, "an internal error; the other side's log has it")
+        finally:
+            self._sessions.pop(number, None)
+
+    def _deliver(self, message: SessionMessage) -> None:
+        session = self._sessions.get(message.session)
+        if session is None:
+            return
+        if isinstance(message, Close):
+            del self._sessions[message.session]
+            session.lost(message.text or message.reason.value)
+            return
+        try:
+            session.receive(message)
+        except DragonError as error:
+            self.close(message.session, Reason.ERROR, str(error))
+            session.lost(str(error))
+
+    def _lose_sessions(self) -> None:
+        self.on_end()
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.lost(self.lost_reason or "the connection ended")
+
+    # Probes.
+
+    async def _probe(self) -> None:
+        """Echo frames: round trip, now and then bandwidth, and whether the other side lives."""
+        burst = False
+        while True:
+            if self._loop.time() - self._heard_s > SILENCE_S:
+                text = f"nothing was heard from {self.name} for {SILENCE_S:g} s"
+                self._end(Goodbye(Reason.IDLE, text))
+                raise ConnectionLostError(text)
+            self._ping(b"\0" * BURST_BYTES if burst else b"")
+            burst = bool(self._sessions) and not burst
+            self._wake_probe.clear()
+            try:
+                async with asyncio.timeout(PROBE_S if self._sessions else KEEP_ALIVE_S):
+                    await self._wake_probe.wait()
+            except TimeoutError:
+                continue
+
+    def _ping(self, padding: bytes) -> None:
+        self._sequence += 1
+        self._padded = {self._sequence: bool(padding), **self._padded}
+        while len(self._padded) > 16:
+            self._padded.popitem()
+        self.send(Ping(self._sequence, int(self._loop.time() * 1e6), padding))
+
+    def _take_echo(self, echo: Pong) -> None:
+        now = self._loop.time()
+        rtt_s = max(now - echo.time_us / 1e6, 0.0)
+        padded = self._padded.pop(echo.sequence, None)
+        if padded is None:
+            return
+        if not padded:
+            self._empty_rtt_s = rtt_s
+            self.rtt.update(rtt_s, now)
+            self._trace.event(0, "probe", rtt=round(rtt_s, 6))
+        elif self._empty_rtt_s is not None and rtt_s > self._empty_rtt_s:
+            self.bandwidth.update(echo.received, rtt_s - self._empty_rtt_s, now)
+            self._trace.event(0, "probe", bandwidth=round(self.bandwidth.latest_bps or 0.0))
+

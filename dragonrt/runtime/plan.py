@@ -1,0 +1,60 @@
+"""What both sides agree on for one generation."""
+
+from dataclasses import dataclass
+
+from dragonrt.distributions.codec import codec
+from dragonrt.errors import DragonError
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.aggregation import Rule, rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+
+PATIENCE_S = 30.0
+"""A side that waits this long for the other one while the connection lives goes on alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The settings of one generation: the device chooses them, `Open` carries them to the cloud.
+
+    `run_ahead` bounds how many undecided steps a side drafts; `stop_tokens` end the answer and
+    belong to it; `documents` is the number of documents each side uses, `relevance_temperature`
+    divides their scores, every `reweight_every` tokens they are taken again (0: never). `follow`
+    lets a side draft along the other's line where that is the better guess (SPEC 1.7).
+    """
+
+    seed: int
+    sampler: Sampler
+    rule: str = "coupled"
+    placement: Placement = Placement.BOTH
+    codec: str = "topp:0.95"
+    max_tokens: int = 64
+    stop_tokens: tuple[int, ...] = ()
+    run_ahead: int = 32
+    documents: int = 2
+    relevance_temperature: float = 0.05
+    reweight_every: int = 0
+    follow: bool = True
+
+    @property
+    def window(self) -> int:
+        """Undecided steps for which the other side may send drafts.
+
+        The other side's decided prefix is at most `run_ahead` steps ahead of ours, since it needs
+        our drafts to decide, and its drafts are at most `run_ahead` ahead of that.
+        """
+        return 2 * self.run_ahead + 1
+
+    def aggregation_rule(self) -> Rule:
+        """The rule of this plan with its keyed noise."""
+        return rule(self.rule, Noise(self.seed), self.sampler)
+
+    def check(self) -> None:
+        """Refuse names that this side does not know, with their package's own line."""
+        codec(self.codec, 2)
+        self.aggregation_rule()
+        if self.rule != "coupled" and self.placement is Placement.BOTH:
+            raise DragonError(
+                "the leaderless aggregator needs coupled noise: "
+                "use --rule coupled, or --aggregator greedy with --rule algorithm1"
+            )

@@ -1,0 +1,123 @@
+"""The oracle: every speculative run equals the synchronous run token for token (SPEC section 0).
+
+Two generations over a simulated link in virtual time: seeded delays of every message and every
+forward. A failing schedule is named by its seed.
+"""
+
+import asyncio
+import itertools
+import random
+from collections import deque
+
+import pytest
+
+from dragonrt.runtime.draft import Draft
+from dragonrt.runtime.generation import Generation
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.runtime.trace import NoTrace
+from dragonrt.sampling.noise import Side
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.drafter import Script, SimulatedDrafter
+from dragonrt.simulation.loop import run
+
+
+class DelayedLink:
+    """One direction of a link: each message arrives after a random delay, in order."""
+
+    def __init__(self, chance: random.Random, latency_s: float, jitter_s: float) -> None:
+        self.receiver: Generation | None = None
+        self._chance = chance
+        self._latency_s, self._jitter_s = latency_s, jitter_s
+        self._arrival_s = 0.0
+        self._travelling: deque[tuple[str, tuple[object, ...]]] = deque()
+        self.rtt_s = 2 * latency_s
+
+    def _deliver(self, method: str, *arguments: object) -> None:
+        loop = asyncio.get_running_loop()
+        delay_s = self._latency_s + self._chance.uniform(-1, 1) * self._jitter_s
+        self._arrival_s = max(self._arrival_s, loop.time() + max(delay_s, 0.0))
+        self._travelling.append((method, arguments))
+        loop.call_at(self._arrival_s, self._arrive)
+
+    def _arrive(self) -> None:
+        """Timers of the same instant fire in any order, so the oldest message arrives."""
+        method, arguments = self._travelling.popleft()
+        getattr(self.receiver, method)(*arguments)
+
+    def send_draft(self, draft: Draft, decided: int, decided_hash: int) -> None:
+        travelling = Draft(
+            draft.step,
+            draft.prefix_hash,
+            draft.token,
+            draft.payload,
+            draft.relevance,
+            draft.decode_s,
+        )
+        self._deliver("receive_draft", travelling, decided, decided_hash)
+
+    def send_target(self, step: int, prefix_hash: int, token: int, aggregator: Side) -> None:
+        self._deliver("receive_target", step, prefix_hash, token, aggregator)
+
+    def diverged(self) -> None:
+        raise AssertionError("the two sides decided different texts")
+
+    async def drain(self) -> None:
+        return
+
+
+async def generate(plan: Plan, script: Script, seed: int) -> tuple[list[int], list[int], float]:
+    """One run: both sides' decided tokens, and the virtual seconds it took."""
+    chance = random.Random(seed)
+    latency_s = chance.choice([0.0, 0.01, 0.1, 0.3])
+    jitter_s = latency_s * chance.choice([0.0, 0.2, 1.0])
+    sides: dict[Side, Generation] = {}
+    links: dict[Side, DelayedLink] = {}
+    for side in ("device", "cloud"):
+        mean_s = chance.choice([0.001, 0.02, 0.05, 0.2])
+        delays = random.Random(chance.random())
+        drafter = SimulatedDrafter(
+            side, plan, script, lambda d=delays, m=mean_s: m * d.uniform(0.2, 2)
+        )
+        sides[side] = Generation(side, plan, drafter, NoTrace(), vocabulary=script.vocabulary)
+        links[side] = DelayedLink(chance, latency_s, jitter_s)
+    links["device"].receiver, links["cloud"].receiver = sides["cloud"], sides["device"]
+    for side, generation in sides.items():
+        generation.connect(links[side])
+    await asyncio.gather(*(generation.run() for generation in sides.values()))
+    device, cloud = (sides[s].line.tokens[: sides[s].decided] for s in ("device", "cloud"))
+    assert sides["device"].counts.divergences == 0
+    return device, cloud, asyncio.get_running_loop().time()
+
+
+def plan_for(rule: str, placement: Placement, temperature: float, seed: int, **more: int) -> Plan:
+    sampler = Sampler(temperature=temperature)
+    return Plan(
+        seed, sampler, rule, placement, "topp:0.95", max_tokens=24, stop_tokens=(0,), **more
+    )
+
+
+PLACEMENTS = {
+    "coupled": list(Placement),
+    "algorithm1": [p for p in Placement if p is not Placement.BOTH],
+}
+CASES = [
+    (rule, placement, temperature)
+    for rule, temperature in itertools.product(PLACEMENTS, (0.0, 0.8))
+    for placement in PLACEMENTS[rule]
+]
+
+
+@pytest.mark.parametrize(("rule", "placement", "temperature"), CASES)
+def test_every_schedule_gives_the_synchronous_text(
+    rule: str, placement: Placement, temperature: float
+) -> None:
+    for seed in range(100):
+        script = Script(seed % 7, sharpness=2.0 + seed % 3, disagreement=0.3 * (seed % 5))
+        oracle_plan = plan_for(rule, Placement.SYNC, temperature, seed)
+        oracle, mirror, _ = run(generate(oracle_plan, script, seed))
+        assert oracle == mirror
+        plan = plan_for(rule, placement, temperature, seed, run_ahead=1 + seed % 32)
+        device, cloud, _ = run(generate(plan, script, seed + 1000))
+        assert device == oracle, f"device differs from the oracle in schedule {seed}"
+        assert cloud == oracle, f"cloud differs from the oracle in schedule {seed}"
