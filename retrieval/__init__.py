@@ -1,0 +1,33 @@
+"""Documents to chunks, chunks to vectors, questions to the chunks that may answer them.
+
+Usable alone: it knows nothing of the models that read what it finds.
+
+    Index.update(Path("index"), Path("documents"), embedder := Embedder.load())
+    hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
+"""
+
+from .embedding import Embedder
+from .errors import DocumentError, MissingKvError, RetrievalError
+from .generation import Chunk, Manifest, Place
+from .index import Hit, Index, Progress, Report
+from .kv_store import KvStore, KvWriter
+from .reranking import Reranker
+from .retriever import Retriever
+
+__all__ = [
+    "Chunk",
+    "DocumentError",
+    "Embedder",
+    "Hit",
+    "Index",
+    "KvStore",
+    "KvWriter",
+    "Manifest",
+    "MissingKvError",
+    "Place",
+    "Progress",
+    "Report",
+    "Reranker",
+    "RetrievalError",
+    "Retriever",
+]

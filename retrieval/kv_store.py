@@ -1,0 +1,135 @@
+"""The store of precomputed document KV: one memory-mapped file per chunk and model.
+
+A chunk's keys and values are computed once, when it is indexed, and mapped into memory when a
+question needs them (DRAGON section 4): no document is prefilled twice. The store knows nothing of
+models; arrays are kept by name, bit for bit.
+"""
+
+import json
+import math
+import mmap
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from .errors import MissingKvError
+from .storage import TEMPORARY, make_directory, write_atomically
+
+Arrays = dict[str, NDArray[Any]]
+
+_FOLDER = "kv"
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U16": np.uint16,
+    "U8": np.uint8,
+}
+_LARGEST_HEADER = 1 << 20
+
+
+class KvStore:
+    """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
+
+    Only the process that updates the index writes; any number of processes read.
+    """
+
+    def __init__(self, directory: Path, fingerprint: str) -> None:
+        """`directory` is the index's, `fingerprint` names the model (letters, digits, - _ .)."""
+        self.directory = directory / _FOLDER / fingerprint
+
+    def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Store a chunk's arrays, complete or not at all. bf16 travels as its uint16 bits."""
+        make_directory(self.directory)
+        packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_atomically(self._path(digest), save(packed))
+
+    def read(self, digest: str) -> Arrays:
+        """A chunk's arrays, mapped from disk; what is written into them stays in this process.
+
+        Raises:
+            MissingKvError: there is no file for this chunk, or it is damaged.
+        """
+        try:
+            return _mapped(self._path(digest))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise MissingKvError(
+                f"no KV of the chunk {digest}: index the documents again to compute it"
+            ) from error
+
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Those of `digests` whose KV is not there or whose file is truncated or malformed."""
+        return [digest for digest in digests if not self._usable(digest)]
+
+    def _usable(self, digest: str) -> bool:
+        try:
+            self.read(digest)
+        except MissingKvError:
+            return False
+        return True
+
+    def _path(self, digest: str) -> Path:
+        return self.directory / f"{digest}.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class KvWriter:
+    """What an update needs to compute the KV of new chunks: where to, and how.
+
+    `compute` gets a chunk's text and its document's title and returns named arrays.
+    """
+
+    store: KvStore
+    compute: Callable[[str, str], Mapping[str, NDArray[Any]]]
+
+
+def prune_kv(directory: Path, live: Iterable[str]) -> None:
+    """Delete, for every model, the KV of chunks that are not in `live`, and torn writes.
+
+    A deleted document leaves no trace in the KV of any model. `directory` is the index's.
+    """
+    kept = {f"{digest}.safetensors" for digest in live}
+    for folder in (directory / _FOLDER).glob("*"):
+        for path in [*folder.glob(TEMPORARY), *folder.glob("*.safetensors")]:
+            if path.name not in kept:
+                with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
+                    path.unlink()
+        if not any(folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _mapped(path: Path) -> Arrays:
+    """The arrays of a safetensors file as views of one private mapping (no bytes are read yet)."""
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    length = int.from_bytes(data[:8], "little")
+    if not 0 < length <= min(_LARGEST_HEADER, len(data) - 8):
+        raise ValueError("header does not fit the file")
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    base = 8 + length
+    arrays: Arrays = {}
+    end = 0
+    for name, entry in header.items():
+        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        shape: Sequence[int] = entry["shape"]
+        first, last = entry["data_offsets"]
+        count = math.prod(shape)
+        if first < 0 or last - first != count * dtype.itemsize:
+            raise ValueError("array does not fit its place")
+        arrays[name] = np.frombuffer(data, dtype, count, base + first).reshape(shape)
+        end = max(end, last)
+    if base + end != len(data):
+        raise ValueError("file is truncated")
+    return arrays
