@@ -1,0 +1,236 @@
+"""The two rules: their statistics, their acceptance, and what they do at the edges."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from dragonrt.distributions import Distribution, codec, mix, total_variation
+from dragonrt.sampling import (
+    Candidate,
+    Noise,
+    Purpose,
+    Rule,
+    Sampler,
+    SamplingError,
+    Side,
+    expected_acceptance_algorithm1,
+    expected_acceptance_coupled,
+    rule,
+    side_weights,
+)
+
+SAMPLERS = [
+    Sampler(),
+    Sampler(temperature=0.6),
+    Sampler(top_k=3),
+    Sampler(top_p=0.7),
+    Sampler(min_p=0.3),
+    Sampler(temperature=1.4, top_k=4, top_p=0.9, min_p=0.05),
+]
+WEIGHTS = (0.65, 0.35)
+DEVICE = np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])
+CLOUD = np.array([0.05, 0.3, 0.15, 0.3, 0.1, 0.1])
+
+
+class DrawnNoise(Noise):
+    """Independent numbers for every step, drawn all at once: the statistics need many."""
+
+    __slots__ = ("_exponentials", "_uniforms")
+
+    def __init__(self, steps: int, vocabulary: int) -> None:
+        super().__init__(0)
+        rng = np.random.default_rng(2024)
+        self._exponentials = rng.standard_exponential((steps, vocabulary))
+        self._uniforms = rng.random((len(Purpose) + 1, 2, steps)).tolist()
+
+    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
+        return self._exponentials[step]
+
+    def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+        return self._uniforms[purpose][side == "cloud"][step]
+
+
+def run(each: Rule, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Both drafts and the target of every step, distributions as they are received."""
+    coder = codec("dense:fp32", DEVICE.size)
+    device, cloud = (coder.decode(coder.encode(each.shape(p))) for p in (DEVICE, CLOUD))
+    tokens = np.empty((3, steps), dtype=np.int64)
+    for step in range(steps):
+        a = Candidate(each.draft("device", step, device), device)
+        b = Candidate(each.draft("cloud", step, cloud), cloud)
+        tokens[:, step] = a.token, b.token, each.target(step, a, b, WEIGHTS)
+    return tokens[0], tokens[1], tokens[2]
+
+
+def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
+    counts = np.bincount(tokens, minlength=p.size)
+    possible = p > 0
+    if counts[~possible].any():
+        return False
+    if possible.sum() == 1:
+        return True
+    return bool(stats.chisquare(counts[possible], p[possible] * len(tokens)).pvalue > 1e-3)
+
+
+def near(observed: float, expected: float, steps: int) -> bool:
+    return abs(observed - expected) < 4 * math.sqrt(expected * (1 - expected) / steps) + 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_coupled_samples_after_mixing(sampler: Sampler) -> None:
+    steps = 100_000 if sampler == Sampler() else 15_000
+    x_device, x_cloud, x = run(rule("coupled", DrawnNoise(steps, 6), sampler), steps)
+    p_device, p_cloud = sampler.dense(DEVICE), sampler.dense(CLOUD)
+    p_target = sampler.dense(WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD)
+    assert fits(x_device, p_device)
+    assert fits(x_cloud, p_cloud)
+    assert fits(x, p_target)
+    for drafts, p in ((x_device, p_device), (x_cloud, p_cloud)):
+        expected = expected_acceptance_coupled(
+            Distribution.from_dense(p), Distribution.from_dense(p_target)
+        )
+        assert near(float((drafts == x).mean()), expected, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_algorithm1_samples_before_mixing(sampler: Sampler) -> None:
+    steps = 100_000 if sampler == Sampler() else 20_000
+    x_device, x_cloud, x = run(rule("algorithm1", DrawnNoise(steps, 6), sampler), steps)
+    p_device, p_cloud = sampler.dense(DEVICE), sampler.dense(CLOUD)
+    assert fits(x_device, p_device)
+    assert fits(x_cloud, p_cloud)
+    assert fits(x, WEIGHTS[0] * p_device + WEIGHTS[1] * p_cloud)
+    device, cloud = Distribution.from_dense(p_device), Distribution.from_dense(p_cloud)
+    for drafts, own, other, eta in (
+        (x_device, device, cloud, WEIGHTS[0]),
+        (x_cloud, cloud, device, WEIGHTS[1]),
+    ):
+        expected = expected_acceptance_algorithm1(own, other, eta)
+        assert near(float((drafts == x).mean()), expected, steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
+def test_the_keyed_noise_serves_both_rules(name: str) -> None:
+    x_device, x_cloud, x = run(rule(name, Noise(77), Sampler()), 5_000)
+    assert fits(x_device, DEVICE)
+    assert fits(x_cloud, CLOUD)
+    assert fits(x, WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD)
+    # Consecutive targets are independent of each other.
+    pairs = np.histogram2d(x[:-1], x[1:], bins=np.arange(7) - 0.5)[0]
+    assert stats.chi2_contingency(pairs).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
+@pytest.mark.parametrize("sampler", [*SAMPLERS, Sampler(temperature=0)], ids=str)
+def test_the_order_of_steps_does_not_matter(name: str, sampler: Sampler) -> None:
+    def tokens(order: list[int]) -> dict[int, tuple[int, int, int]]:
+        each = rule(name, Noise(5), sampler)
+        device, cloud = (Distribution.from_dense(each.shape(p)) for p in (DEVICE, CLOUD))
+        result = {}
+        for step in order:
+            b = Candidate(each.draft("cloud", step, cloud), cloud)
+            a = Candidate(each.draft("device", step, device), device)
+            result[step] = a.token, b.token, each.target(step, a, b, WEIGHTS)
+        return result
+
+    steps = list(range(100)) * 2
+    shuffled = random.Random(1).sample(steps, len(steps))
+    assert tokens(steps) == tokens(shuffled)
+
+
+class TestTemperatureZero:
+    @pytest.mark.parametrize("name", ["coupled", "algorithm1"])
+    def test_the_target_is_the_most_likely_of_the_mixture(self, name: str) -> None:
+        each = rule(name, Noise(1), Sampler(temperature=0))
+        p, q = np.array([0.5, 0.4, 0.1]), np.array([0.0, 0.45, 0.55])
+        assert np.array_equal(each.shape(p), p)
+        device, cloud = Distribution.from_dense(p), Distribution.from_dense(q)
+        a = Candidate(each.draft("device", 0, device), device)
+        b = Candidate(each.draft("cloud", 0, cloud), cloud)
+        assert (a.token, b.token) == (0, 2)
+        assert each.target(0, a, b, (0.5, 0.5)) == 1
+        assert each.alone("cloud", 0, cloud) == 2
+
+    @pytest.mark.parametrize("name", ["coupled", "algorithm1"])
+    def test_ties_go_to_the_lowest_id(self, name: str) -> None:
+        each = rule(name, Noise(1), Sampler(temperature=0))
+        device = Distribution(np.array([2, 3]), np.array([0.5, 0.5]), 0.0, 5)
+        cloud = Distribution(np.array([1, 4]), np.array([0.5, 0.5]), 0.0, 5)
+        assert each.draft("device", 9, device) == 2
+        assert each.target(9, Candidate(2, device), Candidate(1, cloud), (0.5, 0.5)) == 1
+
+
+@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
+def test_alone_is_the_draft(name: str, sampler: Sampler) -> None:
+    each = rule(name, Noise(3), sampler)
+    p = Distribution.from_dense(each.shape(DEVICE))
+    for side in ("device", "cloud"):
+        for step in range(50):
+            assert each.alone(side, step, p) == each.draft(side, step, p)
+
+
+def test_algorithm1_shapes_what_is_encoded() -> None:
+    sampler = Sampler(top_k=2)
+    shaped = rule("algorithm1", Noise(0), sampler).shape(DEVICE)
+    assert np.array_equal(shaped, sampler.dense(DEVICE))
+
+
+class TestSideWeights:
+    @given(st.floats(-300, 300), st.floats(-300, 300))
+    def test_softmax(self, h_device: float, h_cloud: float) -> None:
+        device, cloud = side_weights(h_device, h_cloud)
+        assert device + cloud == pytest.approx(1, abs=1e-15)
+        assert side_weights(h_cloud, h_device) == (cloud, device)
+        assert math.log(device / cloud) == pytest.approx(h_device - h_cloud, abs=1e-9)
+
+    def test_a_side_without_documents_has_no_weight(self) -> None:
+        assert side_weights(1.0, -math.inf) == (1.0, 0.0)
+        assert side_weights(-math.inf, 1.0) == (0.0, 1.0)
+        assert side_weights(-1e308, 1e308) == (0.0, 1.0)
+
+    @pytest.mark.parametrize("h", [(math.nan, 0.0), (-math.inf, -math.inf), (math.inf, math.inf)])
+    def test_no_softmax(self, h: tuple[float, float]) -> None:
+        with pytest.raises(SamplingError, match="relevances"):
+            side_weights(*h)
+
+
+class TestExpectedAcceptance:
+    @staticmethod
+    def by_definition(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+        shared = [x for x in range(p.size) if p[x] > 0 and q[x] > 0]
+        return sum(1 / np.maximum(p / p[x], q / q[x]).sum() for x in shared)
+
+    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("name", ["dense:fp32", "topp:0.8", "topk:5:residual"])
+    def test_coupled_by_definition(self, seed: int, name: str) -> None:
+        rng = np.random.default_rng(seed)
+        coder = codec(name, 40)
+        p, q = (coder.decode(coder.encode(rng.dirichlet(np.full(40, 0.2)))) for _ in range(2))
+        target = mix((p, q), WEIGHTS)
+        for a, b in ((p, q), (p, target), (q, target), (target, p)):
+            expected = self.by_definition(a.to_dense(), b.to_dense())
+            assert expected_acceptance_coupled(a, b) == pytest.approx(expected, abs=1e-12)
+            assert expected <= 1 - total_variation(a, b) + 1e-12
+
+    def test_extremes(self) -> None:
+        p = Distribution.from_dense(DEVICE)
+        other = Distribution(np.array([5]), np.array([1.0]), 0.0, 6)
+        assert expected_acceptance_coupled(p, p) == pytest.approx(1, abs=1e-12)
+        assert expected_acceptance_coupled(p, other) == 0
+        half = 0.5 + 0.5 * float(DEVICE @ DEVICE)
+        assert expected_acceptance_algorithm1(p, p, 0.3) == pytest.approx(half, abs=1e-12)
+
+
+def test_an_unknown_rule() -> None:
+    with pytest.raises(SamplingError, match="coupled and algorithm1"):
+        rule("algorithm2", Noise(0), Sampler())

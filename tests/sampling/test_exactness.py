@@ -1,0 +1,187 @@
+"""Exactness by enumeration: every outcome over all the noise, through the real functions."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from dragonrt.distributions import Distribution, codec, mix
+from dragonrt.sampling import (
+    Candidate,
+    Noise,
+    Purpose,
+    Sampler,
+    Side,
+    expected_acceptance_algorithm1,
+    rule,
+    sample,
+)
+
+
+def sparse(ids: list[int], p: list[float], rest: float = 0.0) -> Distribution:
+    total = sum(p) + rest
+    return Distribution(np.array(ids), np.array(p) / total, rest / total, 6)
+
+
+PAIRS = {
+    "overlapping": (sparse([0, 1, 2], [5, 2, 1]), sparse([1, 2, 4], [3, 3, 2])),
+    "disjoint": (sparse([0, 1], [3, 1]), sparse([2, 5], [1, 3])),
+    "equal": (sparse([0, 1, 3], [5, 2, 1]), sparse([0, 1, 3], [5, 2, 1])),
+    "one rest": (sparse([0, 1, 2], [5, 2, 1], 1.5), sparse([1, 2, 4], [3, 3, 2])),
+    "two rests": (sparse([0, 1], [5, 2], 1), sparse([1, 2, 4], [3, 3, 2], 3)),
+}
+
+
+def pieces(function: Callable[[float], int]) -> list[tuple[float, float, int]]:
+    """Start, end and value of the pieces of a piecewise constant function on [0, 1).
+
+    By bisection to the last bit, in cells narrow enough that no piece hides between equal ends.
+    """
+    cells = 16
+    ends = [
+        ((i + 1) / cells, function(float(np.nextafter((i + 1) / cells, 0)))) for i in range(cells)
+    ]
+    found: list[tuple[float, float, int]] = []
+    begin, at, value = 0.0, 0.0, function(0.0)
+    for end, last in ends:
+        if at and function(at) != value:
+            found.append((begin, at, value))
+            begin, value = at, function(at)
+        while value != last:
+            left, right = max(begin, at), float(np.nextafter(end, 0))
+            while (middle := (left + right) / 2) not in (left, right):
+                left, right = (middle, right) if function(middle) == value else (left, middle)
+            found.append((begin, right, value))
+            begin, value = right, function(right)
+        at = end
+    return [*found, (begin, 1.0, value)]
+
+
+@pytest.mark.parametrize("p", [p for pair in PAIRS.values() for p in pair])
+def test_sample_gives_every_token_its_measure(p: Distribution) -> None:
+    measure = np.zeros(p.vocabulary)
+    for start, end, token in pieces(lambda u: sample(p, u)):
+        measure[token] += end - start
+    assert np.allclose(measure, p.to_dense(), rtol=0, atol=1e-12)
+
+
+class ScriptedNoise(Noise):
+    """Noise whose uniform numbers the test chooses."""
+
+    __slots__ = ("script",)
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.script: dict[Purpose, float] = {}
+
+    def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+        return self.script[purpose]
+
+
+class Enumeration:
+    """All outcomes of one step of Algorithm 1: the target's law, and P(draft = target)."""
+
+    def __init__(self, device: Distribution, cloud: Distribution, eta_device: float) -> None:
+        self._noise = ScriptedNoise()
+        self._rule = rule("algorithm1", self._noise, Sampler())
+        self._weights = (eta_device, 1 - eta_device)
+        self._device, self._cloud = device, cloud
+        self.law = np.zeros(device.vocabulary)
+        self.acceptance = {"device": 0.0, "cloud": 0.0}
+        for d_start, d_end, x_device in pieces(self._draft("device", device)):
+            for c_start, c_end, x_cloud in pieces(self._draft("cloud", cloud)):
+                for share, token in self._targets(x_device, x_cloud):
+                    mass = (d_end - d_start) * (c_end - c_start) * share
+                    self.law[token] += mass
+                    self.acceptance["device"] += mass * (token == x_device)
+                    self.acceptance["cloud"] += mass * (token == x_cloud)
+
+    def _draft(self, side: Side, p: Distribution) -> Callable[[float], int]:
+        def draft(u: float) -> int:
+            self._noise.script = {Purpose.DRAFT: u}
+            return self._rule.draft(side, 0, p)
+
+        return draft
+
+    def _targets(self, x_device: int, x_cloud: int) -> list[tuple[float, int]]:
+        device, cloud = Candidate(x_device, self._device), Candidate(x_cloud, self._cloud)
+
+        def target(choice: float, accept: float, resample: float) -> int:
+            self._noise.script = {
+                Purpose.CHOICE: choice,
+                Purpose.ACCEPT: accept,
+                Purpose.RESAMPLE: resample,
+            }
+            return self._rule.target(0, device, cloud, self._weights)
+
+        outcomes = []
+        for choice in (0.25, 0.75):
+            # A refused draft is never resampled as itself, so one resample shows every refusal.
+            for start, end, _ in pieces(lambda u, c=choice: target(c, u, 0.5)):
+                u = (start + end) / 2
+                for low, high, x in pieces(lambda v, c=choice, u=u: target(c, u, v)):
+                    outcomes.append((0.5 * (end - start) * (high - low), x))
+        return outcomes
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("eta", [0.5, 0.83])
+def test_algorithm1_is_exact(pair: str, eta: float) -> None:
+    device, cloud = PAIRS[pair]
+    outcome = Enumeration(device, cloud, eta)
+    mixture = mix((device, cloud), (eta, 1 - eta)).to_dense()
+    assert np.allclose(outcome.law, mixture, rtol=0, atol=1e-12)
+    of_device = expected_acceptance_algorithm1(device, cloud, eta)
+    of_cloud = expected_acceptance_algorithm1(cloud, device, 1 - eta)
+    assert outcome.acceptance["device"] == pytest.approx(of_device, abs=1e-12)
+    assert outcome.acceptance["cloud"] == pytest.approx(of_cloud, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Sampler(temperature=0.6),
+        Sampler(top_k=2),
+        Sampler(top_p=0.7),
+        Sampler(min_p=0.3),
+        Sampler(temperature=1.4, top_k=4, top_p=0.9, min_p=0.05),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["topp:0.8", "topk:2:renorm", "topk:2:residual", "dense:fp16"])
+def test_algorithm1_is_exact_after_sampler_and_codec(sampler: Sampler, name: str) -> None:
+    """What is mixed is each side's shaped distribution as it was received."""
+    each = rule("algorithm1", Noise(0), sampler)
+    coder = codec(name, 6)
+    p_device, p_cloud = (
+        np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0]),
+        np.array([0, 0.3, 0.1, 0.3, 0.2, 0.1]),
+    )
+    device, cloud = (coder.decode(coder.encode(each.shape(p))) for p in (p_device, p_cloud))
+    law = Enumeration(device, cloud, 0.7).law
+    assert np.allclose(law, mix((device, cloud), (0.7, 0.3)).to_dense(), rtol=0, atol=1e-12)
+    if name == "dense:fp16":
+        shaped = 0.7 * sampler.dense(p_device) + 0.3 * sampler.dense(p_cloud)
+        assert np.allclose(law, shaped, rtol=0, atol=2e-3)
+
+
+def test_choice_is_even() -> None:
+    """Without a refusal the target is the device's or the cloud's draft, half and half."""
+    noise = ScriptedNoise()
+    each = rule("algorithm1", noise, Sampler())
+    p = sparse([0, 1], [1, 1])
+
+    def target(u: float) -> int:
+        noise.script = {Purpose.CHOICE: u}
+        return each.target(0, Candidate(0, p), Candidate(1, p), (0.9, 0.1))
+
+    assert pieces(target) == [(0.0, 0.5, 0), (0.5, 1.0, 1)]
+
+
+def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
+    noise = ScriptedNoise()
+    noise.script = {Purpose.CHOICE: 0.0, Purpose.ACCEPT: 0.0}
+    device = Distribution(np.arange(3), np.array([0.1, 0.2, 0.7]), 0.0, 3)
+    cloud = Distribution(np.arange(3), np.array([0.1, 0.2, np.nextafter(0.7, 0)]), 0.0, 3)
+    each = rule("algorithm1", noise, Sampler())
+    assert each.target(0, Candidate(2, device), Candidate(2, cloud), (0.0, 1.0)) == 2

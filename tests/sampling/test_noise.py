@@ -1,0 +1,114 @@
+"""Keyed randomness: pure in its key, well distributed, and fixed for ever."""
+
+import itertools
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dragonrt.sampling import Noise, Purpose, SamplingError
+
+
+def test_the_numbers_are_part_of_the_protocol() -> None:
+    """Another version that draws other numbers cannot talk to this one."""
+    noise = Noise(2**63 + 12345)
+    assert noise.uniform(Purpose.DRAFT, "device", 0) == 0.4055043354729312
+    assert noise.uniform(Purpose.CHOICE, None, 7) == 0.4851861133046028
+    assert noise.exponentials(3, 4).tolist() == pytest.approx(
+        [1.7979125014687407, 0.04783479168351747, 0.4386687802244964, 0.9099225524886462], rel=1e-14
+    )
+
+
+def test_every_key_has_its_own_number() -> None:
+    keys = list(itertools.product(Purpose, (None, "device", "cloud"), (0, 1, 2, 1000, 2**40)))
+    numbers = {
+        Noise(seed).uniform(purpose, side, step)
+        for seed in (0, 1, 2**32, 2**64 - 1)
+        for purpose, side, step in keys
+    }
+    assert len(numbers) == 4 * len(keys)
+
+
+def test_the_order_of_calls_does_not_matter() -> None:
+    calls = [
+        *((Purpose.DRAFT, side, step) for side in ("device", "cloud") for step in range(20)),
+        *((Purpose.CHOICE, None, step) for step in range(20)),
+        *((None, None, step) for step in range(20)),
+    ]
+
+    def results(order: list[tuple]) -> dict[tuple, object]:
+        noise = Noise(9)
+        return {
+            (purpose, side, step): (
+                noise.exponentials(step, 5).tobytes()
+                if purpose is None
+                else noise.uniform(purpose, side, step)
+            )
+            for purpose, side, step in order
+        }
+
+    shuffled = calls * 2
+    random.Random(3).shuffle(shuffled)
+    assert results(calls) == results(shuffled)
+
+
+def test_exponentials_do_not_depend_on_what_is_cached() -> None:
+    noise = Noise(4)
+    first = noise.exponentials(0, 300).copy()
+    for step in range(200):
+        noise.exponentials(step, 300)
+    assert np.array_equal(noise.exponentials(0, 300), first)
+    assert noise.exponentials(0, 300) is noise.exponentials(0, 300)
+
+
+def test_the_cache_is_bounded() -> None:
+    noise = Noise(4)
+    for step in range(50):
+        noise.exponentials(step, 1 << 16)
+    assert sum(race.nbytes for _, race in noise._races.values()) <= 16 << 20
+
+
+def test_a_token_keeps_its_number_in_another_vocabulary() -> None:
+    noise = Noise(4)
+    small = noise.exponentials(8, 100).copy()
+    assert np.allclose(noise.exponentials(8, 1000)[:100], small, rtol=1e-15, atol=0)
+
+
+def test_exponentials_are_shared_and_read_only() -> None:
+    race = Noise(1).exponentials(0, 10)
+    with pytest.raises(ValueError, match="read-only"):
+        race[0] = 1.0
+
+
+def test_threads_see_the_same_numbers() -> None:
+    noise, alone = Noise(5), Noise(5)
+    with ThreadPoolExecutor(4) as pool:
+        races = list(pool.map(lambda i: noise.exponentials(i % 70, 64), range(400)))
+    assert all(np.array_equal(race, alone.exponentials(i % 70, 64)) for i, race in enumerate(races))
+
+
+def test_exponentials_are_exponential() -> None:
+    within = Noise(11).exponentials(0, 100_000)
+    assert (within > 0).all()
+    assert stats.kstest(within, "expon").pvalue > 1e-3
+    noise = Noise(12)
+    across = np.array([noise.exponentials(step, 2) for step in range(4000)])
+    assert stats.kstest(across[:, 0], "expon").pvalue > 1e-3
+    assert abs(np.corrcoef(across[:, 0], across[:, 1])[0, 1]) < 0.06
+    assert abs(np.corrcoef(across[1:, 0], across[:-1, 0])[0, 1]) < 0.06
+
+
+def test_uniforms_are_uniform() -> None:
+    noise = Noise(13)
+    device = [noise.uniform(Purpose.DRAFT, "device", step) for step in range(4000)]
+    cloud = [noise.uniform(Purpose.DRAFT, "cloud", step) for step in range(4000)]
+    assert stats.kstest(device, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(device, cloud)[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_out_of_range(seed: int) -> None:
+    with pytest.raises(SamplingError, match="seed"):
+        Noise(seed)

@@ -1,0 +1,151 @@
+"""Sampling parameters against a plain reference; draws against the probabilities they promise."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dragonrt.distributions import Distribution
+from dragonrt.sampling import Noise, Sampler, SamplingError, most_likely, race, sample
+
+VOCABULARY = 10
+
+
+@st.composite
+def distributions(draw: st.DrawFn) -> Distribution:
+    """On a coarse grid, so that ties are common."""
+    ids = sorted(draw(st.sets(st.integers(0, VOCABULARY - 1), min_size=1)))
+    values = np.array(
+        draw(st.lists(st.integers(1, 8), min_size=len(ids), max_size=len(ids))), dtype=np.float64
+    )
+    others = VOCABULARY - len(ids)
+    rest = float(others * draw(st.integers(0, 8)))
+    total = values.sum() + rest
+    return Distribution(np.array(ids), values / total, rest / total, VOCABULARY)
+
+
+samplers = st.builds(
+    Sampler,
+    st.sampled_from([1.0, 0.5, 1.7, 0.0]),
+    st.integers(0, VOCABULARY + 1),
+    st.sampled_from([1.0, 0.9137, 0.3711, 1e-9]),  # no sum of grid values falls on one of these
+    st.sampled_from([0.0, 0.1371, 0.7113]),
+)
+
+
+def reference(sampler: Sampler, p: np.ndarray) -> np.ndarray:
+    """The definition, token by token."""
+    order = sorted(range(p.size), key=lambda x: (-p[x], x))
+    if sampler.temperature == 0:
+        return np.eye(p.size)[order[0]]
+    heated = np.array([x ** (1 / sampler.temperature) for x in p.tolist()])
+    heated /= heated.sum()
+    if sampler.top_k:
+        order = order[: sampler.top_k]
+    mass, nucleus = 0.0, []
+    for x in order:
+        if mass >= sampler.top_p * heated[order].sum() and sampler.top_p < 1:
+            break
+        mass += heated[x]
+        nucleus.append(x)
+    kept = [x for x in nucleus if heated[x] >= sampler.min_p * heated[nucleus[0]]]
+    result = np.zeros(p.size)
+    result[kept] = heated[kept] / heated[kept].sum()
+    return result
+
+
+@given(distributions(), samplers)
+def test_sampler_against_the_definition(p: Distribution, sampler: Sampler) -> None:
+    expected = reference(sampler, p.to_dense())
+    assert np.allclose(sampler.dense(p.to_dense()), expected, rtol=0, atol=1e-12)
+    shaped = sampler(p)
+    assert np.allclose(shaped.to_dense(), expected, rtol=0, atol=1e-12)
+    assert shaped.probabilities.sum() + shaped.rest == pytest.approx(1, abs=1e-12)
+    assert (np.diff(shaped.ids) > 0).all()
+
+
+def test_a_plain_sampler_changes_nothing() -> None:
+    p = Distribution(np.array([1, 3]), np.array([0.25, 0.5]), 0.25, 9)
+    assert Sampler()(p) is p
+
+
+def test_top_p_counts_what_top_k_left() -> None:
+    p = np.array([0.4, 0.3, 0.2, 0.1])
+    assert Sampler(top_k=2, top_p=0.55).dense(p).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert np.flatnonzero(Sampler(top_p=0.55).dense(p)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
+def test_a_tiny_temperature_keeps_the_most_likely(temperature: float) -> None:
+    p = np.array([0.1, 0.45, 0.0, 0.45])
+    assert Sampler(temperature).dense(p).tolist() == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_a_huge_temperature_levels_what_is_possible() -> None:
+    assert np.allclose(Sampler(1e9).dense(np.array([0.9, 0.1, 0.0])), [0.5, 0.5, 0.0])
+
+
+def test_float32_in_float64_out() -> None:
+    assert Sampler(0.7).dense(np.array([0.5, 0.5], dtype=np.float32)).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_p": float("nan")},
+        {"min_p": -0.1},
+        {"min_p": 1.5},
+    ],
+)
+def test_parameters_out_of_range(parameters: dict[str, float]) -> None:
+    with pytest.raises(SamplingError, match=next(iter(parameters))):
+        Sampler(**parameters)  # type: ignore[arg-type]
+
+
+@given(distributions())
+def test_most_likely_is_the_lowest_argmax(p: Distribution) -> None:
+    assert most_likely(p) == int(p.to_dense().argmax())
+
+
+@given(distributions(), st.lists(st.integers(1, 4), min_size=VOCABULARY, max_size=VOCABULARY))
+def test_race_is_the_lowest_argmax_of_the_ratio(p: Distribution, noise: list[int]) -> None:
+    exponentials = np.array(noise, dtype=np.float64)
+    # In exact fractions ties are ties; the probabilities are on a grid, as is the noise.
+    dense = [Fraction(x).limit_denominator(10**4) for x in p.to_dense().tolist()]
+    scores = [x / e for x, e in zip(dense, noise, strict=True)]
+    winners = [x for x in range(VOCABULARY) if scores[x] == max(scores)]
+    token = race(p, exponentials)
+    assert token in winners
+    if len(winners) == 1 or len({noise[x] for x in winners}) == 1:
+        assert token == winners[0]
+
+
+def test_sample_never_returns_the_impossible() -> None:
+    p = Distribution(np.array([1, 2, 5, 7]), np.array([0.0, 0.1, 0.2, 0.0]), 0.0, 9)
+    assert {sample(p, u) for u in (0.0, 0.3, 0.34, 0.9, np.nextafter(1, 0))} == {2, 5}
+
+
+def test_sample_of_what_is_not_listed() -> None:
+    p = Distribution(np.array([0, 2, 3]), np.array([0.1, 0.1, 0.1]), 0.7, 6)
+    assert [sample(p, u) for u in (0.31, 0.6, 0.99)] == [1, 4, 5]
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.3])
+def test_race_samples_the_distribution(rest: float) -> None:
+    values = np.array([0.5, 0.3, 0.15, 0.05]) * (1 - rest)
+    p = Distribution(np.array([0, 2, 3, 6]), values, rest, 8)
+    noise = Noise(21).exponentials(0, 8 * 40_000).reshape(-1, 8)
+    counts = np.bincount([race(p, row) for row in noise], minlength=8)
+    expected = p.to_dense() * len(noise)
+    possible = expected > 0
+    assert counts[~possible].sum() == 0
+    assert stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-3
