@@ -124,7 +124,8 @@ class Connection:
         The other side's Hello is returned when it has proven the key. Pings are answered, not
         returned. A Close in the list ends that session here too, whichever side was at fault.
         Raises RemoteProtocolError (HandshakeError before the connection is open) when the other
-        side cannot be talked to any further: write `data_to_send`, then close the stream.
+        side cannot be talked to any further: write `data_to_send`, then close the stream. What the
+        same call completed before that is lost with the connection.
         """
         events: list[Event] = []
         if self.closed:
@@ -138,9 +139,12 @@ class Connection:
                 if event is not None:
                     events.append(event)
         except RemoteProtocolError as error:
+            in_handshake = self.state in (State.HELLO, State.AUTHENTICATE)
             if not self.closed:
                 self._queue(Goodbye(error.reason, error.text))
                 self._end()
+            if in_handshake and not isinstance(error, HandshakeError):
+                raise HandshakeError(error.reason, error.text) from None
             raise
         return events
 
@@ -221,8 +225,7 @@ class Connection:
         except MessageError as error:
             if self.state is State.OPEN and error.session is not None:
                 return self._close_session(Close(error.session, error.reason, error.text))
-            kind = RemoteProtocolError if self.state is State.OPEN else HandshakeError
-            raise kind(error.reason, error.text) from None
+            raise RemoteProtocolError(error.reason, error.text) from None
         match message:
             case Hello():
                 self._check_peer(message)

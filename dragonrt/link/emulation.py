@@ -1,0 +1,195 @@
+"""A stream that behaves as if it went over a slower link, in both directions at one end.
+
+One process can so emulate the whole link: what it writes arrives late at the other end, and what
+it receives is handed over late. Latency is one-way and applies in each direction: a round trip
+takes twice as long. Only the event loop's clock is used, so it works in virtual time too.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from dragonrt.link.errors import LinkError
+from dragonrt.link.inbox import Inbox
+from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import Stream
+
+MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
+
+
+class EmulatedStream:
+    """A Stream over `stream`, delayed by one model per direction; made inside a running loop.
+
+    `drain` waits, and reading pauses, while more than `max_in_flight` bytes are under way.
+    `disconnect_after_s` breaks the link that long after it was made, as a fault for tests.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        outgoing: LinkModel,
+        incoming: LinkModel,
+        *,
+        disconnect_after_s: float | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._stream = stream
+        self._max_in_flight = max_in_flight
+        self._outgoing = _DelayLine(loop, outgoing, self._departed)
+        self._incoming = _DelayLine(loop, incoming, self._arrived)
+        self._inbox = Inbox(self._balance)
+        self._readable = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._balance()
+        self._error: LinkError | None = None
+        self._closing = False
+        self._ended = asyncio.Event()
+        self._reader = loop.create_task(self._read(), name=f"link from {stream.peer_name}")
+        self._disconnect: asyncio.TimerHandle | None = None
+        if disconnect_after_s is not None:
+            self._disconnect = loop.call_later(disconnect_after_s, self._break)
+
+    @property
+    def peer_name(self) -> str:
+        return self._stream.peer_name
+
+    async def receive(self) -> bytes:
+        return await self._inbox.receive()
+
+    def write(self, data: bytes) -> None:
+        if data and not self._closing:
+            self._outgoing.send(bytes(data))
+            self._balance()
+
+    async def drain(self) -> None:
+        await self._writable.wait()
+        if self._closing:
+            raise LinkError(f"the link to {self.peer_name} is closed")
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._inbox.discard()
+        self._incoming.clear()
+        self._reader.cancel()
+        self._close_behind_the_last_byte()
+
+    def abort(self) -> None:
+        self._closing = True
+        self.close()
+        self._outgoing.clear()
+        self._stream.abort()
+        self._end()
+
+    async def wait_closed(self) -> None:
+        await self._ended.wait()
+        await asyncio.wait([self._reader])
+        await self._stream.wait_closed()
+
+    async def _read(self) -> None:
+        """Receive as soon as bytes come, so that their delay starts then."""
+        try:
+            while data := await self._stream.receive():
+                self._incoming.send(data)
+                self._balance()
+                await self._readable.wait()
+        except LinkError as error:
+            self._error = error
+        self._incoming.send(b"")
+
+    def _arrived(self, data: bytes) -> None:
+        if data:
+            self._inbox.feed(data)
+        else:
+            self._inbox.end(self._error)
+            self._close_behind_the_last_byte()
+
+    def _departed(self, data: bytes) -> None:
+        if data:
+            self._stream.write(data)
+            self._balance()
+        else:
+            self._stream.close()
+            self._end()
+
+    def _close_behind_the_last_byte(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._writable.set()
+            self._outgoing.send(b"")
+
+    def _break(self) -> None:
+        self._inbox.discard(LinkError(f"the emulated link to {self.peer_name} broke, as planned"))
+        self.abort()
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._writable.set()
+        if self._disconnect is not None:
+            self._disconnect.cancel()
+
+    def _balance(self) -> None:
+        """Let bytes in on each side as long as few enough are under way or unread."""
+        unread = self._incoming.in_flight + self._inbox.size
+        for gate, size in (
+            (self._readable, unread),
+            (self._writable, self._outgoing.in_flight),
+        ):
+            if size <= self._max_in_flight:
+                gate.set()
+            else:
+                gate.clear()
+
+
+class _DelayLine:
+    """Bytes under way in one direction; `deliver` gets them in order, and b"" for the end."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        model: LinkModel,
+        deliver: Callable[[bytes], None],
+    ) -> None:
+        self.in_flight = 0
+        self._loop = loop
+        self._model = model
+        self._deliver = deliver
+        self._start = loop.time()
+        self._packets: deque[tuple[float, bytes]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def send(self, data: bytes) -> None:
+        """Put `data` on its way; b"" is the end and follows everything."""
+        offset = 0
+        for arrival, size in self._model.arrivals(self._loop.time() - self._start, len(data)):
+            self._packets.append((self._start + arrival, data[offset : offset + size]))
+            offset += size
+        self.in_flight += len(data)
+        self._set_timer()
+
+    def clear(self) -> None:
+        """Lose everything that is under way."""
+        self._packets.clear()
+        self.in_flight = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._packets:
+            self._timer = self._loop.call_at(self._packets[0][0], self._deliver_due)
+
+    def _deliver_due(self) -> None:
+        self._timer = None
+        # The first packet is due, whatever rounding says; those of the same moment go with it.
+        now = max(self._loop.time(), self._packets[0][0])
+        due = []
+        while self._packets and self._packets[0][0] <= now:
+            due.append(self._packets.popleft()[1])
+        data = b"".join(due)
+        self.in_flight -= len(data)
+        self._set_timer()
+        if data:
+            self._deliver(data)
+        if not due[-1]:
+            self._deliver(b"")

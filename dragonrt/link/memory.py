@@ -1,0 +1,75 @@
+"""A pair of streams inside one process, for simulation and tests: no delay, no socket."""
+
+import asyncio
+
+from dragonrt.link.errors import LinkError
+from dragonrt.link.inbox import Inbox
+from dragonrt.link.stream import HIGH_WATER, Stream
+
+
+def memory_streams(
+    names: tuple[str, str] = ("device", "cloud"), *, high_water: int = HIGH_WATER
+) -> tuple[Stream, Stream]:
+    """Two ends of one stream, those of `names`: what one writes the other receives at once.
+
+    `drain` waits while the other end has more than `high_water` bytes unread.
+    """
+    first, second = _MemoryStream(names[1], high_water), _MemoryStream(names[0], high_water)
+    first._peer, second._peer = second, first
+    return first, second
+
+
+class _MemoryStream:
+    """One end of the pair; written bytes go straight into the other end's inbox."""
+
+    _peer: "_MemoryStream"
+
+    def __init__(self, peer_name: str, high_water: int) -> None:
+        self._peer_name = peer_name
+        self._high_water = high_water
+        self._inbox = Inbox(self._emptied)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._over = False
+
+    @property
+    def peer_name(self) -> str:
+        return self._peer_name
+
+    async def receive(self) -> bytes:
+        return await self._inbox.receive()
+
+    def write(self, data: bytes) -> None:
+        if not self._over:
+            self._peer._inbox.feed(bytes(data))
+            if self._peer._inbox.size > self._high_water:
+                self._writable.clear()
+
+    async def drain(self) -> None:
+        await self._writable.wait()
+        if self._over:
+            raise LinkError(f"the stream to {self._peer_name} is closed")
+
+    def close(self) -> None:
+        self._inbox.discard()
+        if not self._over:
+            self._end()
+            self._peer._inbox.end()
+            self._peer._end()
+
+    def abort(self) -> None:
+        self._inbox.discard()
+        if not self._over:
+            self._end()
+            self._peer._inbox.discard(LinkError(f"the stream to {self._peer._peer_name} broke"))
+            self._peer._end()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for: ending a pair takes no time."""
+
+    def _emptied(self) -> None:
+        self._peer._writable.set()
+
+    def _end(self) -> None:
+        self._over = True
+        self._writable.set()

@@ -1,0 +1,175 @@
+"""When bytes that are sent now arrive: delay models, as pure functions of time and a seed.
+
+A direction of a link is serialisation (a bit rate, or the delivery opportunities of a Mahimahi
+trace), then a one-way latency with jitter (or half of a recorded round-trip time). The latency
+applies in each direction: **a round trip takes twice as long.** Nothing overtakes anything.
+Header overhead of TCP and IP is not modelled.
+"""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from dragonrt.link.errors import LinkError
+
+JitterKind: TypeAlias = Literal["uniform", "normal", "sinusoidal"]
+Direction: TypeAlias = Literal["up", "down"]
+
+PACKET_BYTES = 1500  # the unit of arrival, and what one Mahimahi opportunity carries
+NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTrace:
+    """A Mahimahi trace: at each of `times_ms` up to 1500 bytes may leave; it repeats."""
+
+    times_ms: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        times = self.times_ms
+        if not times or times[0] < 0 or times[-1] <= 0 or any(b < a for a, b in pairwise(times)):
+            raise LinkError(
+                "a delivery trace must be one rising time in ms per line, the last above 0"
+            )
+
+    def time_s(self, opportunity: int) -> float:
+        """When the opportunity of this number comes, counted over all repetitions."""
+        lap, index = divmod(opportunity, len(self.times_ms))
+        return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
+
+    def first_from(self, time_s: float) -> int:
+        """The number of the first opportunity at or after `time_s`."""
+        lap, within = divmod(time_s * 1000, self.times_ms[-1])
+        # A time computed as ms/1000 may come back a hair late; a nanosecond is no delay.
+        index = bisect_left(self.times_ms, within - 1e-6)
+        return int(lap) * len(self.times_ms) + index
+
+
+@dataclass(frozen=True, slots=True)
+class RttSeries:
+    """Recorded round-trip times, joined by straight lines; it repeats after its last time."""
+
+    times_s: tuple[float, ...]
+    rtts_s: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        times = self.times_s
+        rising = all(a < b for a, b in pairwise(times))
+        if not times or len(times) != len(self.rtts_s) or times[0] < 0 or not rising:
+            raise LinkError("an RTT series must be rising times, each with its round-trip time")
+        if min(self.rtts_s) < 0:
+            raise LinkError("an RTT series must not hold negative round-trip times")
+
+    def one_way_s(self, time_s: float) -> float:
+        """Half of the round-trip time at `time_s`."""
+        period = self.times_s[-1]
+        within = time_s % period if period > 0 else 0.0
+        return float(np.interp(within, self.times_s, self.rtts_s)) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Jitter:
+    """A deviation around the latency, of mean zero.
+
+    `uniform`: within +-amplitude; `normal`: standard deviation amplitude, cut off at three of
+    them; `sinusoidal`: amplitude times the sine of time over `period_s`.
+    """
+
+    kind: JitterKind = "uniform"
+    amplitude_s: float = 0.0
+    period_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(JitterKind):
+            kinds = ", ".join(get_args(JitterKind))
+            raise LinkError(f"unknown kind of jitter {self.kind!r}: choose one of {kinds}")
+        if not 0 <= self.amplitude_s < float("inf"):
+            raise LinkError("jitter must not be negative")
+        if not 0 < self.period_s < float("inf"):
+            raise LinkError("the period of a sinusoidal jitter must be above 0")
+
+    def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
+        """The deviation of one message in seconds, from -amplitude (normal: -3 of it) up."""
+        if self.amplitude_s == 0:
+            return 0.0
+        match self.kind:
+            case "uniform":
+                deviation = generator.uniform(-1.0, 1.0)
+            case "normal":
+                deviation = min(max(generator.standard_normal(), -NORMAL_CUT), NORMAL_CUT)
+            case "sinusoidal":
+                deviation = float(np.sin(2 * np.pi * time_s / self.period_s))
+        return self.amplitude_s * deviation
+
+
+class LinkModel:
+    """One direction of a link: gives the arrival times of what is sent, in order of sending.
+
+    Times are seconds since the link was made. The same seed and the same calls give the same
+    arrivals. `bandwidth` is in bit/s (None: unlimited); a delivery trace takes its place.
+    """
+
+    def __init__(
+        self,
+        *,
+        latency_s: float = 0.0,
+        jitter: Jitter | None = None,
+        bandwidth: float | None = None,
+        deliveries: DeliveryTrace | None = None,
+        rtts: RttSeries | None = None,
+        seed: int = 0,
+        direction: Direction = "up",
+    ) -> None:
+        if not 0 <= latency_s < float("inf"):
+            raise LinkError("the latency of a link must not be negative")
+        if bandwidth is not None and not bandwidth > 0:
+            raise LinkError("the bandwidth of a link must be above 0")
+        self._latency_s = latency_s
+        self._jitter = jitter or Jitter()
+        self._bandwidth = bandwidth
+        self._deliveries = deliveries
+        self._rtts = rtts
+        key = [seed % 2**64, 0 if direction == "up" else 1]
+        self._generator = np.random.Generator(np.random.Philox(key=key))
+        self._free_s = 0.0  # when the last byte sent so far has left
+        self._last_arrival_s = 0.0
+        self._opportunity = 0
+        self._left_in_opportunity = PACKET_BYTES
+
+    def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
+        """When a message of `size` bytes sent at `now_s` arrives: (time, bytes) of its packets.
+
+        A message of no bytes (the end of the stream) is one packet that follows all others.
+        """
+        latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
+        delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
+        packets = []
+        for start in range(0, max(size, 1), PACKET_BYTES):
+            packet = min(PACKET_BYTES, size - start)
+            self._free_s = self._departure_s(max(now_s, self._free_s), packet)
+            self._last_arrival_s = max(self._last_arrival_s, self._free_s + delay)
+            packets.append((self._last_arrival_s, packet))
+        return packets
+
+    def _departure_s(self, ready_s: float, size: int) -> float:
+        """When the last byte of a packet has left that could start at `ready_s`."""
+        if size == 0:
+            return ready_s
+        if self._deliveries is not None:
+            return self._delivered_s(self._deliveries, ready_s, size)
+        return ready_s if self._bandwidth is None else ready_s + 8 * size / self._bandwidth
+
+    def _delivered_s(self, trace: DeliveryTrace, ready_s: float, size: int) -> float:
+        """Use up opportunities byte by byte, as Mahimahi does: two packets may share one."""
+        first = trace.first_from(ready_s)
+        if first > self._opportunity:
+            self._opportunity, self._left_in_opportunity = first, PACKET_BYTES
+        while size > self._left_in_opportunity:
+            size -= self._left_in_opportunity
+            self._opportunity += 1
+            self._left_in_opportunity = PACKET_BYTES
+        self._left_in_opportunity -= size
+        return trace.time_s(self._opportunity)

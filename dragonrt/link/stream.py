@@ -1,0 +1,276 @@
+"""Streams of bytes between the two sides: the interface, and TCP with or without TLS.
+
+Every stream keeps bounded buffers: `write` never waits and `drain` waits until little enough is
+unsent; a reader that does not receive stops the sender at the other end.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Protocol, Self, cast
+
+from dragonrt.link.errors import LinkError
+from dragonrt.link.inbox import Inbox
+
+HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
+CONNECT_TIMEOUT_S = 10.0
+CLOSE_TIMEOUT_S = 2.0
+
+
+class Stream(Protocol):
+    """An ordered, reliable stream of bytes to one peer, used by one reader and one writer."""
+
+    @property
+    def peer_name(self) -> str:
+        """Who is at the other end, for people."""
+
+    async def receive(self) -> bytes:
+        """The next bytes, at least one; b"" when either side has closed.
+
+        Raises LinkError when the link broke.
+        """
+
+    def write(self, data: bytes) -> None:
+        """Send `data` without waiting; when the stream is over it is dropped."""
+
+    async def drain(self) -> None:
+        """Wait until it is wise to write more; raises LinkError when the stream is over."""
+
+    def close(self) -> None:
+        """Send what was written, then end the stream."""
+
+    def abort(self) -> None:
+        """End the stream at once; what was not sent is lost and the peer sees a broken link."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the stream has ended and nothing of it runs any more."""
+
+
+class TcpStream(asyncio.Protocol):
+    """A Stream over one TCP connection; made by `connect` and `listen`."""
+
+    def __init__(self, connected: Callable[["TcpStream"], None] | None = None) -> None:
+        self._connected = connected
+        self._inbox = Inbox(self._resume_reading)
+        self._reading = True
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._closed = asyncio.Event()
+        self._over = False
+        self._transport: asyncio.Transport
+        self._peer_name = "an unknown peer"
+
+    # The Stream.
+
+    @property
+    def peer_name(self) -> str:
+        """Address and port of the other end."""
+        return self._peer_name
+
+    async def receive(self) -> bytes:
+        return await self._inbox.receive()
+
+    def write(self, data: bytes) -> None:
+        if not self._over:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        await self._writable.wait()
+        if self._over:
+            raise LinkError(f"the connection to {self._peer_name} is closed")
+
+    def close(self) -> None:
+        self._over = True
+        self._inbox.discard()
+        self._writable.set()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self.close()
+        self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end; a peer that does not take the last bytes is given up on."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._closed.wait()
+        except TimeoutError:
+            self.abort()
+            await self._closed.wait()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = transport.get_extra_info("peername")  # None if the peer is gone already
+        if address is not None:
+            self._peer_name = _address_name(*address[:2])
+        if self._connected is not None:
+            self._connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._inbox.feed(data)
+        if self._reading and self._inbox.size > HIGH_WATER:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        # Returning None closes our half too, after what was written has been sent.
+        self._over = True
+        self._inbox.end()
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over = True
+        error = f"the connection to {self._peer_name} broke: {_words(exc)}" if exc else None
+        self._inbox.end(LinkError(error) if error else None)
+        self._writable.set()
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _resume_reading(self) -> None:
+        if not self._reading and not self._over:
+            self._reading = True
+            self._transport.resume_reading()
+
+
+async def connect(
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = CONNECT_TIMEOUT_S,
+) -> TcpStream:
+    """A stream to `host`:`port`; raises LinkError when it cannot be had in `timeout_s` seconds."""
+    loop = asyncio.get_running_loop()
+    where = f"cannot reach {_address_name(host, port)}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, stream = await loop.create_connection(TcpStream, host, port, ssl=tls)
+    except TimeoutError:
+        raise LinkError(
+            f"{where}: no answer within {timeout_s:g} s; check the address and the firewall"
+        ) from None
+    except ssl.SSLCertVerificationError as error:
+        raise LinkError(
+            f"{where}: its certificate is not trusted ({error.verify_message}); "
+            "give the authority that signed it with --tls-ca"
+        ) from None
+    except (ssl.SSLError, ConnectionResetError) as error:
+        raise LinkError(
+            f"{where}: {_words(error)}; is TLS on at both ends or at neither?"
+        ) from None
+    except socket.gaierror:
+        raise LinkError(f"{where}: no such host; check its name") from None
+    except OSError as error:
+        raise LinkError(f"{where}: {_words(error)}; is `dragonrt cloud` running there?") from None
+    return stream
+
+
+class Server:
+    """A listening socket and the tasks of its connections; made by `listen`.
+
+    Leaving it as an async context manager closes it.
+    """
+
+    def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
+        self._handler = handler
+        self._connections: dict[asyncio.Task[None], TcpStream] = {}
+        self._server: asyncio.Server
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on: the one that was chosen if 0 was asked for."""
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Take no more connections, cancel the handlers, and wait until all of it has ended."""
+        self._server.close()
+        connections = dict(self._connections)
+        for task in connections:
+            task.cancel()
+        if connections:
+            await asyncio.wait(connections)
+        for stream in connections.values():  # a handler that never ran has not closed its stream
+            stream.close()
+            await stream.wait_closed()
+        await self._server.wait_closed()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: TcpStream(self._connected), host, port, ssl=tls
+        )
+
+    def _connected(self, stream: TcpStream) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._handle(stream), name=f"connection from {stream.peer_name}"
+        )
+        self._connections[task] = stream
+        task.add_done_callback(self._connections.pop)
+
+    async def _handle(self, stream: TcpStream) -> None:
+        try:
+            await self._handler(stream)
+        except Exception as error:
+            # One broken connection must not end the server, nor go unseen.
+            context = {"message": f"serving {stream.peer_name} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        finally:
+            stream.close()
+            await stream.wait_closed()
+
+
+async def listen(
+    host: str,
+    port: int,
+    handler: Callable[[TcpStream], Awaitable[None]],
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> Server:
+    """Listen on `host`:`port` (0: any free port) and run `handler` for every connection.
+
+    The stream is closed when its handler ends. Raises LinkError if the address cannot be used.
+    """
+    server = Server(handler)
+    where = f"cannot listen on {_address_name(host, port)}"
+    try:
+        await server._listen(host, port, tls)
+    except socket.gaierror:
+        raise LinkError(f"{where}: no such host; check its name") from None
+    except OSError as error:
+        raise LinkError(f"{where}: {_words(error)}; choose another address or port") from None
+    return server
+
+
+def _address_name(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _words(error: Exception) -> str:
+    """The error in plain words, without numbers and addresses."""
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "TLS failed").replace("_", " ").lower()
+    if isinstance(error, OSError):
+        for code in (errno.ECONNREFUSED, errno.EADDRINUSE):
+            # asyncio joins the errors of several addresses into one without a code of its own.
+            if error.errno == code or f"[Errno {code}]" in str(error):
+                return os.strerror(code).lower()
+        if error.errno is not None:
+            return os.strerror(error.errno).lower()
+    return str(error) or type(error).__name__

@@ -1,0 +1,66 @@
+"""TLS contexts from certificate files, with errors that name the file."""
+
+import ssl
+from pathlib import Path
+
+from dragonrt.link.errors import LinkError
+
+
+def server_context(
+    certificate: Path, private_key: Path, authority: Path | None = None
+) -> ssl.SSLContext:
+    """For the listening side; with an `authority` the other side must show its certificate too."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    _load_certificate(context, certificate, private_key)
+    if authority is not None:
+        _load_authority(context, authority)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(
+    authority: Path | None = None,
+    certificate: Path | None = None,
+    private_key: Path | None = None,
+) -> ssl.SSLContext:
+    """For the connecting side: trusts `authority`, or the system's authorities if there is none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if authority is None:
+        context.load_default_certs()
+    else:
+        _load_authority(context, authority)
+    if (certificate is None) != (private_key is None):
+        raise LinkError("a certificate needs its private key: give both --tls-cert and --tls-key")
+    if certificate is not None and private_key is not None:
+        _load_certificate(context, certificate, private_key)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
+    try:
+        # A key behind a passphrase would stop a server to ask for it; an empty one fails instead.
+        context.load_cert_chain(certificate, private_key, password="")
+    except (OSError, ValueError) as error:
+        raise LinkError(
+            f"cannot use the certificate {certificate} with the key {private_key}: "
+            f"{_reason(error)}; both must be PEM files that belong together"
+        ) from None
+
+
+def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except (OSError, ValueError) as error:
+        raise LinkError(
+            f"cannot use the authority {authority}: {_reason(error)}; it must be a PEM file"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "not a certificate").replace("_", " ").lower()
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)
