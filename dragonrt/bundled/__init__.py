@@ -1,4 +1,4 @@
-"""What comes with the package, so that a stranger can try it offline: models, documents, questions."""
+"""What comes with the package so that it can be tried offline: models, documents, questions."""
 
 import tomllib
 from dataclasses import dataclass
