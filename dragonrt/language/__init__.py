@@ -1,0 +1,20 @@
+"""Language models: rows of documents that share their newest tokens, exactly and fast."""
+
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.errors import ModelError
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preempted, Preemption
+from dragonrt.language.prompt import PromptFormat
+from dragonrt.language.relevance import aggregate_locally
+from dragonrt.language.sequence import Sequence
+
+__all__ = [
+    "DocumentKV",
+    "LanguageModel",
+    "ModelError",
+    "Preempted",
+    "Preemption",
+    "PromptFormat",
+    "Sequence",
+    "aggregate_locally",
+]

@@ -121,9 +121,7 @@ def _opt(model: Any) -> Transformer | None:
         output=model.lm_head.weight,
     )
     head_dim = config.hidden_size // config.num_attention_heads
-    return _assemble(
-        weights, config.num_attention_heads, head_dim, config.max_position_embeddings
-    )
+    return _assemble(weights, config.num_attention_heads, head_dim, config.max_position_embeddings)
 
 
 def _gpt2(model: Any) -> Transformer | None:
@@ -163,9 +161,7 @@ def _gpt2(model: Any) -> Transformer | None:
     return _assemble(weights, config.n_head, config.n_embd // config.n_head, config.n_positions)
 
 
-def _assemble(
-    weights: Weights, key_heads: int, head_dim: int, context_length: int
-) -> Transformer:
+def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: int) -> Transformer:
     shape = LayerShape(heads=key_heads, key_dim=head_dim, value_dim=head_dim)
     geometry = Geometry(
         layers=(shape,) * len(weights.layers),

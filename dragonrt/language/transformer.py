@@ -183,9 +183,8 @@ class Transformer:
         turned, values = projected.split((heads + shape.heads, shape.heads), dim=1)
         if rotation is not None:
             turned = rotation(turned)
-        cache.keys[index].index_copy_(0, block.slots, turned[:, heads:])
-        cache.values[index].index_copy_(0, block.slots, values)
-        return cache.attend(index, turned[:, :heads], block).flatten(1)
+        cache.write(index, turned[:, heads:], values, block)
+        return cache.attend(index, turned[:, :heads], block)
 
     def _log_probabilities(self, hidden: Tensor, preemption: Preemption) -> Tensor:
         rows, positions, _ = hidden.shape

@@ -1,0 +1,97 @@
+"""From a model's name to its weights: bundled, in a directory, or on the hub."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from dragonrt import bundled
+from dragonrt.language import fingerprint
+from dragonrt.language.errors import ModelError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
+
+# Below this a CPU is faster in float32 than in bfloat16, and reproducible (see `rows`).
+_SMALL = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A transformers model, converted and on its device, with its tokenizer and fingerprint."""
+
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+
+
+def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Checkpoint:
+    """Find and load a model.
+
+    Raises:
+        ModelError: there is no such model, it has no safetensors weights, it is no decoder-only
+            language model, or the device is not there.
+    """
+    place = _device(device)
+    source, is_path = _source(name)
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise ModelError(
+                f"{name} is a {config.model_type} model, not a decoder-only language model"
+            )
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype="auto", use_safetensors=True
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(_explain(name, is_path, error)) from error
+    model.eval().requires_grad_(False)
+    identity = fingerprint.of_weights(model)
+    model.to(device=place, dtype=_dtype(dtype, place, model))
+    return Checkpoint(model, tokenizer, identity)
+
+
+def _source(name: str | Path) -> tuple[str, bool]:
+    """What transformers is given, and whether that is a directory."""
+    if name in bundled.models():
+        return str(bundled.model_path(str(name))), True
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path), True
+    return str(name), False
+
+
+def _explain(name: str | Path, is_path: bool, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if is_path:
+        return f"{name} cannot be loaded as a model with safetensors weights: {reason}"
+    if "safetensors" in str(error):
+        return f"{name} offers no safetensors weights: choose a model that does"
+    return (
+        f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor a directory, "
+        f"and the hub could not be reached or does not have it: {reason}"
+    )
+
+
+def _device(device: Device) -> torch.device:
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return torch.device(next((kind for kind, there in available.items() if there), "cpu"))
+    if not available.get(device, device == "cpu"):
+        raise ModelError(f"torch {torch.__version__} finds no {device} device: use cpu or auto")
+    return torch.device(device)
+
+
+def _dtype(dtype: Precision, device: torch.device, model: Any) -> torch.dtype:
+    if dtype != "auto":
+        named: torch.dtype = getattr(torch, dtype)
+        return named
+    stored: torch.dtype = model.dtype
+    if device.type != "cpu":
+        return stored
+    small = model.num_parameters() < _SMALL
+    return stored if stored == torch.bfloat16 and not small else torch.float32

@@ -1,0 +1,123 @@
+"""A language model: weights, tokenizer, prompt format, and sequences to decode with."""
+
+from collections.abc import Sequence as Tokens
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dragonrt.language import fingerprint
+from dragonrt.language.architectures import transformer
+from dragonrt.language.decoder import Decoder
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.hub import HubDecoder
+from dragonrt.language.loading import Checkpoint, Device, Precision, load_checkpoint
+from dragonrt.language.prompt import PromptFormat, prompt_format
+from dragonrt.language.sequence import Sequence, document_kv
+
+
+class LanguageModel:
+    """A decoder-only model and its tokenizer.
+
+    Attributes:
+        name: what it was loaded by.
+        parameters: how many weights it has.
+        fingerprint: differs whenever the checkpoint does, whatever dtype it runs in.
+        tokenizer_fingerprint: differs whenever token ids mean something else. Two sides can
+            aggregate if and only if theirs are equal.
+        stop_tokens: tokens that end an answer.
+        prompt: how documents and questions are written for this model.
+    """
+
+    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+        model, tokenizer = checkpoint.model, checkpoint.tokenizer
+        self.name = name
+        self.parameters = int(model.num_parameters())
+        self.fingerprint = checkpoint.fingerprint
+        self.tokenizer_fingerprint = fingerprint.of_tokenizer(tokenizer)
+        self.stop_tokens = _stop_tokens(model)
+        self.prompt: PromptFormat = prompt_format(tokenizer)
+        self._tokenizer = tokenizer
+        self._decoder: Decoder[Any] = transformer(model) or HubDecoder(model)
+
+    @classmethod
+    def load(
+        cls,
+        name: str | Path,
+        device: Device = "auto",
+        dtype: Precision = "auto",
+        threads: int = 1,
+    ) -> "LanguageModel":
+        """Load a bundled model, a directory, or a model of the hub.
+
+        `device` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's, but
+        float32 on a CPU unless the model is large and bfloat16. `threads` is how many threads torch
+        uses in this whole process: one per decoder is best where two decoders share a machine.
+
+        Raises:
+            ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
+        """
+        torch.set_num_threads(threads)
+        return cls(str(name), load_checkpoint(name, device, dtype))
+
+    @property
+    def vocabulary(self) -> int:
+        """The size of a distribution; it may exceed the number of tokens in the tokenizer."""
+        return self._decoder.geometry.vocabulary
+
+    @property
+    def context_length(self) -> int:
+        """How many tokens a document and everything after it may have together."""
+        return self._decoder.geometry.context_length
+
+    @property
+    def device(self) -> str:
+        """Where it runs: cpu, cuda or mps."""
+        return self._decoder.geometry.device.type
+
+    @property
+    def dtype(self) -> str:
+        """In what precision it runs: float32, bfloat16 or float16."""
+        return str(self._decoder.geometry.dtype).removeprefix("torch.")
+
+    @property
+    def document_fingerprint(self) -> str:
+        """What stored document KV depends on: the checkpoint, the precision and the forward."""
+        return f"{self.fingerprint}:{self.dtype}:{type(self._decoder).__name__.lower()}"
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, none added."""
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return tokens
+
+    def decode(self, tokens: Tokens[int]) -> str:
+        """The text of tokens, special ones left out."""
+        text: str = self._tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def document_kv(self, tokens: Tokens[int]) -> DocumentKV:
+        """Prefill one document, which may be empty.
+
+        Raises:
+            ModelError: an unknown token, or more tokens than the context holds.
+        """
+        return document_kv(self._decoder, tokens)
+
+    def sequence(self, documents: Tokens[DocumentKV], capacity: int = 256) -> Sequence:
+        """A row per document, with room for `capacity` shared tokens (it grows as needed).
+
+        Raises:
+            ModelError: no document, or one whose KV is another model's or too long.
+        """
+        return Sequence(self._decoder, documents, capacity)
+
+
+def _stop_tokens(model: Any) -> tuple[int, ...]:
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        ids = model.config.eos_token_id
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list) else (int(ids),)
