@@ -1,77 +1,50 @@
-"""Estimates of the link from what is measured in band: samples and a time in, values out.
+"""Estimates of the link from what is measured in band: samples in, values out (SPEC 1.4).
 
-SPEC 1.4: each estimate is kept as the latest sample and as a moving average. The average weighs a
-sample by exp(-age / MEMORY_S), so it is right for samples that come at any distance. Samples that
-cannot be true are ignored: the other side echoes the times, and may lie.
+Each keeps the latest value and an exponentially weighted moving average. Samples that cannot be
+true (the other side echoes the times and may lie) are ignored.
 """
 
-from math import exp, isfinite
+from math import isfinite
 
-MEMORY_S = 10.0
+DEFAULT_WEIGHT = 1 / 8  # of a new sample in the average
 
 
-class _MovingAverage:
-    """The latest sample and the mean of all samples, old ones weighing ever less."""
+class _Estimator:
+    """The latest sample and the moving average; None before the first sample."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight: float = DEFAULT_WEIGHT) -> None:
+        self._weight = weight
         self.latest: float | None = None
         self.average: float | None = None
-        self._weight = 0.0
-        self._time_s = 0.0
 
-    def update(self, sample: float, now_s: float) -> None:
-        age_s = max(0.0, now_s - self._time_s)
-        self._weight = self._weight * exp(-age_s / MEMORY_S) + 1.0
-        self._time_s = now_s
+    def _take(self, sample: float) -> None:
+        """The first sample is the average; later ones move it by `weight` of the difference."""
         self.latest = sample
-        previous = sample if self.average is None else self.average
-        self.average = previous + (sample - previous) / self._weight
+        if self.average is None:
+            self.average = sample
+        else:
+            self.average += self._weight * (sample - self.average)
 
 
-class RttEstimator:
-    """Round-trip time in seconds, sampled by Ping and Pong; None before the first sample."""
+class RttEstimator(_Estimator):
+    """Round-trip time in seconds, from the times a Ping was sent and its Pong received."""
 
-    def __init__(self) -> None:
-        self._samples = _MovingAverage()
-
-    def update(self, rtt_s: float, now_s: float) -> None:
-        """Take a sample that was completed at `now_s`."""
-        if isfinite(rtt_s) and rtt_s >= 0:
-            self._samples.update(rtt_s, now_s)
-
-    @property
-    def latest_s(self) -> float | None:
-        """The last sample."""
-        return self._samples.latest
-
-    @property
-    def average_s(self) -> float | None:
-        """The moving average."""
-        return self._samples.average
+    def add(self, sent_s: float, received_s: float) -> None:
+        """Take a sample; both times are of the same clock."""
+        rtt = received_s - sent_s
+        if isfinite(rtt) and rtt >= 0:
+            self._take(rtt)
 
 
-class BandwidthEstimator:
-    """Bandwidth in bit/s, sampled by timed bursts; None before the first sample.
+class BandwidthEstimator(_Estimator):
+    """Bandwidth in bit/s, from bursts: bytes, and the time between their arrivals.
 
     The interval is that by which the burst's bytes alone delayed its end: the time between the
     arrivals of its first and last part (then the first part's bytes do not count), or what its
     echo took longer than an empty one.
     """
 
-    def __init__(self) -> None:
-        self._samples = _MovingAverage()
-
-    def update(self, size: int, interval_s: float, now_s: float) -> None:
-        """Take a sample of `size` bytes that took `interval_s` seconds, completed at `now_s`."""
+    def add(self, size: int, interval_s: float) -> None:
+        """Take a sample of `size` bytes that arrived in `interval_s` seconds."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
-            self._samples.update(8 * size / interval_s, now_s)
-
-    @property
-    def latest_bps(self) -> float | None:
-        """The last sample."""
-        return self._samples.latest
-
-    @property
-    def average_bps(self) -> float | None:
-        """The moving average."""
-        return self._samples.average
+            self._take(8 * size / interval_s)
