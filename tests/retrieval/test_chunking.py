@@ -1,0 +1,72 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrieval import RetrievalError
+from retrieval.chunking import Span, chunk
+
+TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
+
+
+@given(TEXTS, st.integers(1, 20))
+def test_chunks_cover_all_words_in_order_and_none_is_too_long(text: str, words: int) -> None:
+    spans = chunk(text, words)
+    ends = [0, *(span.end for span in spans)]
+    starts = [*(span.start for span in spans), len(text)]
+    assert all(not text[e:s].strip() for e, s in zip(ends, starts, strict=True))
+    assert all(span.start < span.end for span in spans)
+    for span in spans:
+        piece = text[span.start : span.end]
+        assert piece == piece.strip()
+        assert len(chunk(piece, words)) == 1
+        assert len(piece.split()) <= words
+
+
+@given(st.integers(0, 200), st.integers(3, 20), st.data())
+def test_every_chunk_repeats_the_overlap(count: int, words: int, data: st.DataObject) -> None:
+    overlap = data.draw(st.integers(0, (words - 1) // 2))
+    names = [f"w{i}" for i in range(count)]
+    text = " ".join(names)
+    pieces = [text[span.start : span.end].split() for span in chunk(text, words, overlap)]
+    joined = pieces[0] if pieces else []
+    for piece in pieces[1:]:
+        assert joined[len(joined) - overlap :] == piece[:overlap]
+        joined = joined + piece[overlap:]
+    assert joined == names
+
+
+def test_a_short_document_is_one_chunk() -> None:
+    assert chunk("  One two. Three.\n\nFour ") == [Span(2, 23)]
+
+
+def test_a_chunk_ends_at_a_sentence() -> None:
+    text = "One two three. Four five six seven eight nine. Ten eleven twelve."
+    assert [text[s.start : s.end] for s in chunk(text, 10)] == [
+        "One two three. Four five six seven eight nine.",
+        "Ten eleven twelve.",
+    ]
+
+
+def test_a_paragraph_is_a_better_end_than_a_later_sentence() -> None:
+    text = "One two three four five six.\n\nSeven. Eight nine ten eleven twelve."
+    assert text[: chunk(text, 10)[0].end] == "One two three four five six."
+
+
+def test_a_first_sentence_too_short_to_fill_half_a_chunk_is_no_end() -> None:
+    text = "One two. " + " ".join("abcdefghijkl")
+    assert text[: chunk(text, 10)[0].end].split()[-1] == "h"
+
+
+def test_text_without_spaces_is_cut_too() -> None:
+    assert len(chunk("漢" * 130, 64)) == 3
+    assert len(chunk("x" * 4000, 64)) == 2
+
+
+def test_the_empty_text_has_no_chunks() -> None:
+    assert chunk(" \n ") == []
+
+
+@pytest.mark.parametrize(("words", "overlap"), [(0, 0), (-1, 0), (10, 5), (10, -1)])
+def test_impossible_sizes_are_refused(words: int, overlap: int) -> None:
+    with pytest.raises(RetrievalError, match=r"words?"):
+        chunk("text", words, overlap)

@@ -1,0 +1,148 @@
+"""A process killed at any write leaves the old index or the new one, and the next update heals.
+
+Every write, rename and removal of an update is a crash point: the index directory is copied as it
+stands before it, with a file being written also cut in half. Each copy is what a kill at that
+moment would have left on disk.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from retrieval import Embedder, Index, KvStore, KvWriter, RetrievalError, generation, index, storage
+from retrieval.storage import write_durably
+
+from .conftest import WordHashes
+
+QUESTIONS = ("When does the ferry leave?", "Which museum?", "yellow bus", "gate of my flight")
+
+
+def kv(where: Path) -> KvWriter:
+    return KvWriter(
+        KvStore(where, "model"),
+        lambda text, title: {"keys": np.frombuffer(text.encode(), np.uint8)},
+    )
+
+
+def answers(where: Path, embedder: Embedder) -> object:
+    opened = Index.open(where)
+    return [
+        [(hit.chunk, round(hit.score, 6)) for hit in opened.search(vector, 5)]
+        for vector in map(embedder.encode_question, QUESTIONS)
+    ]
+
+
+class CrashPoints:
+    """Copies of a directory at every point at which a kill could hit its writer."""
+
+    def __init__(self, directory: Path, into: Path, patch: pytest.MonkeyPatch) -> None:
+        self.copies: list[Path] = []
+        self._directory = directory
+        self._into = into
+        for name in ("replace", "fsync", "unlink", "rmdir"):
+            patch.setattr(os, name, self._around(getattr(os, name)))
+        for user in (storage, generation):
+            patch.setattr(user, "write_durably", self._torn(write_durably))
+
+    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            self._copy()
+            return call(*args, **kwargs)
+
+        return watched
+
+    def _torn(self, write: Callable[..., None]) -> Callable[..., None]:
+        def watched(path: Path, pieces: Any) -> None:
+            data = b"".join(pieces)
+            path.write_bytes(data[: len(data) // 2])
+            self._copy()
+            write(path, [data])
+
+        return watched
+
+    def _copy(self) -> None:
+        copy = self._into / str(len(self.copies))
+        self.copies.append(copy)
+        shutil.copytree(self._directory, copy)
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.slow
+def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
+    tmp_path: Path,
+    documents: Path,
+    hashes: WordHashes,
+    monkeypatch: pytest.MonkeyPatch,
+    approximate: bool,
+) -> None:
+    monkeypatch.setattr(index, "APPROXIMATE_FROM", 1 if approximate else 1000)
+    embedder = hashes.embedder()
+    where = tmp_path / "index"
+    Index.update(where, documents, embedder, kv=kv(where))
+    old = answers(where, embedder)
+    (documents / "ferry.txt").write_text("The ferry leaves at ten from the south quay.")
+    (documents / "bus.txt").write_text("The bus is yellow.")
+    (documents / "museum.md").unlink()
+    with monkeypatch.context() as patched:
+        points = CrashPoints(where, tmp_path / "crashes", patched)
+        Index.update(where, documents, embedder, kv=kv(where))
+    new = answers(where, embedder)
+    assert old != new
+    assert len(points.copies) > 30
+
+    state = [answers(copy, embedder) for copy in points.copies]
+    assert state == sorted(state, key=lambda answer: answer == new), "the change came twice"
+    assert all(answer in (old, new) for answer in state)
+    assert state[0] == old
+    monkeypatch.setattr("os.fsync", lambda _: None)  # no more crashes: be fast
+    for copy in points.copies:
+        Index.update(copy, documents, embedder, kv=kv(copy))
+        assert answers(copy, embedder) == new
+        digests = [chunk.digest for chunk in Index.open(copy).chunks()]
+        assert kv(copy).store.missing(digests) == []
+        left = {path.relative_to(copy).parts[0] for path in copy.rglob("*") if path.is_file()}
+        valid = Index.open(copy).manifest.generation
+        assert left == {"manifest.json", "writer.lock", "kv", valid}
+        assert len(list((copy / "kv" / "model").iterdir())) == len(digests)
+
+
+def test_a_kill_during_the_first_update_leaves_no_index_or_the_whole(
+    tmp_path: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = hashes.embedder()
+    where = tmp_path / "index"
+    with monkeypatch.context() as patched:
+        points = CrashPoints(where, tmp_path / "crashes", patched)
+        Index.update(where, documents, embedder)
+    new = answers(where, embedder)
+    monkeypatch.setattr("os.fsync", lambda _: None)  # no more crashes: be fast
+    embedded_after_a_kill = []
+    for copy in points.copies:
+        if (copy / "manifest.json").exists():
+            assert answers(copy, embedder) == new
+        else:
+            with pytest.raises(RetrievalError, match="there is no index"):
+                Index.open(copy)
+        report = Index.update(copy, documents, embedder)
+        embedded_after_a_kill.append(report.embedded)
+        assert answers(copy, embedder) == new
+    assert embedded_after_a_kill == sorted(embedded_after_a_kill, reverse=True)
+    assert set(embedded_after_a_kill) == {4, 3, 2, 1, 0}
+
+
+def test_a_kill_during_a_rebuild_leaves_the_old_index(
+    tmp_path: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = tmp_path / "index"
+    Index.update(where, documents, hashes.embedder("one"))
+    with monkeypatch.context() as patched:
+        points = CrashPoints(where, tmp_path / "crashes", patched)
+        Index.update(where, documents, hashes.embedder("two"), rebuild=True)
+    models = [Index.open(copy).manifest.fingerprint for copy in points.copies]
+    assert models == sorted(models)
+    assert set(models) == {"one", "two"}

@@ -1,0 +1,165 @@
+import builtins
+import sys
+from pathlib import Path
+
+import pytest
+
+from retrieval import DocumentError
+from retrieval.documents import Document, load
+from retrieval.html import html_text
+
+
+def written(tmp_path: Path, name: str, data: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def pdf_with(text: str, title: str) -> bytes:
+    """A minimal one-page PDF, written by hand."""
+    stream = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 400 200] /Contents 4 0 R"
+        " /Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        f"<< /Title ({title}) >>",
+    ]
+    out = "%PDF-1.4\n"
+    places = []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{body}\nendobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    start = len(out)
+    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
+    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info 6 0 R >>\nstartxref\n{start}\n"
+    return (out + "%%EOF\n").encode("latin-1")
+
+
+def test_plain_text_is_titled_by_its_first_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "a.txt", "\ufeff\r\nGate codes\r\n\r\nNorth: 4182\r\n")
+    assert load(path) == Document("Gate codes\n\nNorth: 4182", "Gate codes")
+
+
+def test_a_long_first_line_is_cut_at_a_word(tmp_path: Path) -> None:
+    title = load(written(tmp_path, "a.txt", "word " * 40)).title
+    assert title.endswith("word…")
+    assert len(title) <= 81
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp1252"])
+def test_text_of_other_encodings_is_read(tmp_path: Path, encoding: str) -> None:
+    assert load(written(tmp_path, "a.txt", "Skærvøy café".encode(encoding))).text == "Skærvøy café"
+
+
+def test_a_renamed_file_is_the_same_document(tmp_path: Path) -> None:
+    text = "One line.\nAnother."
+    assert load(written(tmp_path, "a.txt", text)) == load(written(tmp_path, "b.txt", text))
+
+
+def test_markdown_loses_its_marks_and_is_titled_by_its_heading(tmp_path: Path) -> None:
+    source = (
+        "Intro with **bold**, *italics*, `code` and 2*3*4, snake_case_name.\n\n"
+        "## Opening *hours* ##\n\n* [The library](https://example.org 'x') opens at nine.\n"
+        "<!-- draft -->```\nprint()\n```\n"
+    )
+    document = load(written(tmp_path, "a.md", source))
+    assert document.title == "Opening *hours*"
+    assert "Intro with bold, italics, code and 2*3*4, snake_case_name." in document.text
+    assert "\nOpening hours\n" in document.text
+    assert "draft" not in document.text
+    assert "#" not in document.text
+
+
+def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
+    document = load(written(tmp_path, "a.md", "---\ntitle: 'The ferry'\nn: 1\n---\n# Times\nNine."))
+    assert document == Document("Times\nNine.", "The ferry")
+
+
+def test_html_keeps_what_is_read_and_drops_the_rest(tmp_path: Path) -> None:
+    page = (
+        "<html><head><title>The &amp; museum</title><style>p {}</style></head><body>"
+        "<nav><ul><li>Home</ul></nav><h1>Hours</h1><p>Open\n  at <b>ten</b>.<br>Closed on "
+        "Mondays.</p><script>var x = '<p>no</p>';</script>"
+        "<table><tr><td>Adults<td>9</tr></table></body></html>"
+    )
+    document = load(written(tmp_path, "a.html", page))
+    assert document.title == "The & museum"
+    assert document.text == "Hours\n\nOpen at ten.\nClosed on Mondays.\n\nAdults 9"
+
+
+def test_html_without_a_title_is_titled_by_its_heading() -> None:
+    assert html_text("<h1>Hours of <i>work</i></h1><h1>Other</h1>")[1] == "Hours of work"
+
+
+def test_an_unclosed_navigation_ends_with_what_holds_it() -> None:
+    assert html_text("<main><nav>Home</main><p>Text</p>")[0] == "Text"
+
+
+def test_a_declared_charset_is_used(tmp_path: Path) -> None:
+    page = b"<meta charset='iso-8859-5'><p>\xbc\xd8\xe0"
+    assert load(written(tmp_path, "a.html", page)).text == "Мир"
+
+
+def test_pdf(tmp_path: Path) -> None:
+    document = load(written(tmp_path, "a.pdf", pdf_with("The ferry leaves at nine.", "Ferries")))
+    assert document == Document("The ferry leaves at nine.", "Ferries")
+
+
+def test_word(tmp_path: Path) -> None:
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("Ferries", 1)
+    document.add_paragraph("The ferry leaves at nine.")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text = "Adults"
+    table.cell(0, 1).text = "12"
+    document.save(str(tmp_path / "a.docx"))
+    loaded = load(tmp_path / "a.docx")
+    assert loaded.text == "Ferries\n\nThe ferry leaves at nine.\n\nAdults\t12"
+    assert loaded.title == "Ferries"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.pdf", b"%PDF-1.4 broken", "is not a readable PDF"),
+        ("a.docx", b"PK\x03\x04 broken", "is not a readable Word file"),
+        ("a.txt", b"\x00\x01\x02", "is not text"),
+        ("a.txt", b" \n ", "holds no text"),
+        ("a.pdf", pdf_with("", "Scan"), "holds no text"),
+        ("a.png", b"\x89PNG", "unknown type .png, known are .txt"),
+    ],
+)
+def test_what_cannot_be_read_has_a_reason(
+    tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
+    with pytest.raises(DocumentError, match=reason) as caught:
+        load(written(tmp_path, name, data))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_has_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match="cannot be read: No such file"):
+        load(tmp_path / "gone.txt")
+
+
+@pytest.mark.parametrize(("suffix", "library"), [(".pdf", "pypdfium2"), (".docx", "docx")])
+def test_a_missing_library_is_named_with_its_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, library: str
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: object) -> object:
+        if name.split(".")[0] == library:
+            raise ImportError(name)
+        return real(name, *rest)  # type: ignore[arg-type]
+
+    for module in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DocumentError, match=r"pip install 'dragonrt\[documents\]'"):
+        load(written(tmp_path, f"a{suffix}", b"x"))

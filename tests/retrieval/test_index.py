@@ -1,0 +1,454 @@
+"""Updating and searching an index: what it holds, what it costs, whom it refuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import numpy as np
+import pytest
+
+from retrieval import (
+    Embedder,
+    Index,
+    KvStore,
+    KvWriter,
+    Place,
+    Progress,
+    RetrievalError,
+    index,
+    nearest,
+)
+
+from .conftest import WordHashes
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+def found(where: Path, embedder: Embedder, question: str, k: int = 1) -> list[str]:
+    hits = Index.open(where).search(embedder.encode_question(question), k)
+    return [hit.chunk.source for hit in hits]
+
+
+def test_every_kind_of_document_is_found(where: Path, documents: Path, embedder: Embedder) -> None:
+    report = Index.update(where, documents, embedder)
+    assert (report.added, report.chunks, report.skipped, report.ignored) == (4, 4, (), ())
+    assert found(where, embedder, "Which gate for my flight?") == ["travel/flight.txt"]
+    assert found(where, embedder, "Is the museum closed on Mondays?") == ["museum.md"]
+    assert found(where, embedder, "Does the hotel keep luggage?") == ["travel/hotel.html"]
+
+
+def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder: Embedder) -> None:
+    text = " ".join(f"word{i}" for i in range(10)) + " zebra " + "end " * 3
+    (documents / "long.txt").write_text(text)
+    Index.update(where, documents, embedder, words=4)
+    hit = Index.open(where).search(embedder.encode_question("zebra"), 1)[0]
+    chunk = hit.chunk
+    assert "zebra" in chunk.text
+    assert text[chunk.start : chunk.end] == chunk.text
+    assert chunk.title.startswith("word0 word1")
+    assert 0 < hit.score <= 1
+
+
+def test_nothing_is_done_twice(where: Path, documents: Path, hashes: WordHashes) -> None:
+    Index.update(where, documents, hashes.embedder())
+    before = sorted((path, path.stat().st_mtime_ns) for path in where.rglob("*"))
+    hashes.encoded.clear()
+    report = Index.update(where, documents, hashes.embedder())
+    assert (report.added, report.changed, report.unchanged, report.embedded) == (0, 0, 4, 0)
+    assert hashes.encoded == []
+    after = sorted((path, path.stat().st_mtime_ns) for path in where.rglob("*"))
+    assert [entry for entry in before if "lock" not in entry[0].name] == [
+        entry for entry in after if "lock" not in entry[0].name
+    ]
+
+
+def test_only_new_and_changed_text_costs(
+    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    hashes.encoded.clear()
+    (documents / "ferry.txt").write_text("The ferry leaves at ten.")
+    (documents / "bus.txt").write_text("The bus is yellow.")
+    (documents / "museum.md").unlink()
+    report = Index.update(where, documents, embedder)
+    assert (report.added, report.changed, report.deleted, report.unchanged) == (1, 1, 1, 2)
+    assert sorted(hashes.encoded) == ["The bus is yellow.", "The ferry leaves at ten."]
+    assert "museum.md" not in found(where, embedder, "museum of glass", 10)
+    assert [hit.source for hit in Index.open(where).chunks()] == [
+        "bus.txt",
+        "ferry.txt",
+        "travel/flight.txt",
+        "travel/hotel.html",
+    ]
+
+
+def test_a_change_in_a_long_file_embeds_only_the_chunks_it_touches(
+    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
+) -> None:
+    paragraphs = [f"Paragraph {i} says something." for i in range(10)]
+    (documents / "long.txt").write_text("\n\n".join(paragraphs))
+    Index.update(where, documents, embedder, words=4)
+    hashes.encoded.clear()
+    paragraphs[5] = "Paragraph 5 now differs."
+    (documents / "long.txt").write_text("\n\n".join(paragraphs))
+    assert Index.update(where, documents, embedder, words=4).embedded == 1
+    assert "Paragraph 5 now differs." in hashes.encoded[0]
+
+
+def test_a_renamed_file_costs_nothing(
+    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    hashes.encoded.clear()
+    (documents / "ferry.txt").rename(documents / "boat.txt")
+    report = Index.update(where, documents, embedder)
+    assert (report.added, report.deleted, hashes.encoded) == (1, 1, [])
+    assert found(where, embedder, "When does the ferry leave?") == ["boat.txt"]
+
+
+def test_a_copy_is_listed_but_embedded_and_found_once(
+    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
+) -> None:
+    text = (documents / "ferry.txt").read_text()
+    (documents / "travel" / "ferry copy.txt").write_text(text)
+    report = Index.update(where, documents, embedder)
+    assert (report.added, report.chunks, hashes.encoded.count(text)) == (5, 4, 1)
+    hits = Index.open(where).search(embedder.encode_question("ferry"), 10)
+    ferry = [hit.chunk for hit in hits if "ferry" in hit.chunk.text]
+    assert [(chunk.source, chunk.copies) for chunk in ferry] == [
+        ("ferry.txt", (Place("travel/ferry copy.txt", 0, len(text)),))
+    ]
+    (documents / "ferry.txt").unlink()
+    Index.update(where, documents, embedder)
+    assert found(where, embedder, "ferry") == ["travel/ferry copy.txt"]
+
+
+def test_an_updated_index_equals_a_rebuilt_one(
+    tmp_path: Path, where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    (documents / "a new one.txt").write_text("The bus is yellow.")
+    (documents / "museum.md").unlink()
+    Index.update(where, documents, embedder)
+    Index.update(tmp_path / "fresh", documents, embedder)
+    updated, fresh = Index.open(where), Index.open(tmp_path / "fresh")
+    assert list(updated.chunks()) == list(fresh.chunks())
+    for name in ("vectors.npy", "chunks.jsonl", "offsets.npy", "files.jsonl"):
+        ours = where / updated.manifest.generation / name
+        theirs = tmp_path / "fresh" / fresh.manifest.generation / name
+        assert ours.read_bytes() == theirs.read_bytes(), name
+
+
+def test_other_chunk_sizes_cut_the_same_files_anew(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    report = Index.update(where, documents, embedder, words=4)
+    assert report.changed == 4
+    assert report.chunks > 4
+    assert Index.open(where).manifest.words == 4
+
+
+def test_broken_files_are_named_and_the_rest_is_indexed(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    (documents / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    (documents / "broken.docx").write_bytes(b"no archive")
+    (documents / "picture.png").write_bytes(b"\x89PNG")
+    (documents / ".hidden.txt").write_text("private")
+    report = Index.update(where, documents, embedder)
+    assert [name for name, _ in report.skipped] == ["broken.docx", "broken.pdf"]
+    assert "not a readable Word file" in report.skipped[0][1]
+    assert "not a readable PDF" in report.skipped[1][1]
+    assert report.ignored == ("picture.png",)
+    assert report.added == report.chunks == 4
+
+
+def test_a_file_that_breaks_leaves_the_index(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    (documents / "ferry.txt").write_bytes(b"\0\1\2")
+    report = Index.update(where, documents, embedder)
+    assert report.skipped == (("ferry.txt", "is not text"),)
+    assert (report.deleted, report.chunks) == (1, 3)
+
+
+def test_documents_may_be_named_one_by_one(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    picture = documents / "picture.png"
+    picture.write_bytes(b"\x89PNG")
+    report = Index.update(where, [documents / "travel", documents / "ferry.txt", picture], embedder)
+    assert [name for name, _ in report.skipped] == ["picture.png"]
+    assert [chunk.source for chunk in Index.open(where).chunks()] == [
+        "ferry.txt",
+        "travel/flight.txt",
+        "travel/hotel.html",
+    ]
+
+
+def test_an_index_inside_its_documents_does_not_index_itself(
+    documents: Path, embedder: Embedder
+) -> None:
+    for _ in range(2):
+        report = Index.update(documents / "index", documents, embedder)
+        assert (report.chunks, report.ignored) == (4, ())
+
+
+def test_documents_that_are_gone_are_refused_not_deleted(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    with pytest.raises(RetrievalError, match="there is no file or directory"):
+        Index.update(where, documents / "unmounted", embedder)
+    with pytest.raises(RetrievalError, match="no documents are named"):
+        Index.update(where, [], embedder)
+    assert len(Index.open(where)) == 4
+
+
+def test_an_empty_directory_makes_an_empty_index(
+    tmp_path: Path, where: Path, documents: Path, embedder: Embedder
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for _ in range(2):
+        assert Index.update(where, empty, embedder).chunks == 0
+        assert Index.open(where).search(embedder.encode_question("ferry"), 3) == []
+    Index.update(where, documents, embedder)
+    assert found(where, embedder, "ferry") == ["ferry.txt"]
+    assert Index.update(where, empty, embedder).deleted == 4
+    assert len(Index.open(where)) == 0
+
+
+def test_another_embedding_model_is_refused_with_the_command_that_rebuilds(
+    where: Path, documents: Path, hashes: WordHashes
+) -> None:
+    Index.update(where, documents, hashes.embedder())
+    other = hashes.embedder("words-2")
+    with pytest.raises(RetrievalError) as caught:
+        Index.update(where, documents, other)
+    assert f"rebuild it with dragonrt index {documents} --rebuild" in str(caught.value)
+    assert Index.open(where).manifest.fingerprint == "words-1"
+    hashes.encoded.clear()
+    report = Index.update(where, documents, other, rebuild=True)
+    assert (report.added, len(hashes.encoded)) == (4, 4)
+    assert Index.open(where).manifest.fingerprint == "words-2"
+
+
+def test_there_is_no_index_before_the_first_update(where: Path) -> None:
+    with pytest.raises(RetrievalError, match="make one with dragonrt index DIR"):
+        Index.open(where)
+
+
+def test_a_vector_of_another_dimension_is_refused(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    with pytest.raises(RetrievalError, match="dimension 64: use the embedding model words"):
+        Index.open(where).search(np.ones(3, dtype=np.float32), 1)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1}', "\xff", '{"format": 99}'])
+def test_a_damaged_manifest_is_refused_and_rebuilt(
+    where: Path, documents: Path, embedder: Embedder, text: str
+) -> None:
+    Index.update(where, documents, embedder)
+    (where / "manifest.json").write_text(text, encoding="latin-1")
+    for act in (lambda: Index.open(where), lambda: Index.update(where, documents, embedder)):
+        with pytest.raises(RetrievalError, match="--rebuild") as caught:
+            act()
+        assert "\n" not in str(caught.value)
+    Index.update(where, documents, embedder, rebuild=True)
+    assert found(where, embedder, "ferry") == ["ferry.txt"]
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "offsets.npy", "chunks.jsonl", "nearest.faiss"])
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_generation_is_refused_and_rebuilt(
+    where: Path,
+    documents: Path,
+    embedder: Embedder,
+    name: str,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(index, "APPROXIMATE_FROM", 1)
+    Index.update(where, documents, embedder)
+    path = where / "generation-1" / name
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-5])
+    else:
+        path.unlink()
+    with pytest.raises(RetrievalError, match=r"damaged.*--rebuild"):
+        Index.open(where)
+    Index.update(where, documents, embedder, rebuild=True)
+    assert found(where, embedder, "ferry") == ["ferry.txt"]
+
+
+def test_large_indexes_are_searched_approximately(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "APPROXIMATE_FROM", 4)
+    Index.update(where, documents, embedder)
+    opened = Index.open(where)
+    assert opened.manifest.approximate
+    monkeypatch.setattr(nearest, "exact", None)
+    assert opened.search(embedder.encode_question("ferry"), 2)[0].chunk.source == "ferry.txt"
+
+
+def test_a_second_writer_gets_one_line(where: Path, documents: Path, embedder: Embedder) -> None:
+    def second(_: Progress) -> None:
+        with pytest.raises(RetrievalError, match="another process is updating") as caught:
+            Index.update(where, documents, embedder)
+        assert "\n" not in str(caught.value)
+
+    Index.update(where, documents, embedder, progress=second)
+    assert len(Index.open(where)) == 4
+
+
+def test_a_lock_dies_with_its_process(where: Path, documents: Path, embedder: Embedder) -> None:
+    where.mkdir()
+    program = "import filelock, os, sys; filelock.FileLock(sys.argv[1]).acquire(); os._exit(9)"
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(where / "writer.lock")], check=False
+    )
+    assert killed.returncode == 9
+    assert Index.update(where, documents, embedder).added == 4
+
+
+def test_a_reader_keeps_its_generation_while_another_is_written(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    reader = Index.open(where)
+    (documents / "ferry.txt").unlink()
+    Index.update(where, documents, embedder)
+    hits = reader.search(embedder.encode_question("When does the ferry leave?"), 1)
+    assert hits[0].chunk.source == "ferry.txt"
+    assert len(reader) == 4
+    assert len(Index.open(where)) == 3
+
+
+def test_a_reader_that_comes_too_late_opens_the_new_generation(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.update(where, documents, embedder)
+    old = index.read_manifest(where)
+    (documents / "ferry.txt").unlink()
+    Index.update(where, documents, embedder)
+    answers = iter([old, index.read_manifest(where)])
+    monkeypatch.setattr(index, "read_manifest", lambda _: next(answers))
+    assert len(Index.open(where)) == 3
+
+
+def test_progress_names_every_file(where: Path, documents: Path, embedder: Embedder) -> None:
+    seen: list[Progress] = []
+    Index.update(where, documents, embedder, progress=seen.append)
+    assert [(p.file, p.done, p.total) for p in seen][::3] == [
+        ("ferry.txt", 1, 4),
+        ("travel/hotel.html", 4, 4),
+    ]
+
+
+def test_an_interrupted_update_is_resumed(
+    where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
+) -> None:
+    computed: list[str] = []
+
+    def compute(text: str, title: str) -> dict[str, np.ndarray]:
+        computed.append(text)
+        return {"keys": np.zeros(3, dtype=np.uint16)}
+
+    kv = KvWriter(KvStore(where, "model"), compute)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Index.update(where, documents, embedder, progress=interrupt, kv=kv)
+    assert (len(hashes.encoded), len(computed)) == (3, 3)
+    with pytest.raises(RetrievalError, match="there is no index"):
+        Index.open(where)
+    report = Index.update(where, documents, embedder, kv=kv)
+    assert (report.added, report.embedded, report.prefilled) == (4, 1, 1)
+    assert len(set(hashes.encoded)) == len(hashes.encoded) == len(computed) == 4
+    assert not (where / "pending").exists()
+
+
+def test_work_of_another_model_is_not_resumed(
+    where: Path, documents: Path, hashes: WordHashes
+) -> None:
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Index.update(where, documents, hashes.embedder("other"), progress=interrupt)
+    (where / "pending" / "torn.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    hashes.encoded.clear()
+    assert Index.update(where, documents, hashes.embedder()).embedded == len(hashes.encoded) == 4
+
+
+def test_kv_is_computed_once_and_lives_as_long_as_its_chunk(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    computed: list[tuple[str, str]] = []
+
+    def compute(text: str, title: str) -> dict[str, np.ndarray]:
+        computed.append((title, text))
+        return {"keys": np.frombuffer(text.encode(), np.uint8)}
+
+    store = KvStore(where, "model")
+    kv = KvWriter(store, compute)
+    Index.update(where, documents, embedder)  # without KV: a later update adds it
+    assert Index.update(where, documents, embedder, kv=kv).prefilled == len(computed) == 4
+    assert Index.update(where, documents, embedder, kv=kv).prefilled == 0
+    chunks = {chunk.source: chunk for chunk in Index.open(where).chunks()}
+    museum = chunks["museum.md"]
+    assert ("Museum", museum.text) in computed
+    assert store.read(museum.digest)["keys"].tobytes().decode() == museum.text
+
+    path = store.directory / f"{museum.digest}.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert Index.update(where, documents, embedder, kv=kv).prefilled == 1
+
+    (documents / "museum.md").unlink()
+    Index.update(where, documents, embedder)
+    assert store.missing([museum.digest]) == [museum.digest]
+    assert not path.exists()
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(
+    tmp_path: Path, documents: Path, embedder: Embedder
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RetrievalError, match="cannot create"):
+        Index.update(tmp_path / "file" / "index", documents, embedder)
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_index(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.update(where, documents, embedder)
+    (documents / "bus.txt").write_text("The bus is yellow.")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        with pytest.raises(RetrievalError, match=r"cannot write .*: No space left on device"):
+            Index.update(where, documents, embedder)
+    assert len(Index.open(where)) == 4
+    assert Index.update(where, documents, embedder).chunks == 5
+
+
+def test_the_lock_is_free_after_an_update(where: Path, documents: Path, embedder: Embedder) -> None:
+    Index.update(where, documents, embedder)
+    with filelock.FileLock(where / "writer.lock", timeout=0):
+        pass

@@ -1,0 +1,123 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from retrieval import KvStore, MissingKvError
+from retrieval.kv_store import prune_kv
+
+ARRAYS = {
+    "layer.0.keys": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
+    "layer.0.values": np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 6),
+    "empty": np.empty((2, 0, 4), dtype=np.float16),
+}
+
+
+def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
+    store = KvStore(tmp_path, "model-1")
+    store.write("abc", ARRAYS)
+    read = store.read("abc")
+    assert read.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert read[name].dtype == array.dtype
+        assert read[name].shape == array.shape
+        assert read[name].tobytes() == array.tobytes()
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=4),
+        hnp.arrays(
+            st.sampled_from([np.float32, np.uint16, np.int64]),
+            hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=3),
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_any_arrays_survive(tmp_path_factory: pytest.TempPathFactory, arrays: dict) -> None:
+    store = KvStore(tmp_path_factory.mktemp("kv"), "m")
+    store.write("d", arrays)
+    read = store.read("d")
+    assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in read.items()} == {
+        n: (a.dtype, a.shape, a.tobytes()) for n, a in arrays.items()
+    }
+
+
+def test_reading_is_private_and_writable(tmp_path: Path) -> None:
+    store = KvStore(tmp_path, "m")
+    store.write("abc", ARRAYS)
+    store.read("abc")["layer.0.values"][0, 0] = 7
+    assert store.read("abc")["layer.0.values"][0, 0] == 0
+
+
+def test_arrays_that_are_not_contiguous_are_stored_as_they_look(tmp_path: Path) -> None:
+    store = KvStore(tmp_path, "m")
+    turned = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    store.write("d", {"x": turned})
+    assert np.array_equal(store.read("d")["x"], turned)
+
+
+def test_models_do_not_share(tmp_path: Path) -> None:
+    KvStore(tmp_path, "one").write("abc", ARRAYS)
+    assert KvStore(tmp_path, "two").missing(["abc"]) == ["abc"]
+
+
+def test_missing_names_those_that_are_not_there(tmp_path: Path) -> None:
+    store = KvStore(tmp_path, "m")
+    store.write("a", ARRAYS)
+    assert store.missing(["b", "a", "c"]) == ["b", "c"]
+    with pytest.raises(MissingKvError, match="index the documents again"):
+        store.read("b")
+
+
+def test_every_truncation_is_missing(tmp_path: Path) -> None:
+    store = KvStore(tmp_path, "m")
+    store.write("a", ARRAYS)
+    path = store.directory / "a.safetensors"
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert store.missing(["a"]) == ["a"], length
+    path.write_bytes(whole + b"x")
+    assert store.missing(["a"]) == ["a"]
+    path.write_bytes(whole)
+    assert store.missing(["a"]) == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b"{",
+        b"\xff\xff",
+        b'{"x": 1}',
+        b'{"x": {"dtype": "F8", "shape": [1], "data_offsets": [0, 1]}}',
+        b'{"x": {"dtype": "U8", "shape": [1], "data_offsets": [-1, 0]}}',
+        b'{"x": {"dtype": "U8", "shape": ["a"], "data_offsets": [0, 1]}}',
+        b'{"x": {"dtype": "U8", "shape": [-1], "data_offsets": [1, 0]}}',
+    ],
+)
+def test_malformed_headers_are_missing(tmp_path: Path, header: bytes) -> None:
+    store = KvStore(tmp_path, "m")
+    store.directory.mkdir(parents=True)
+    data = len(header).to_bytes(8, "little") + header + b"\0"
+    (store.directory / "a.safetensors").write_bytes(data)
+    assert store.missing(["a"]) == ["a"]
+
+
+def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:
+    for model in ("one", "two"):
+        KvStore(tmp_path, model).write("dead", ARRAYS)
+    KvStore(tmp_path, "one").write("live", ARRAYS)
+    (tmp_path / "kv" / "one" / ".live.safetensors.1.tmp").write_bytes(b"torn")
+    prune_kv(tmp_path, ["live"])
+    assert [path.name for path in (tmp_path / "kv").rglob("*")] == ["one", "live.safetensors"]
+
+
+def test_pruning_without_a_store_is_nothing(tmp_path: Path) -> None:
+    prune_kv(tmp_path, [])
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,70 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever
+
+from .conftest import WordHashes
+
+
+class Preferring:
+    """A cross-encoder that likes texts with a certain word."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def predict(self, pairs: Sequence[tuple[str, str]], show_progress_bar: bool) -> list[float]:
+        assert not show_progress_bar
+        return [0.75 if self._word in text else 0.25 for _, text in pairs]
+
+
+@pytest.fixture
+def index(tmp_path: Path, documents: Path, embedder: Embedder) -> Index:
+    Index.update(tmp_path / "index", documents, embedder)
+    return Index.open(tmp_path / "index")
+
+
+def test_hits_come_by_cosine(index: Index, embedder: Embedder) -> None:
+    hits = Retriever(index, embedder).retrieve("Which gate for my flight?", 2)
+    assert hits[0].chunk.source == "travel/flight.txt"
+    text = embedder.encode([hits[0].chunk.text])[0]
+    cosine = text @ embedder.encode_question("Which gate for my flight?")
+    assert hits[0].score == pytest.approx(cosine, abs=1e-6)
+    assert hits[0].score > hits[1].score
+
+
+def test_a_reranker_has_the_last_word(index: Index, embedder: Embedder) -> None:
+    retriever = Retriever(index, embedder, Reranker("likes luggage", Preferring("luggage")))
+    hits = retriever.retrieve("Which gate for my flight?", 2)
+    assert [(hit.chunk.source, hit.score) for hit in hits] == [
+        ("travel/hotel.html", 0.75),
+        ("travel/flight.txt", 0.25),
+    ]
+
+
+def test_no_texts_have_no_scores() -> None:
+    assert Reranker("none", None).score("question", []).shape == (0,)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_nothing_asked_nothing_found(index: Index, embedder: Embedder, k: int) -> None:
+    assert Retriever(index, embedder).retrieve("ferry", k) == []
+
+
+def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHashes) -> None:
+    (tmp_path / "empty").mkdir()
+    Index.update(tmp_path / "index", tmp_path / "empty", hashes.embedder())
+    retriever = Retriever(Index.open(tmp_path / "index"), hashes.embedder())
+    assert retriever.retrieve("ferry", 2) == []
+    assert hashes.encoded == []
+
+
+def test_another_embedding_model_is_refused(
+    index: Index, documents: Path, hashes: WordHashes
+) -> None:
+    with pytest.raises(RetrievalError) as caught:
+        Retriever(index, hashes.embedder("words-2"))
+    assert f"dragonrt index {documents} --rebuild" in str(caught.value)
+    assert np.all(np.isfinite(index.search(hashes.embedder().encode_question("x"), 1)[0].score))
