@@ -85,7 +85,7 @@ def near(observed: float, expected: float, steps: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_coupled_samples_after_mixing(sampler: Sampler) -> None:
-    steps = 100_000 if sampler == Sampler() else 15_000
+    steps = 100_000 if sampler == Sampler() else 8_000
     x_device, x_cloud, x = run(rule("coupled", DrawnNoise(steps, 6), sampler), steps)
     p_device, p_cloud = sampler.dense(DEVICE), sampler.dense(CLOUD)
     p_target = sampler.dense(WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD)
@@ -102,7 +102,7 @@ def test_coupled_samples_after_mixing(sampler: Sampler) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
 def test_algorithm1_samples_before_mixing(sampler: Sampler) -> None:
-    steps = 100_000 if sampler == Sampler() else 20_000
+    steps = 100_000 if sampler == Sampler() else 10_000
     x_device, x_cloud, x = run(rule("algorithm1", DrawnNoise(steps, 6), sampler), steps)
     p_device, p_cloud = sampler.dense(DEVICE), sampler.dense(CLOUD)
     assert fits(x_device, p_device)
