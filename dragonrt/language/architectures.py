@@ -175,10 +175,9 @@ def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: i
 
 def _joined(*linears: nn.Linear) -> Linear:
     """Several products of the same input as one."""
-    biases = [linear.bias for linear in linears if linear.bias is not None]
-    return Linear(
-        torch.cat([linear.weight for linear in linears]), torch.cat(biases) if biases else None
-    )
+    weights: list[Tensor] = [linear.weight for linear in linears]
+    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
+    return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
 
 def _transposed(convolution: Any) -> Linear:

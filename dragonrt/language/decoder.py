@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
 
 import torch
@@ -10,14 +9,6 @@ from torch import Tensor
 
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.preemption import Preemption
-
-
-class Outputs(Enum):
-    """At which of the new positions a forward returns distributions."""
-
-    NONE = auto()
-    LAST = auto()
-    ALL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +63,11 @@ class Decoder(Protocol, Generic[Cache]):
         cache: Cache,
         tokens: Sequence[int],
         length: int,
-        outputs: Outputs,
+        every: bool,
         preemption: Preemption,
     ) -> Tensor:
         """Run `tokens` after the first `length` shared tokens of every row, and store their KV.
 
-        Returns float32 log-probabilities [rows, positions, vocabulary], where positions is 0, 1 or
-        len(tokens) according to `outputs`. Raises Preempted when that is requested.
+        Returns float32 log-probabilities [rows, positions, vocabulary] of what follows `every` new
+        token, or only the last. Raises Preempted when that is requested.
         """

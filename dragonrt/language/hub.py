@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
-from dragonrt.language.decoder import Geometry, LayerShape, Outputs
+from dragonrt.language.decoder import Geometry, LayerShape
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preemption
@@ -53,7 +53,7 @@ class HubDecoder:
         cache: "PaddedRows",
         tokens: Sequence[int],
         length: int,
-        outputs: Outputs,
+        every: bool,
         preemption: Preemption,
     ) -> Tensor:
         """See `Decoder.forward`. Between the last layer and the logits there is no check."""
@@ -66,7 +66,7 @@ class HubDecoder:
         options: dict[str, Any] = {}
         if self._takes_positions:
             options["position_ids"] = columns[start:] - padding[:, None]
-        if self._takes_keep and outputs is not Outputs.ALL:
+        if self._takes_keep and not every:
             options["logits_to_keep"] = 1
         logits = self._model(
             input_ids=torch.tensor([list(tokens)] * rows, device=device),
@@ -75,16 +75,12 @@ class HubDecoder:
             use_cache=True,
             **options,
         ).logits
-        if outputs is Outputs.NONE:
-            logits = logits[:, :0]
-        elif outputs is Outputs.LAST:
-            logits = logits[:, -1:]
-        log_probabilities: Tensor = logits.float().log_softmax(-1)
-        return log_probabilities
+        log_probabilities: Tensor = logits if every else logits[:, -1:]
+        return log_probabilities.float().log_softmax(-1)
 
     def _measure(self) -> Geometry:
         config, device = self._model.config.get_text_config(), self._model.device
-        probe = DynamicCache()
+        probe: Any = DynamicCache()
         with torch.inference_mode():
             logits = self._model(
                 input_ids=torch.zeros((1, 1), dtype=torch.long, device=device),
@@ -148,10 +144,10 @@ class PaddedRows:
         """A transformers cache that holds `start` columns and stores new ones behind them."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
-        return Cache(layers=self._layers)
+        return Cache(layers=list(self._layers))
 
 
-class _PlacedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped
+class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's buffers behind the interface that attention modules write through.
 
     Every layer of every model comes by here once per forward: the place to notice a preemption.
@@ -160,14 +156,17 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is un
     is_sliding = False
 
     def __init__(self, rows: int, shape: LayerShape, columns: int, geometry: Geometry) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.is_initialized = True
         self.start = 0
         self.preemption = Preemption()
-        place = {"dtype": geometry.dtype, "device": geometry.device}
         # zeros, for masked columns are multiplied by zero and must be finite
-        self.key_buffer = torch.zeros((rows, shape.heads, columns, shape.key_dim), **place)
-        self.value_buffer = torch.zeros((rows, shape.heads, columns, shape.value_dim), **place)
+        self.key_buffer, self.value_buffer = (
+            torch.zeros(
+                (rows, shape.heads, columns, size), dtype=geometry.dtype, device=geometry.device
+            )
+            for size in (shape.key_dim, shape.value_dim)
+        )
 
     def widen(self, columns: int) -> None:
         """Append empty columns."""
@@ -198,8 +197,6 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is un
     def get_max_length(self) -> int:
         """How many columns there is room for."""
         return int(self.key_buffer.shape[2])
-
-    get_max_cache_shape = get_max_length  # its name before transformers 5.20
 
 
 def _context_length(config: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import logging as transformers_logging
 
 from dragonrt import bundled
 from dragonrt.language import fingerprint
@@ -28,6 +29,10 @@ class Checkpoint:
     fingerprint: str
 
 
+# loading takes no time next to a download, which has its own bar
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Checkpoint:
     """Find and load a model.
 
@@ -44,7 +49,7 @@ def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Check
                 f"{name} is a {config.model_type} model, not a decoder-only language model"
             )
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype="auto", use_safetensors=True
         )
     except (OSError, ValueError) as error:
@@ -62,6 +67,11 @@ def _source(name: str | Path) -> tuple[str, bool]:
     path = Path(name).expanduser()
     if path.is_dir():
         return str(path), True
+    if str(name).count("/") != 1:
+        raise ModelError(
+            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor a directory, "
+            "nor a hub id, which is written owner/name"
+        )
     return str(name), False
 
 

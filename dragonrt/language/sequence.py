@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragonrt.language.decoder import Decoder, Outputs
+from dragonrt.language.decoder import Decoder, RowCache
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preemption
@@ -52,11 +52,11 @@ class Sequence:
             Preempted: `preemption` was requested; nothing has changed.
             ModelError: no tokens, an unknown token, or more than the context holds.
         """
-        return self._run(tokens, Outputs.LAST, preemption)[:, -1]
+        return self._run(tokens, False, preemption)[:, -1]
 
     def extend_all(self, tokens: Tokens[int], preemption: Preemption | None = None) -> Tensor:
         """Like `extend`, after each of the tokens: [rows, len(tokens), vocabulary]."""
-        return self._run(tokens, Outputs.ALL, preemption)
+        return self._run(tokens, True, preemption)
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens.
@@ -68,7 +68,12 @@ class Sequence:
             raise ModelError(f"cannot cut a sequence of {self._length} tokens to {length}")
         self._length = length
 
-    def _run(self, tokens: Tokens[int], outputs: Outputs, preemption: Preemption | None) -> Tensor:
+    def shared_kv(self, row: int) -> DocumentKV:
+        """A copy of the shared tokens' keys and values; the row must have an empty document."""
+        cache: RowCache = self._cache
+        return cache.read(row, self._length)
+
+    def _run(self, tokens: Tokens[int], every: bool, preemption: Preemption | None) -> Tensor:
         geometry = self._decoder.geometry
         if not tokens:
             raise ModelError("no tokens to extend the sequence with")
@@ -77,25 +82,20 @@ class Sequence:
         end = self._length + len(tokens)
         self._check_context(self._longest + end)
         preemption = preemption or Preemption()
-        step = max(1, _LARGEST_BLOCK // self.rows)
-        starts = range(0, len(tokens), step)
-        parts = []
+        size = max(1, _LARGEST_BLOCK // self.rows)
         with torch.inference_mode():
             self._cache.reserve(end)
-            for start in starts:
-                wanted = outputs
-                if outputs is Outputs.LAST and start != starts[-1]:
-                    wanted = Outputs.NONE
-                parts.append(
-                    self._decoder.forward(
-                        self._cache,
-                        tokens[start : start + step],
-                        self._length + start,
-                        wanted,
-                        preemption,
-                    )
+            parts = [
+                self._decoder.forward(
+                    self._cache,
+                    tokens[start : start + size],
+                    self._length + start,
+                    every,
+                    preemption,
                 )
-            result = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+                for start in range(0, len(tokens), size)
+            ]
+            result = torch.cat(parts, dim=1) if every else parts[-1]
         self._length = end
         return result
 
@@ -110,10 +110,9 @@ class Sequence:
     def _check_document(self, document: DocumentKV) -> None:
         geometry = self._decoder.geometry
         length = document.length
-        shapes = [(tuple(k.shape), tuple(v.shape)) for k, v in zip(document.keys, document.values)]
-        fitting = [
-            ((layer.heads, length, layer.key_dim), (layer.heads, length, layer.value_dim))
-            for layer in geometry.layers
+        shapes = [tuple(tensor.shape) for tensor in document.keys + document.values]
+        fitting = [(layer.heads, length, layer.key_dim) for layer in geometry.layers] + [
+            (layer.heads, length, layer.value_dim) for layer in geometry.layers
         ]
         if shapes != fitting or document.keys[0].dtype != geometry.dtype:
             raise ModelError("a document's stored KV was made by another model: re-index it")
@@ -134,5 +133,5 @@ def document_kv(decoder: Decoder[Any], tokens: Tokens[int]) -> DocumentKV:
     if not tokens:
         return empty
     sequence = Sequence(decoder, [empty], len(tokens))
-    sequence._run(tokens, Outputs.NONE, None)
-    return sequence._cache.read(0, len(tokens))
+    sequence.extend(tokens)
+    return sequence.shared_kv(0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.language.decoder import Geometry, Outputs
+from dragonrt.language.decoder import Geometry
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.linear import Linear
 from dragonrt.language.preemption import Preemption
@@ -127,7 +127,7 @@ class Transformer:
     def __init__(self, weights: Weights, geometry: Geometry) -> None:
         self._weights = weights
         self._geometry = geometry
-        self._output = [Linear(piece) for piece in weights.output.split(_VOCABULARY_PIECE)]
+        self._output = [Linear(piece) for piece in torch.split(weights.output, _VOCABULARY_PIECE)]
 
     @property
     def geometry(self) -> Geometry:
@@ -143,7 +143,7 @@ class Transformer:
         cache: Rows,
         tokens: Sequence[int],
         length: int,
-        outputs: Outputs,
+        every: bool,
         preemption: Preemption,
     ) -> Tensor:
         """See `Decoder.forward`."""
@@ -162,11 +162,7 @@ class Transformer:
             hidden = hidden + layer.attention_out(mixed)
             hidden += layer.feed_forward(layer.feed_forward_norm(hidden))
         hidden = hidden.view(rows, count, -1)
-        if outputs is Outputs.NONE:
-            return hidden.new_empty((rows, 0, self._geometry.vocabulary), dtype=torch.float32)
-        if outputs is Outputs.LAST:
-            hidden = hidden[:, -1:]
-        return self._log_probabilities(hidden, preemption)
+        return self._log_probabilities(hidden if every else hidden[:, -1:], preemption)
 
     def _attend(
         self,
@@ -180,7 +176,7 @@ class Transformer:
         heads, shape = self._weights.heads, self._geometry.layers[index]
         projected = layer.attention_in(layer.attention_norm(hidden))
         projected = projected.view(len(hidden), -1, shape.key_dim)
-        turned, values = projected.split((heads + shape.heads, shape.heads), dim=1)
+        turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
         if rotation is not None:
             turned = rotation(turned)
         cache.write(index, turned[:, heads:], values, block)

@@ -1,0 +1,153 @@
+"""Tiny random models of every architecture family, each wrapped as a decoder."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from dragonrt.language.architectures import transformer
+from dragonrt.language.decoder import Decoder
+from dragonrt.language.hub import HubDecoder
+
+VOCABULARY = 97
+CONTEXT = 160
+
+
+def llama(**options: Any) -> Any:
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 48,
+        "intermediate_size": 80,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": CONTEXT,
+        "tie_word_embeddings": True,
+    }
+    return LlamaForCausalLM(LlamaConfig(**(config | options)))
+
+
+def qwen2() -> Any:
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=56,
+        intermediate_size=1100,  # longer than one product sums in one pass
+        num_hidden_layers=2,
+        num_attention_heads=7,
+        num_key_value_heads=1,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=False,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def opt(**options: Any) -> Any:
+    config = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 48,
+        "word_embed_proj_dim": 48,
+        "ffn_dim": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "max_position_embeddings": CONTEXT,
+        "pad_token_id": 1,
+    }
+    return OPTForCausalLM(OPTConfig(**(config | options)))
+
+
+def gpt2(**options: Any) -> Any:
+    config = {
+        "vocab_size": VOCABULARY,
+        "n_embd": 48,
+        "n_layer": 2,
+        "n_head": 3,
+        "n_positions": CONTEXT,
+    }
+    return GPT2LMHeadModel(GPT2Config(**(config | options)))
+
+
+def gpt_neox() -> Any:
+    config = GPTNeoXConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=CONTEXT,
+    )
+    return GPTNeoXForCausalLM(config)
+
+
+def sliding_mistral() -> Any:
+    config = MistralConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=12,
+        max_position_embeddings=CONTEXT,
+        sliding_window=24,
+    )
+    return MistralForCausalLM(config)
+
+
+WRITTEN_OUT: dict[str, Callable[[], Any]] = {
+    "llama": llama,
+    "qwen2": qwen2,
+    "opt": opt,
+    "gpt2": gpt2,
+}
+THROUGH_HUB: dict[str, Callable[[], Any]] = {
+    "gpt_neox": gpt_neox,
+    "mistral with a sliding window": sliding_mistral,
+    "opt with norms behind": lambda: opt(do_layer_norm_before=False),
+}
+
+
+class Tiny:
+    """A transformers model with random weights and the decoder read from it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        torch.manual_seed(0)
+        self.reference = make().eval()
+        for parameter in self.reference.parameters():
+            # biases and norms start at 0 and 1, which would hide a mistake
+            parameter.data += 0.1 * torch.randn_like(parameter)
+        written = transformer(self.reference)
+        self.decoder: Decoder[Any] = written or HubDecoder(self.reference)
+        self.written_out = written is not None
+
+    def expected(self, tokens: list[int]) -> torch.Tensor:
+        """Log-probabilities [len(tokens), vocabulary] by transformers, without cache or padding."""
+        with torch.inference_mode():
+            logits = self.reference(input_ids=torch.tensor([tokens])).logits
+        result: torch.Tensor = logits[0].log_softmax(-1)
+        return result
+
+
+_MADE: dict[str, Tiny] = {}
+
+
+@pytest.fixture(params=[*WRITTEN_OUT, *THROUGH_HUB])
+def tiny(request: pytest.FixtureRequest) -> Tiny:
+    name: str = request.param
+    if name not in _MADE:
+        _MADE[name] = Tiny((WRITTEN_OUT | THROUGH_HUB)[name])
+    return _MADE[name]

@@ -1,0 +1,183 @@
+"""The contract every architecture keeps: rows as if alone, cut back as if never extended."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from dragonrt.language import DocumentKV, ModelError, Preempted, Preemption, Sequence
+from dragonrt.language.sequence import document_kv
+
+VOCABULARY = 97
+CONTEXT = 160
+DOCUMENT_LENGTHS = (37, 0, 5, 61)
+
+
+def text(length: int, seed: int) -> list[int]:
+    generator = random.Random(seed)
+    return [generator.randrange(2, VOCABULARY) for _ in range(length)]
+
+
+def documents(tiny: Any) -> list[DocumentKV]:
+    return [document_kv(tiny.decoder, text(n, n)) for n in DOCUMENT_LENGTHS]
+
+
+class CountedPreemption(Preemption):
+    """Requests a stop at its n-th check."""
+
+    def __init__(self, checks: int) -> None:
+        super().__init__()
+        self.checks = checks
+
+    def check(self) -> None:
+        self.checks -= 1
+        if self.checks == 0:
+            self.request()
+        super().check()
+
+
+def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
+    question = text(20, seed=1)
+    sequence = Sequence(tiny.decoder, documents(tiny), 64)
+    rows = sequence.extend_all(question)
+    last = sequence.extend(text(1, seed=2))
+    assert rows.shape == (4, 20, VOCABULARY)
+    assert rows.dtype == torch.float32
+    for row, length in enumerate(DOCUMENT_LENGTHS):
+        expected = tiny.expected(text(length, length) + question + text(1, seed=2))
+        torch.testing.assert_close(rows[row], expected[length:-1], atol=2e-5, rtol=0)
+        torch.testing.assert_close(last[row], expected[-1], atol=2e-5, rtol=0)
+
+
+def test_the_hand_written_forward_is_used_where_there_is_one(
+    tiny: Any, request: pytest.FixtureRequest
+) -> None:
+    expected = request.node.callspec.params["tiny"] in ("llama", "qwen2", "opt", "gpt2")
+    assert tiny.written_out == expected
+
+
+def test_blocks_and_single_tokens_agree(tiny: Any) -> None:
+    line = text(40, seed=3)
+    block = Sequence(tiny.decoder, documents(tiny), 64).extend_all(line)
+    single = Sequence(tiny.decoder, documents(tiny), 64)
+    mixed = Sequence(tiny.decoder, documents(tiny), 64)
+    singles = torch.stack([single.extend([token]) for token in line], dim=1)
+    cuts = [0, 1, 3, 4, 11, 12, 29, 40]
+    pieces = [mixed.extend_all(line[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    if tiny.written_out:
+        assert torch.equal(singles, block)
+        assert torch.equal(torch.cat(pieces, dim=1), block)
+    else:
+        torch.testing.assert_close(singles, block, atol=2e-5, rtol=0)
+
+
+def test_a_row_does_not_depend_on_the_other_rows(tiny: Any) -> None:
+    line = text(9, seed=4)
+    together = Sequence(tiny.decoder, documents(tiny), 64).extend_all(line)
+    for row, document in enumerate(documents(tiny)):
+        alone = Sequence(tiny.decoder, [document], 64).extend_all(line)
+        if tiny.written_out:
+            assert torch.equal(alone[0], together[row])
+        else:
+            torch.testing.assert_close(alone[0], together[row], atol=2e-5, rtol=0)
+
+
+def test_a_cut_back_sequence_equals_one_never_extended(tiny: Any) -> None:
+    start, wrong, right = text(12, seed=5), text(7, seed=6), text(4, seed=7)
+    sequence = Sequence(tiny.decoder, documents(tiny), 64)
+    sequence.extend(start)
+    sequence.extend(wrong)
+    sequence.truncate(10)
+    fresh = Sequence(tiny.decoder, documents(tiny), 64)
+    fresh.extend(start[:10])
+    if not tiny.written_out:
+        # the same block shapes: elsewhere another shape may change the last bits
+        fresh = Sequence(tiny.decoder, documents(tiny), 64)
+        fresh.extend(start)
+        fresh.truncate(10)
+    assert sequence.length == fresh.length == 10
+    assert torch.equal(sequence.extend_all(right), fresh.extend_all(right))
+
+
+def test_a_preempted_extend_leaves_no_trace(tiny: Any) -> None:
+    start, dead, right = text(12, seed=8), text(3, seed=9), text(3, seed=10)
+    undisturbed = Sequence(tiny.decoder, documents(tiny), 64)
+    undisturbed.extend(start)
+    expected = undisturbed.extend_all(right)
+    stopped = 0
+    for checks in range(1, len(tiny.decoder.geometry.layers) + 1):
+        sequence = Sequence(tiny.decoder, documents(tiny), 14)  # grows in the dead extend
+        sequence.extend(start)
+        with pytest.raises(Preempted):
+            sequence.extend(dead, CountedPreemption(checks))
+        stopped += 1
+        assert sequence.length == len(start)
+        assert torch.equal(sequence.extend_all(right), expected)
+    assert stopped == len(tiny.decoder.geometry.layers)
+
+
+def test_a_preemption_stops_forwards_until_it_is_cleared(tiny: Any) -> None:
+    preemption = Preemption()
+    sequence = Sequence(tiny.decoder, documents(tiny), 8)
+    preemption.request()
+    for _ in range(2):
+        with pytest.raises(Preempted):
+            sequence.extend([5], preemption)
+    preemption.clear()
+    sequence.extend([5], preemption)
+    assert sequence.length == 1
+
+
+def test_stored_documents_give_the_same_bits(tiny: Any) -> None:
+    line = text(6, seed=11)
+    fresh = documents(tiny)
+    stored = [DocumentKV.from_arrays(document.to_arrays()) for document in fresh]
+    assert torch.equal(
+        Sequence(tiny.decoder, stored, 64).extend_all(line),
+        Sequence(tiny.decoder, fresh, 64).extend_all(line),
+    )
+
+
+def test_growing_changes_nothing(tiny: Any) -> None:
+    line = text(50, seed=12)
+    small, large = (Sequence(tiny.decoder, documents(tiny), size) for size in (1, 99))
+    for token in line:
+        a, b = small.extend([token]), large.extend([token])
+    assert torch.equal(a, b)
+
+
+def test_a_long_block_is_cut_into_forwards(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = text(30, seed=13)
+    whole = Sequence(tiny.decoder, documents(tiny), 64).extend_all(line)
+    monkeypatch.setattr("dragonrt.language.sequence._LARGEST_BLOCK", 28)
+    cut = Sequence(tiny.decoder, documents(tiny), 64)
+    torch.testing.assert_close(cut.extend_all(line), whole, atol=2e-5, rtol=0)
+    cut.truncate(0)
+    torch.testing.assert_close(cut.extend(line), whole[:, -1], atol=2e-5, rtol=0)
+
+
+def test_input_that_does_not_fit_is_refused(tiny: Any) -> None:
+    decoder = tiny.decoder
+    sequence = Sequence(decoder, documents(tiny), 8)
+    sequence.extend([3, 4])
+    room = CONTEXT - max(DOCUMENT_LENGTHS) - 2
+    for tokens, message in (
+        ([], "no tokens"),
+        ([VOCABULARY], "between 0 and 96"),
+        ([-1], "between 0 and 96"),
+        ([3] * (room + 1), "context of 160"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            sequence.extend(tokens)
+    assert sequence.length == 2
+    sequence.extend([3] * room)
+    with pytest.raises(ModelError, match="context of 160"):
+        sequence.extend([3])
+    for length in (-1, CONTEXT):
+        with pytest.raises(ModelError, match="cannot cut"):
+            sequence.truncate(length)
+    with pytest.raises(ModelError, match="at least one document"):
+        Sequence(decoder, [], 8)
+    with pytest.raises(ModelError, match="context of 160"):
+        document_kv(decoder, [3] * (CONTEXT + 1))
