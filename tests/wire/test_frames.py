@@ -1,0 +1,113 @@
+"""Frames come out as they went in, whatever the split, and nothing too large is kept."""
+
+import os
+from itertools import pairwise
+
+import lz4.block
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.wire.errors import Reason, RemoteProtocolError
+from dragonrt.wire.frames import COMPRESS_ABOVE, HEADER_BYTES, MAX_BODY, FrameDecoder, encode_frame
+
+LZ4 = 1 << 31
+
+
+def bodies(decoder: FrameDecoder, *chunks: bytes) -> list[bytes]:
+    out = []
+    for chunk in chunks:
+        decoder.feed(chunk)
+        out += list(iter(decoder.next_body, None))
+    return out
+
+
+BODY = st.one_of(st.binary(max_size=30), st.integers(0, 2000).map(lambda n: b"ab" * n))
+
+
+@given(st.lists(BODY, max_size=5), st.data())
+def test_any_split_gives_the_bodies_back(sent: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(map(encode_frame, sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    edges = [0, *cuts, len(stream)]
+    chunks = [stream[a:b] for a, b in pairwise(edges)]
+    decoder = FrameDecoder()
+    assert bodies(decoder, *chunks) == sent
+    assert not decoder.has_partial_frame
+
+
+def test_byte_by_byte_and_with_trailing_bytes() -> None:
+    stream = encode_frame(b"one") + encode_frame(b"x" * 1000) + b"\x00\x00"
+    decoder = FrameDecoder()
+    assert bodies(decoder, *(bytes([byte]) for byte in stream)) == [b"one", b"x" * 1000]
+    assert decoder.has_partial_frame
+
+
+def test_compression_only_where_it_helps() -> None:
+    compressible, short, random = b"ab" * 1000, b"a" * COMPRESS_ABOVE, os.urandom(2000)
+    assert len(encode_frame(compressible)) < 100
+    assert len(encode_frame(compressible, compress=False)) == HEADER_BYTES + 2000
+    assert len(encode_frame(short)) == HEADER_BYTES + COMPRESS_ABOVE
+    assert len(encode_frame(random)) == HEADER_BYTES + 2000
+
+
+def test_frame_bytes_counts_what_travelled() -> None:
+    decoder = FrameDecoder()
+    for body in (b"ab" * 1000, b"abc", b""):
+        frame = encode_frame(body)
+        assert bodies(decoder, frame) == [body]
+        assert decoder.frame_bytes == len(frame)
+
+
+def test_the_limit_holds_before_the_body_has_come() -> None:
+    decoder = FrameDecoder(limit=10)
+    assert bodies(decoder, encode_frame(b"x" * 10)) == [b"x" * 10]
+    decoder.feed((11).to_bytes(4, "big"))
+    with pytest.raises(RemoteProtocolError, match="a frame of 11 bytes; at most 10") as caught:
+        decoder.next_body()
+    assert caught.value.reason is Reason.TOO_LARGE
+
+
+def test_the_size_of_an_lz4_block_is_judged_before_it_is_unpacked() -> None:
+    bomb = lz4.block.compress(bytes(MAX_BODY + 1))
+    decoder = FrameDecoder()
+    decoder.feed((LZ4 | len(bomb)).to_bytes(4, "big") + bomb)
+    with pytest.raises(RemoteProtocolError) as caught:
+        decoder.next_body()
+    assert caught.value.reason is Reason.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"",
+        b"\x01",
+        b"\x05\x00\x00\x00",
+        b"\x05\x00\x00\x00garbage",
+        (100).to_bytes(4, "little") + lz4.block.compress(b"a" * 50)[4:],
+        (10).to_bytes(4, "little") + lz4.block.compress(b"a" * 50)[4:],
+    ],
+)
+def test_broken_lz4_blocks(block: bytes) -> None:
+    decoder = FrameDecoder()
+    decoder.feed((LZ4 | len(block)).to_bytes(4, "big") + block)
+    with pytest.raises(RemoteProtocolError) as caught:
+        decoder.next_body()
+    assert caught.value.reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize("bit", [28, 29, 30])
+def test_reserved_bits_must_be_zero(bit: int) -> None:
+    decoder = FrameDecoder()
+    decoder.feed((1 << bit).to_bytes(4, "big"))
+    with pytest.raises(RemoteProtocolError) as caught:
+        decoder.next_body()
+    assert caught.value.reason is Reason.MALFORMED
+
+
+def test_the_limit_may_grow_between_two_frames() -> None:
+    decoder = FrameDecoder(limit=3)
+    decoder.feed(encode_frame(b"abc") + encode_frame(b"abcd"))
+    assert decoder.next_body() == b"abc"
+    decoder.limit = 4
+    assert decoder.next_body() == b"abcd"

@@ -1,0 +1,285 @@
+"""Messages check their own fields and survive the way through bytes unchanged."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.errors import MessageError, Reason
+from dragonrt.wire.fields import MAX_LINE
+from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.messages import (
+    CONNECTION_MESSAGES,
+    MAX_CONVERSATION,
+    MAX_PROMPT,
+    MAX_TOKENS,
+    SESSION_MESSAGES,
+    Authenticate,
+    Close,
+    Draft,
+    Goodbye,
+    Hello,
+    Message,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    Source,
+    Target,
+)
+
+INT32 = st.integers(0, 2**32 - 1)
+INT64 = st.integers(0, 2**64 - 1)
+TIME = st.integers(0, 2**63 - 1)
+TOKEN = st.integers(0, 2**31 - 1)
+STEP = st.integers(0, MAX_TOKENS)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+NAME = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20)
+TEXT = st.text(max_size=30)
+SIDE = st.sampled_from(["device", "cloud"])
+SOURCE = st.builds(Source, TEXT, TEXT, NUMBER)
+
+OPEN = st.builds(
+    Open,
+    session=INT32,
+    prompt=TEXT,
+    history=st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
+    seed=INT64,
+    temperature=st.floats(0, 100),
+    top_k=TOKEN,
+    top_p=st.floats(0, 1),
+    min_p=st.floats(0, 1),
+    max_tokens=st.integers(1, MAX_TOKENS),
+    stop_tokens=st.lists(TOKEN, max_size=3).map(tuple),
+    rule=NAME,
+    aggregator=NAME,
+    codec=NAME,
+    run_ahead=st.integers(1, 4096),
+    documents=st.integers(0, 256),
+    relevance_temperature=st.floats(1e-9, 1e9),
+    reweight_every=st.integers(0, 100),
+    follow=st.booleans(),
+    accepted=st.lists(TOKEN, max_size=5).map(tuple),
+)
+DRAFT = st.builds(
+    Draft,
+    session=INT32,
+    step=STEP,
+    prefix_hash=INT64,
+    token=TOKEN,
+    relevance=NUMBER,
+    decode_us=TIME,
+    ahead=st.just(0),
+    decided_hash=INT32,
+    payload=st.binary(max_size=50),
+)
+MESSAGE = st.one_of(
+    st.builds(
+        Hello,
+        version=st.just(1),
+        nonce=st.binary(min_size=16, max_size=16),
+        role=SIDE,
+        tokenizer=NAME,
+        vocabulary=st.integers(1, 2**31 - 1),
+        model=NAME,
+        software=NAME,
+        mode=NAME,
+    ),
+    st.builds(Authenticate, st.binary(min_size=32, max_size=32)),
+    st.builds(Ping, INT32, TIME, st.binary(max_size=50)),
+    st.builds(Pong, INT32, TIME, INT32),
+    st.builds(Goodbye, st.sampled_from(Reason), TEXT),
+    OPEN,
+    st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME),
+    DRAFT,
+    st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
+    st.builds(Close, INT32, st.sampled_from(Reason), TEXT),
+)
+
+OPENING = Open(
+    session=1,
+    prompt="Who?",
+    history=(),
+    seed=0,
+    temperature=0,
+    top_k=0,
+    top_p=1,
+    min_p=0,
+    max_tokens=1,
+    stop_tokens=(),
+    rule="coupled",
+    aggregator="both",
+    codec="topp:0.8",
+    run_ahead=1,
+    documents=0,
+    relevance_temperature=1,
+    reweight_every=0,
+    follow=True,
+)
+GUESS = Draft(
+    session=3,
+    step=17,
+    prefix_hash=2**63 + 5,
+    token=4321,
+    relevance=-1.2345,
+    decode_us=45123,
+    ahead=4,
+    decided_hash=2**31,
+    payload=bytes(range(10)),
+)
+
+
+@given(MESSAGE)
+def test_round_trip(message: Message) -> None:
+    decoded = decode(encode(message))
+    assert decoded == message
+    assert type(decoded) is type(message)
+    assert encode(decoded) == encode(message)
+
+
+def test_every_message_is_covered_here_and_has_its_own_type() -> None:
+    kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
+    assert sorted(kind.TYPE for kind in kinds) == list(range(10))
+    for kind in SESSION_MESSAGES:
+        assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
+
+
+def test_a_draft_is_small() -> None:
+    """Header, session, step, hashes, token, relevance and time cost 40 bytes over the payload."""
+    assert len(encode_frame(encode(GUESS))) <= 50
+
+
+def test_long_accepted_tokens_are_exact() -> None:
+    accepted = tuple(range(2**31 - MAX_TOKENS, 2**31))
+    decoded = decode(encode(replace(OPENING, accepted=accepted)))
+    assert isinstance(decoded, Open)
+    assert decoded.accepted == accepted
+
+
+def changed(message: Any, **fields: Any) -> Message:
+    """`message` with other fields, of whatever type."""
+    other: Message = replace(message, **fields)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (lambda: changed(GUESS, step=-1), "step must be an integer from 0 to 131072, not -1"),
+        (lambda: changed(GUESS, token=True), "token must be an integer"),
+        (lambda: changed(GUESS, token=1.0), "token must be an integer"),
+        (lambda: changed(GUESS, prefix_hash=2**64), "prefix_hash must be an integer"),
+        (lambda: changed(GUESS, relevance=float("nan")), "relevance must be a number"),
+        (lambda: changed(GUESS, relevance=float("-inf")), "relevance must be a number"),
+        (lambda: changed(GUESS, relevance=True), "relevance must be a number"),
+        (lambda: changed(GUESS, payload="text"), "payload must be 0 to 2097152 bytes"),
+        (lambda: changed(GUESS, payload=bytes(2**21 + 1)), "payload must be"),
+        (lambda: changed(GUESS, ahead=18), "ahead must be an integer from 0 to 17"),
+        (lambda: changed(OPENING, prompt="x" * (MAX_PROMPT + 1)), "prompt must be text of at most"),
+        (lambda: changed(OPENING, prompt="é" * (MAX_PROMPT // 2 + 1)), "prompt must be text of"),
+        (lambda: changed(OPENING, prompt="\ud800"), "prompt must be text without surrogates"),
+        (
+            lambda: changed(OPENING, history=(("a", "b"),) * 65),
+            "history must be a tuple of at most",
+        ),
+        (lambda: changed(OPENING, history=[("a", "b")]), "history must be a tuple"),
+        (lambda: changed(OPENING, history=(("a",),)), "must be a question and its answer"),
+        (
+            lambda: changed(OPENING, history=(("x" * MAX_PROMPT, ""),) * 17),
+            f"the history must be at most {MAX_CONVERSATION} bytes",
+        ),
+        (lambda: changed(OPENING, temperature=-0.1), "temperature must be a number from 0 to 100"),
+        (lambda: changed(OPENING, top_p=1.5), "top_p must be a number from 0 to 1"),
+        (lambda: changed(OPENING, max_tokens=0), "max_tokens must be"),
+        (lambda: changed(OPENING, max_tokens=MAX_TOKENS + 1), "max_tokens must be"),
+        (lambda: changed(OPENING, stop_tokens=(1,) * 257), "stop_tokens must be"),
+        (lambda: changed(OPENING, stop_tokens=(-1,)), "a stop token must be"),
+        (lambda: changed(OPENING, accepted=(2**31,)), "an accepted token must be"),
+        (lambda: changed(OPENING, codec=""), "codec must be 1 to 128 printable characters"),
+        (lambda: changed(OPENING, codec="a\x1b[2J"), "codec must be"),
+        (lambda: changed(OPENING, follow=1), "follow must be true or false"),
+        (lambda: changed(OPENING, relevance_temperature=0.0), "relevance_temperature must be"),
+        (lambda: Authenticate(bytes(31)), "proof must be 32 bytes"),
+        (
+            lambda: changed(Target(1, 0, 0, 0, "cloud"), aggregator="edge"),
+            "aggregator must be 'device' or 'cloud'",
+        ),
+        (lambda: changed(Opened(1, (), 0, 0, 0), sources=("a",)), "sources must hold Source"),
+        (lambda: Source("a", "b", float("inf")), "relevance must be a number"),
+        (lambda: Ping(0, 0, bytes(2**20 + 1)), "padding must be"),
+        (lambda: changed(Close(1, Reason.ERROR), reason=7), "reason must be text"),
+    ],
+)
+def test_wrong_fields_are_named(wrong: Callable[[], object], line: str) -> None:
+    with pytest.raises(MessageError) as caught:
+        wrong()
+    assert line in caught.value.text
+    assert "\n" not in caught.value.text
+
+
+def test_limits_themselves_are_allowed() -> None:
+    replace(OPENING, prompt="é" * (MAX_PROMPT // 2), history=(("a", "b"),) * 64)
+    replace(GUESS, payload=bytes(2**21), step=131072, ahead=131072)
+
+
+def test_texts_for_people_are_cleaned_and_cut() -> None:
+    assert Goodbye(Reason.ERROR, "a\nb\x1b[2Jc").text == "a b [2Jc"
+    assert Close(1, Reason.ERROR, "\ud800").text == " "
+    cut = Source("é" * 2000, "b", 0.0).title
+    assert len(cut.encode()) == MAX_LINE
+    assert set(cut) == {"é"}
+
+
+def test_a_reason_of_a_newer_version_is_still_an_end() -> None:
+    body = msgpack.packb([Goodbye.TYPE, "quota_exceeded", "too many questions"])
+    assert decode(body) == Goodbye(Reason.ERROR, "too many questions")
+
+
+def test_a_fault_in_a_session_message_carries_the_session() -> None:
+    body = msgpack.packb([Draft.TYPE, 9, 1])
+    with pytest.raises(MessageError, match="Draft: 2 fields instead of 9") as caught:
+        decode(body)
+    assert caught.value.session == 9
+
+
+@pytest.mark.parametrize("session", [-1, 2**32, "5", None, True])
+def test_an_unreadable_session_is_none(session: Any) -> None:
+    with pytest.raises(MessageError) as caught:
+        decode(msgpack.packb([Draft.TYPE, session, 1]))
+    assert caught.value.session is None
+
+
+@given(MESSAGE, st.binary(min_size=1, max_size=5))
+def test_trailing_bytes_are_refused(message: Message, tail: bytes) -> None:
+    with pytest.raises(MessageError):
+        decode(encode(message) + tail)
+
+
+@given(MESSAGE, st.data())
+def test_a_cut_message_is_refused(message: Message, data: st.DataObject) -> None:
+    body = encode(message)
+    with pytest.raises(MessageError):
+        decode(body[: data.draw(st.integers(0, len(body) - 1))])
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [[["a", "b"]], [["a", "b", "c"]], ["text"], [[1, 2, 3]], "ab", [["a", "b", 0.0]] * 300],
+)
+def test_ill_formed_sources(sources: Any) -> None:
+    with pytest.raises(MessageError) as caught:
+        decode(msgpack.packb([Opened.TYPE, 1, sources, 0, 0, 0]))
+    assert caught.value.session == 1
+
+
+@pytest.mark.parametrize("packed", [b"123", [1, 2], bytes(4 * MAX_TOKENS + 4), None])
+def test_ill_formed_accepted_tokens(packed: Any) -> None:
+    values = msgpack.unpackb(encode(OPENING))
+    values[-1] = packed
+    with pytest.raises(MessageError):
+        decode(msgpack.packb(values))
