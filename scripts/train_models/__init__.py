@@ -1,0 +1,1 @@
+"""The recipe of the bundled models: generated questions, tokenizer, training, evaluation."""

@@ -1,0 +1,279 @@
+"""Private notes: a few filled statements, and questions about some of them."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from random import Random
+
+from .blocks import word_lists
+from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
+from .slots import capitalized, draw, fill, generate, slots_of, word
+from .statements import Statement, content_words, statements
+
+_LONGEST = 66  # words and punctuation marks of one note
+_UNKNOWN_SHARE = 0.09
+_WITHOUT_ARTICLE = frozenset(
+    "dish city film book p2 plant subject topic collect sport lang food account carpart".split()
+)
+_LISTS = (
+    ("Guests", "first name"), ("Colors", "color"), ("Stops", "known city"), ("To buy", "food"),
+    ("Tools", "obj"), ("Team", "first name"), ("Languages", "lang"), ("Menu", "dish"),
+    ("Plants", "plant"), ("Pets", "known pet"), ("Rooms", "homeroom"), ("Subjects", "subject"),
+)  # fmt: skip
+_FIELDS = (
+    ("Name", "p"), ("Phone", "phone"), ("Address", "address"), ("City", "city"), ("Date", "date"),
+    ("Time", "time"), ("Price", "price"), ("Code", "code"), ("Room", "num3"), ("Email", "email"),
+    ("Doctor", "p"), ("Place", "known city"), ("Color", "color"), ("Model", "model"),
+    ("Serial number", "serial"), ("Password", "password"), ("Seat", "gate"), ("Hotel", "hotel"),
+    ("Driver", "p"), ("Total", "price"), ("Size", "size"), ("Weight", "weight"),
+    ("Deadline", "date"), ("Owner", "p"), ("Gate", "gate"), ("Invoice", "code"), ("Coach", "p"),
+)  # fmt: skip
+
+
+def note(
+    r: Random, held_out: bool = False, asking: Asking = None, turns: int | None = None
+) -> Sample:
+    """A note of one to four facts and questions about it.
+
+    With `held_out` the first fact is of a statement that training never sees; with `asking`
+    "answer" only that fact is asked about.
+    """
+    while True:
+        first = _fact(r, held_out)
+        facts = _with_more_facts(r, first)
+        known = _unambiguous([first] if asking == "answer" else facts, facts)
+        r.shuffle(known)
+        n = turns or r.choice([1, 2, 2, 3, 3, 4])
+        pairs = _ask(r, facts, known[:n], n, asking)
+        if pairs:
+            break
+    r.shuffle(facts)
+    document = _joined(r, facts)
+    if r.random() < 0.06:
+        document = document.lower()
+        pairs = [(q.lower(), a if a == UNKNOWN else a.lower()) for q, a in pairs]
+    return answering(document, pairs)
+
+
+def fact(r: Random) -> Fact:
+    """One fact of any kind that training sees."""
+    return _fact(r, held_out=False)
+
+
+def _with_more_facts(r: Random, first: Fact) -> list[Fact]:
+    n = r.choice([1, 1, 2, 2, 3, 3, 4])
+    facts = [first]
+    while len(facts) < n:
+        # Another fact of the same kind makes the reader tell them apart.
+        other = _fact(r, False, first.kind if r.random() < 0.3 else None)
+        if other.kind in ("list", "table") and any(f.kind == other.kind for f in facts):
+            continue
+        length = token_estimate(" ".join(f.text for f in facts)) + token_estimate(other.text)
+        if length > _LONGEST:
+            break
+        facts.append(other)
+    return facts
+
+
+def _unambiguous(asked_about: list[Fact], facts: list[Fact]) -> list[tuple[str, str]]:
+    pairs = []
+    for f in asked_about:
+        others = [g for g in facts if g is not f]
+        elsewhere = {question for g in others for question, _ in g.questions}
+        has_twin = any(g.kind == f.kind for g in others)
+        pairs += [
+            (question, answer)
+            for question, answer in f.questions
+            if question not in elsewhere and not (has_twin and question in f.general)
+        ]
+    return pairs
+
+
+def _ask(
+    r: Random, facts: list[Fact], known: list[tuple[str, str]], n: int, asking: Asking
+) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for _ in range(n):
+        nothing_known = not (known or pairs)
+        if asking == "unknown" or nothing_known or (not asking and r.random() < _UNKNOWN_SHARE):
+            foreign = _foreign_questions(r, facts)
+            if foreign:
+                pairs.append((asked(r, r.choice(foreign)), UNKNOWN))
+                continue
+            if asking == "unknown":
+                return []
+        if known:
+            question, answer = known.pop()
+            pairs.append((asked(r, question), answer))
+    return pairs
+
+
+def _foreign_questions(r: Random, facts: list[Fact]) -> list[str]:
+    """Questions about a fact that is not in the note; half of the time of the same kind."""
+    other = _fact(r, False, facts[0].kind if r.random() < 0.5 else None)
+    if other.kind == "list":
+        return []
+    here = {question for f in facts for question, _ in f.questions}
+    twin = any(f.kind == other.kind for f in facts)
+    text = " ".join(f.text for f in facts).lower()
+    return [
+        question
+        for question, _ in other.questions
+        if question not in here
+        and not (twin and question in other.general)
+        and not (other.kind == "table" and any(w in text for w in content_words(question)))
+    ]
+
+
+def _joined(r: Random, facts: list[Fact]) -> str:
+    sentences = [f.text for f in facts]
+    if r.random() < 0.3:
+        sentences.insert(r.randint(0, len(sentences)), word(r, "filler"))
+    heading = word(r, "heading") + " " if r.random() < 8 / 14 else ""
+    if r.random() < 5 / 6:
+        return heading + " ".join(sentences)
+    bullet = "- " if r.random() < 0.6 else ""
+    return heading + "\n".join(bullet + sentence for sentence in sentences)
+
+
+def _fact(r: Random, held_out: bool, kind: str | None = None) -> Fact:
+    pool = _pools()[held_out]
+    same = [s for s in pool if s.kind == kind]
+    if not same and not held_out:
+        x = r.random()
+        for share, make in _SHAPES:
+            x -= share
+            if x < 0:
+                return make(r)
+    statement = r.choice(same or pool)
+    values = draw(r, slots_of(statement.template))
+    return Fact(
+        statement.kind,
+        capitalized(fill(statement.template, values)),
+        tuple((fill(q, values), fill(a, values)) for q, a in statement.questions),
+        frozenset(q for q, _ in statement.questions if not slots_of(q)),
+    )
+
+
+@lru_cache(maxsize=1)
+def _pools() -> dict[bool, list[Statement]]:
+    return {held: [s for s in statements() if s.held_out == held] for held in (False, True)}
+
+
+def _event(r: Random) -> Fact:
+    """Somebody did something, somewhere, some time, with somebody, for a reason."""
+    past, base, object_slot = word(r, "verb").split("/")
+    slots = {"p", "date", "day", "time", "city", "landmark", "price", "p3", object_slot}
+    values = draw(r, slots)
+    thing = values[object_slot]
+    if object_slot not in _WITHOUT_ARTICLE:
+        thing = r.choice(["the ", "a ", "the "]) + thing
+    elif object_slot == "account":
+        thing = f"the {thing} account"
+    thing = fill("{thing}", {"thing": thing})
+    when = r.choice(
+        [
+            "on " + values["date"],
+            "on " + word(r, "weekday"),
+            "at " + values["time"],
+            "in " + word(r, "month"),
+            "in " + generate(r, "year"),
+            "yesterday",
+            "last week",
+            "two days ago",
+        ]
+    )
+    where = ""
+    if object_slot not in ("city", "landmark"):
+        where = r.choice(
+            [
+                "in " + values["city"],
+                "at the " + values["landmark"],
+                "near the " + values["landmark"],
+                "in the " + word(r, "homeroom"),
+            ]
+        )
+    companion = r.choice(["with", "for", "", "", ""])
+    cause = r.choice(
+        [
+            "because it was " + word(r, "weather"),
+            "because " + word(r, "first name") + " was sick",
+            "because the " + word(r, "appliance") + " was broken",
+            *[""] * 5,
+        ]
+    )
+    where = where if r.random() < 0.6 else ""
+    when = when if r.random() < 0.75 else ""
+    together = f"{companion} {values['p3']}" if companion else ""
+    who, known_thing = values["p"], _definite(thing)
+    begins_with_time = bool(when) and r.random() < 0.3
+    parts = [where, together, "" if begins_with_time else when, cause]
+    text = " ".join(part for part in [f"{who} {past} {thing}", *parts] if part)
+    if begins_with_time:
+        text = f"{capitalized(when)} {text}"
+    pronoun = "Who" if object_slot == "p2" else "What"
+    questions = [(f"Who {past} {known_thing}?", who), (f"{pronoun} did {who} {base}?", thing)]
+    for asked_for, answer in (("Where", where), ("When", when), ("Why", cause)):
+        if answer:
+            questions.append((f"{asked_for} did {who} {base} {known_thing}?", answer))
+    if companion:
+        questions.append((f"Who did {who} {base} {known_thing} {companion}?", values["p3"]))
+    return Fact(f"event {base}", capitalized(text) + ".", tuple(questions))
+
+
+def _definite(thing: str) -> str:
+    for article in ("a ", "an "):
+        if thing.startswith(article):
+            return "the " + thing.removeprefix(article)
+    return thing
+
+
+def _list(r: Random) -> Fact:
+    head, pool = r.choice(_LISTS)
+    n = r.randint(3, 5)
+    items = r.sample(word_lists()[pool], n)
+    text = r.choice(
+        [
+            f"{head}: {', '.join(items)}.",
+            f"{head}: {', '.join(items[:-1])} and {items[-1]}.",
+            f"{head} - " + "; ".join(f"{i + 1}. {item}" for i, item in enumerate(items)),
+        ]
+    )
+    i = r.randrange(n)
+    position = ["first", "second", "third", "fourth", "fifth"][i]
+    questions = (
+        (f"What is on the list of {head.lower()}?", ", ".join(items)),
+        (f"What is the {position} entry of the list?", items[i]),
+        ("What is the last entry of the list?", items[-1]),
+        ("How many entries are on the list?", ["three", "four", "five"][n - 3]),
+    )
+    return Fact("list", text, questions, frozenset(question for question, _ in questions[1:]))
+
+
+def _table(r: Random) -> Fact:
+    """Terse `key: value` records, the other common shape of private notes."""
+    fields = [(key, slot, generate(r, slot)) for key, slot in r.sample(_FIELDS, r.randint(2, 4))]
+    head = r.choice(
+        [
+            "",
+            "",
+            capitalized(word(r, "event")) + " - ",
+            capitalized(word(r, "obj")) + ": ",
+            "Booking: ",
+            "Details: ",
+        ]
+    )
+    between = r.choice(["; ", ", ", ". "])
+    text = between.join(f"{key}{r.choice([': ', ' ', ' - ', ': '])}{v}" for key, _, v in fields)
+    questions = []
+    for key, slot, v in fields:
+        pronoun = "Who" if slot == "p" and key != "Name" else "What"
+        long = f"{pronoun} is the {key.lower()}?"
+        questions.append((long if r.random() < 0.8 else f"{key}?", v))
+    return Fact("table", f"{head}{text}.", tuple(questions))
+
+
+_SHAPES: tuple[tuple[float, Callable[[Random], Fact]], ...] = (
+    (0.16, _event),
+    (0.04, _list),
+    (0.07, _table),
+)
