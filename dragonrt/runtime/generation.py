@@ -148,7 +148,10 @@ class Generation:
         self._profiles: dict[Side, DecodeProfile] = {}
         if profile is not None:
             self._profiles[side] = profile
-        self._acceptance = {"device": AcceptanceRate(), "cloud": AcceptanceRate()}
+        self._acceptance: dict[Side, AcceptanceRate] = {
+            "device": AcceptanceRate(),
+            "cloud": AcceptanceRate(),
+        }
         self._other_decided: tuple[int, int] | None = None
         self._predicting: int | None = None
         self._wake = asyncio.Event()
@@ -364,7 +367,7 @@ class Generation:
                 self.side: self._decode_s(self.side, own),
                 remote: self._decode_s(remote, theirs),
             },
-            acceptance={side: rate.value for side, rate in self._acceptance.items()},
+            acceptance={name: rate.value for name, rate in self._acceptance.items()},
             rtt_s=self._other.rtt_s if self._other is not None else 0.0,
         )
 
@@ -425,6 +428,10 @@ class Generation:
             finally:
                 self._predicting = None
             self.counts.forwards += 1
+            seconds = round(sum(prediction.decode_s for prediction in predictions), 6)
+            self._trace.event(
+                self.session, "decode", step=first, tokens=len(predictions), seconds=seconds
+            )
             self._take(predictions, first, requested)
             if self._other is not None:
                 await self._other.drain()

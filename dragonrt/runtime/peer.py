@@ -13,7 +13,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.trace import Trace
-from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.messages import (
     Close,
@@ -78,12 +78,12 @@ class Peer:
         self._answerer = answerer
         self._sessions: dict[int, Session] = {}
         self._next_session = 1
+        self._early: list[Event] = []  # what came together with the end of the handshake
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._wake_probe = asyncio.Event()
         self._sequence = 0
         self._padded: dict[int, bool] = {}
-        self._empty_rtt_s: float | None = None
         self.rtt = RttEstimator()
         self.bandwidth = BandwidthEstimator()
         self.lost_reason: str | None = None
@@ -98,7 +98,7 @@ class Peer:
     @property
     def rtt_s(self) -> float:
         """The smoothed round trip in seconds, 0 before the first echo."""
-        return self.rtt.average_s or 0.0
+        return self.rtt.average or 0.0
 
     @property
     def connection(self) -> Connection:
@@ -148,7 +148,7 @@ class Peer:
             async with asyncio.timeout(HANDSHAKE_S):
                 self._flush()
                 while self._connection.state is not State.OPEN:
-                    await self._receive_once()
+                    self._early += await self._receive_once()
         except TimeoutError:
             await self._close_stream()
             raise ConnectionLostError(
@@ -165,6 +165,9 @@ class Peer:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
+                early, self._early = self._early, []
+                for event in early:
+                    self._handle(event)
                 probes = tasks.create_task(self._probe(), name="probe")
                 await self._receive_until_end()
                 probes.cancel()
@@ -179,13 +182,14 @@ class Peer:
     async def _receive_until_end(self) -> None:
         while self._connection.state is State.OPEN:
             try:
-                await self._receive_once()
+                for event in await self._receive_once():
+                    self._handle(event)
             except RemoteProtocolError as error:
                 log.warning("connection with %s closed: %s", self.name, error)
                 self.lost_reason = str(error)
                 self._flush()
 
-    async def _receive_once(self) -> None:
+    async def _receive_once(self) -> list[Event]:
         try:
             data = await self._stream.receive()
         except OSError as error:
@@ -194,18 +198,20 @@ class Peer:
         self._heard_s = self._loop.time()
         events = self._connection.receive_data(data) if data else self._connection.eof()
         self._flush()
-        for event in events:
-            match event:
-                case Pong():
-                    self._take_echo(event)
-                case Goodbye():
-                    self.lost_reason = event.text or event.reason.value
-                case Open():
-                    self._accept(event)
-                case Opened() | Draft() | Target() | Close():
-                    self._deliver(event)
-                case _:
-                    pass
+        return events
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Pong():
+                self._take_echo(event)
+            case Goodbye():
+                self.lost_reason = event.text or event.reason.value
+            case Open():
+                self._accept(event)
+            case Opened() | Draft() | Target() | Close():
+                self._deliver(event)
+            case _:
+                pass
 
     def _flush(self) -> None:
         data = self._connection.data_to_send()
@@ -296,16 +302,11 @@ class Peer:
         self.send(Ping(self._sequence, int(self._loop.time() * 1e6), padding))
 
     def _take_echo(self, echo: Pong) -> None:
-        now = self._loop.time()
-        rtt_s = max(now - echo.time_us / 1e6, 0.0)
+        now_s, sent_s = self._loop.time(), echo.time_us / 1e6
         padded = self._padded.pop(echo.sequence, None)
-        if padded is None:
-            return
-        if not padded:
-            self._empty_rtt_s = rtt_s
-            self.rtt.update(rtt_s, now)
-            self._trace.event(0, "probe", rtt=round(rtt_s, 6))
-        elif self._empty_rtt_s is not None and rtt_s > self._empty_rtt_s:
-            self.bandwidth.update(echo.received, rtt_s - self._empty_rtt_s, now)
-            self._trace.event(0, "probe", bandwidth=round(self.bandwidth.latest_bps or 0.0))
-
+        if padded is False:
+            self.rtt.add(sent_s, now_s)
+            self._trace.event(0, "probe", rtt=self.rtt.latest)
+        elif padded and self.rtt.latest is not None:
+            self.bandwidth.add(echo.received, now_s - sent_s - self.rtt.latest)
+            self._trace.event(0, "probe", bandwidth=self.bandwidth.latest)

@@ -13,6 +13,15 @@ PATIENCE_S = 30.0
 """A side that waits this long for the other one while the connection lives goes on alone."""
 
 
+def placement_of(name: str) -> Placement:
+    """The placement of that name; DragonError lists the names there are."""
+    try:
+        return Placement(name)
+    except ValueError:
+        names = ", ".join(placement.value for placement in Placement)
+        raise DragonError(f"unknown aggregator {name!r}: choose one of {names}") from None
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The settings of one generation: the device chooses them, `Open` carries them to the cloud.

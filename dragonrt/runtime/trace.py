@@ -16,10 +16,14 @@ events and their own fields:
 - `alone`, `resume`, `close`  the other side was lost, joined again, or the generation ended
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TextIO
+
+from dragonrt import __version__
+from dragonrt.errors import DragonError
 
 
 class Trace(Protocol):
@@ -36,13 +40,23 @@ class NoTrace:
 
 
 class TraceFile:
-    """Events as JSON lines in a file; `clock` is the loop's `time`."""
+    """Events as JSON lines in a file, on the running loop's clock."""
 
-    def __init__(self, path: Path, side: str, clock: Callable[[], float], **about: Any) -> None:
-        self._file: TextIO = path.open("w", encoding="utf-8")
+    def __init__(self, file: TextIO, side: str, clock: Callable[[], float]) -> None:
+        self._file = file
         self._side = side
         self._clock = clock
-        self.event(0, "start", **about)
+
+    @classmethod
+    def open(cls, path: Path, side: str, model: str) -> "TraceFile":
+        """Begin a trace; DragonError if the file cannot be written."""
+        try:
+            file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
+        trace = cls(file, side, asyncio.get_running_loop().time)
+        trace.event(0, "start", version=__version__, model=model)
+        return trace
 
     def event(self, session: int, event: str, **fields: Any) -> None:
         record = {"t": round(self._clock(), 6), "side": self._side, "session": session}

@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from dragonrt.errors import DragonError
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.generation import Counts, Decision, Finish, Generation, GenerationError
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.plan import PATIENCE_S, Plan
+from dragonrt.runtime.plan import PATIENCE_S, Plan, placement_of
 from dragonrt.runtime.profiler import DecodeProfile
-from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
@@ -50,6 +48,11 @@ class Preparer(Protocol):
 
     @property
     def trace(self) -> Trace: ...
+
+    @property
+    def share_sources(self) -> bool:
+        """Whether the other side may hear the titles and files of the documents used."""
+        ...
 
     @property
     def profile(self) -> DecodeProfile | None:
@@ -112,15 +115,11 @@ def open_message(
 
 def plan_of(message: wire.Open) -> Plan:
     """The plan in an Open; DragonError for names this side does not know."""
-    try:
-        placement = Placement(message.aggregator)
-    except ValueError:
-        raise DragonError(f"unknown aggregator {message.aggregator!r}") from None
     plan = Plan(
         seed=message.seed,
         sampler=Sampler(message.temperature, message.top_k, message.top_p, message.min_p),
         rule=message.rule,
-        placement=placement,
+        placement=placement_of(message.aggregator),
         codec=message.codec,
         max_tokens=message.max_tokens,
         stop_tokens=message.stop_tokens,
@@ -225,9 +224,7 @@ class DragonSession:
         self._event("send", message="draft", step=draft.step, bytes=size)
 
     def send_target(self, step: int, prefix_hash: int, token: int, aggregator: Side) -> None:
-        size = self._peer.send(
-            wire.Target(self.number, step, prefix_hash, token, aggregator)
-        )
+        size = self._peer.send(wire.Target(self.number, step, prefix_hash, token, aggregator))
         self._event("send", message="target", step=step, bytes=size)
 
     def diverged(self) -> None:
@@ -436,7 +433,7 @@ class Answering:
         self._peer.send(
             wire.Opened(
                 session=message.session,
-                sources=prepared.sources,
+                sources=prepared.sources if self._preparer.share_sources else (),
                 prompt_tokens=prepared.prompt_tokens,
                 load_us=int(prepared.load_s * 1e6),
                 prefill_us=int(prepared.prefill_s * 1e6),

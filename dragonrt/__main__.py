@@ -1,0 +1,5 @@
+"""`python -m dragonrt` is `dragonrt`."""
+
+from dragonrt.cli import main
+
+main()

@@ -1,0 +1,174 @@
+"""A conversation with both sides: questions, their answers as text, and the history."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonrt.chat.text import TextStream
+from dragonrt.language.model import LanguageModel
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.generation import Decision, Finish
+from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.modes.dragon import Answer, Asking, OnLoss, Turn
+from dragonrt.runtime.plan import Plan
+from dragonrt.wire.messages import Source
+
+HISTORY = 16
+"""Turns kept for the following questions; a model with less room drops the oldest ones."""
+
+OnPiece = Callable[[str, Decision], None]
+"""Called with each piece of text and the decision that completed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as a person reads it, with what it cost."""
+
+    question: str
+    text: str
+    answer: Answer
+
+    @property
+    def sources(self) -> list[tuple[str, Source]]:
+        """(side, source) of every document used, the device's first."""
+        answer = self.answer
+        device = [("device", source) for source in answer.device_sources]
+        return device + [("cloud", source) for source in answer.cloud_sources]
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers of this answer; None where there was nothing to measure."""
+        answer, counts = self.answer, self.answer.counts
+        times = [decision.time_s for decision in answer.decisions]
+        count = len(times)
+        wire_bytes = answer.bytes_sent + answer.bytes_received
+        return {
+            "tokens": count,
+            "time_to_first_token_ms": _ms(times[0] - answer.asked_s) if times else None,
+            "ms_per_token": _ms((times[-1] - times[0]) / (count - 1)) if count > 1 else None,
+            "total_ms": _ms(times[-1] - answer.asked_s) if times else None,
+            "acceptance": {
+                "device": _share(counts.own_accepted, counts.own_compared),
+                "cloud": _share(counts.other_accepted, counts.other_compared),
+            },
+            "bytes_sent": answer.bytes_sent,
+            "bytes_received": answer.bytes_received,
+            "bytes_per_token": round(wire_bytes / count, 1) if count else None,
+            "rtt_ms": _ms(answer.rtt_s),
+            "forwards": counts.forwards,
+            "preempted": counts.preempted,
+            "rollbacks": counts.rollbacks,
+            "switches": counts.switches,
+            "divergences": counts.divergences,
+            "alone_from": counts.alone_from,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        plan = self.answer.plan
+        return {
+            "question": self.question,
+            "text": self.text,
+            "tokens": self.answer.tokens,
+            "finish": self.answer.finish.value,
+            "seed": plan.seed,
+            "rule": plan.rule,
+            "aggregator": plan.placement.value,
+            "temperature": plan.sampler.temperature,
+            "sources": [
+                {
+                    "side": side,
+                    "file": source.name,
+                    "title": source.title,
+                    "relevance": round(source.relevance, 4),
+                }
+                for side, source in self.sources
+            ],
+            "notices": self.answer.notices,
+            "statistics": self.statistics(),
+        }
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * seconds, 3)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Asks one question after another; `plan` holds what is the same for all of them.
+
+    `seed` None draws a fresh one for each answer, which the answer names.
+    """
+
+    side: LocalSide
+    connector: Connector
+    plan: Plan
+    seed: int | None = None
+    stops: tuple[str, ...] = ()
+    on_loss: OnLoss = "alone"
+    history: list[Turn] = field(default_factory=list)
+    _asking: Asking | None = None
+
+    async def ask(
+        self,
+        question: str,
+        on_piece: OnPiece = lambda text, decision: None,
+        on_notice: Callable[[str], None] = lambda text: None,
+    ) -> Reply:
+        """Answer a question; DragonError if it cannot be answered."""
+        model = self.side.model
+        strings = (*model.prompt.stops, *self.stops)
+        plan = replace(
+            self.plan,
+            seed=self.seed if self.seed is not None else secrets.randbits(48),
+            stop_tokens=stop_tokens(model, strings),
+        )
+        stream = TextStream(model.decode, strings)
+        pieces: list[str] = []
+
+        def decide(decision: Decision) -> None:
+            if decision.token in plan.stop_tokens or stream.stopped:
+                return
+            piece = stream.push(decision.token)
+            if not pieces:
+                piece = piece.lstrip()
+            if piece:
+                pieces.append(piece)
+                on_piece(piece, decision)
+            if stream.stopped:
+                asking.stop(Finish.STOP)
+
+        asking = self._asking = Asking(
+            self.side,
+            self.connector,
+            plan,
+            on_decision=decide,
+            on_notice=on_notice,
+            on_loss=self.on_loss,
+        )
+        try:
+            answer = await asking.ask(question, self.history)
+        finally:
+            self._asking = None
+        rest = stream.finish()
+        if rest and answer.decisions:
+            pieces.append(rest)
+            on_piece(rest, answer.decisions[-1])
+        reply = Reply(question, "".join(pieces).rstrip(), answer)
+        self.history = [*self.history, (question, reply.text)][-HISTORY:]
+        return reply
+
+    def stop(self) -> None:
+        """End the answer under way, if there is one, with the tokens decided so far."""
+        if self._asking is not None:
+            self._asking.stop()
+
+
+def stop_tokens(model: LanguageModel, strings: tuple[str, ...]) -> tuple[int, ...]:
+    """The model's own stop tokens, and each stop string that is a single token."""
+    single = [model.encode(string) for string in strings]
+    return (*model.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))

@@ -1,0 +1,155 @@
+"""The two ends of the network: a cloud that listens, a device that dials."""
+
+import os
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dragonrt import __version__
+from dragonrt.errors import DragonError
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import JitterKind
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
+from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.modes.dragon import Preparer, answerer
+from dragonrt.runtime.peer import ConnectionLostError, Peer, log
+from dragonrt.sampling.noise import Side
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.errors import HandshakeError
+from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a side says of itself in the handshake: role, model, tokenizer, mode."""
+
+    side: Side
+    tokenizer: str
+    vocabulary: int
+    model: str
+    mode: str = "dragon"
+
+    def hello(self) -> Hello:
+        """A Hello with a fresh nonce, for one connection."""
+        return Hello(
+            version=PROTOCOL_VERSION,
+            nonce=os.urandom(NONCE_BYTES),
+            role=self.side,
+            tokenizer=self.tokenizer,
+            vocabulary=self.vocabulary,
+            model=self.model,
+            software=f"dragonrt {__version__}",
+            mode=self.mode,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the cloud listens, and how the connection is protected and emulated.
+
+    `key` is the shared key. `emulate` wraps each stream in an emulated link, if one is asked for.
+    """
+
+    host: str
+    port: int
+    key: bytes | None = None
+    tls: ssl.SSLContext | None = None
+    emulate: Callable[[Stream], Stream] | None = None
+
+
+def emulation(
+    side: Side,
+    link: str | None,
+    latency: str | None,
+    jitter: str | None,
+    jitter_kind: JitterKind | None,
+    bandwidth: str | None,
+    seed: int,
+) -> Callable[[Stream], Stream] | None:
+    """The emulated link that the flags of those names ask for, or None.
+
+    `link` names a profile; the others take the place of its values. Raises LinkError.
+    """
+    if (link, latency, jitter, bandwidth) == (None, None, None, None):
+        return None
+    profile = LinkProfile.load(link) if link is not None else LinkProfile()
+    if latency is not None:
+        profile = replace(profile, latency_s=parse_duration(latency))
+    if jitter is not None:
+        profile = replace(profile, jitter_s=parse_duration(jitter))
+    if jitter_kind is not None:
+        profile = replace(profile, jitter_kind=jitter_kind)
+    if bandwidth is not None:
+        bits = parse_bandwidth(bandwidth)
+        profile = replace(profile, up=bits, down=bits)
+
+    def emulate(stream: Stream) -> Stream:
+        return EmulatedStream(stream, *profile.models(side, seed))
+
+    return emulate
+
+
+def read_key(path: Path) -> bytes:
+    """The shared key in a file; DragonError if there is none worth having."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise DragonError(f"cannot read the key file {path}: {error.strerror}") from None
+    if len(key) < 16:
+        raise DragonError(
+            f"the key in {path} is shorter than 16 bytes: make one with "
+            f"`openssl rand -hex 32 > {path}`"
+        )
+    return key
+
+
+def _peer(stream: TcpStream, address: Address, identity: Identity, preparer: Preparer) -> Peer:
+    emulated = address.emulate(stream) if address.emulate is not None else stream
+    connection = Connection(identity.side, identity.hello(), address.key)
+    serves = answerer(preparer) if identity.side == "cloud" else None
+    return Peer(emulated, connection, preparer.trace, serves)
+
+
+def connector(address: Address, identity: Identity, preparer: Preparer) -> Connector:
+    """The device's connection to the cloud at `address`, not yet connected."""
+
+    async def dial() -> Peer:
+        stream = await connect(address.host, address.port, tls=address.tls)
+        return _peer(stream, address, identity, preparer)
+
+    return Connector(dial)
+
+
+async def serve(
+    address: Address,
+    identity: Identity,
+    preparer: Preparer,
+    on_change: Callable[[str], None] = log.info,
+) -> Server:
+    """Listen as the cloud; `on_change` hears a line when a device comes, goes or is refused.
+
+    Raises DragonError for an address beyond loopback without a key or certificates.
+    """
+    if address.host not in LOOPBACK and address.key is None and address.tls is None:
+        raise DragonError(
+            f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
+            "or give --tls-cert and --tls-key"
+        )
+
+    async def handle(stream: TcpStream) -> None:
+        peer = _peer(stream, address, identity, preparer)
+        try:
+            await peer.handshake()
+        except (HandshakeError, ConnectionLostError) as error:
+            on_change(f"refused {stream.peer_name}: {error}")
+            return
+        on_change(f"{stream.peer_name} connected")
+        await peer.run()
+        on_change(f"{stream.peer_name} left: {peer.lost_reason or 'done'}")
+
+    return await listen(address.host, address.port, handle, tls=address.tls)

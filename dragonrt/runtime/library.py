@@ -1,0 +1,99 @@
+"""The documents of one side: their index, and the KV that the side's model made of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.model import LanguageModel
+from retrieval import (
+    Chunk,
+    Embedder,
+    Hit,
+    Index,
+    KvStore,
+    KvWriter,
+    MissingKvError,
+    Progress,
+    Report,
+    Reranker,
+    Retriever,
+)
+
+
+def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
+    """The KV of one document as `model` reads it: its first tokens, if it is longer than fits."""
+    tokens = model.encode(model.prompt.document_text(title, text))
+    return model.document_kv(tokens[: model.context_length // 2])
+
+
+def kv_writer(model: LanguageModel, directory: Path) -> KvWriter:
+    """How indexing computes KV with `model` and keeps it beside the index in `directory`."""
+
+    def compute(text: str, title: str) -> dict[str, NDArray[Any]]:
+        return compute_kv(model, text, title).to_arrays()
+
+    return KvWriter(KvStore(directory, model.document_fingerprint.replace(":", "-")), compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index."""
+
+    retriever: Retriever
+    embedder: Embedder
+    kv: KvStore
+    reranker: Reranker | None = None
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        documents: Sequence[Path],
+        model: LanguageModel,
+        embedder: Embedder,
+        reranker: Reranker | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        words: int = 64,
+        rebuild: bool = False,
+    ) -> tuple["Library", Report | None]:
+        """The library indexed in `directory`, brought up to date with `documents` if given.
+
+        The report says what the update did. Raises RetrievalError.
+        """
+        kv = kv_writer(model, directory)
+        report = None
+        if documents:
+            report = Index.update(
+                directory,
+                documents if len(documents) > 1 else documents[0],
+                embedder,
+                words=words,
+                progress=progress,
+                kv=kv,
+                rebuild=rebuild,
+            )
+        retriever = Retriever(Index.open(directory), embedder, reranker)
+        return cls(retriever, embedder, kv.store, reranker), report
+
+    def find(self, question: str, k: int) -> list[Hit]:
+        """The `k` most relevant chunks with their scores."""
+        return self.retriever.retrieve(question, k)
+
+    def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
+        """The relevance of given chunks to a text: the re-ranker's score, else the cosine."""
+        texts = [chunk.text for chunk in chunks]
+        if self.reranker is not None:
+            return [float(score) for score in self.reranker.score(text, texts)]
+        question = self.embedder.encode_question(text)
+        return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
+
+    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
+        """The stored KV of a chunk; computed now if the index was made for another model."""
+        try:
+            return DocumentKV.from_arrays(self.kv.read(chunk.digest))
+        except MissingKvError:
+            return compute_kv(model, chunk.text, chunk.title)

@@ -1,0 +1,131 @@
+"""What one process answers with: a model, its worker thread, its documents (SPEC section 1)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from dragonrt.distributions.codec import codec
+from dragonrt.errors import DragonError
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.sequence import Sequence as Rows
+from dragonrt.runtime.draft import start_hash
+from dragonrt.runtime.library import Library
+from dragonrt.runtime.model_drafter import ModelDrafter, Relevances, Weighing
+from dragonrt.runtime.modes.dragon import Prepared, Turn
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.profiler import DecodeProfile
+from dragonrt.runtime.trace import Trace
+from dragonrt.runtime.worker import ModelWorker
+from dragonrt.sampling.noise import Side
+from dragonrt.wire.messages import Source
+from retrieval import Hit, RetrievalError
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSide:
+    """Implements Preparer on a real model and a real index.
+
+    `worker` runs the model, `librarian` the retrieval, so that neither waits for the other.
+    `library` may be None: the side then answers without documents. `profile` is the offline
+    decode profile of the model on this machine. Without `share_sources` the side names none of
+    the documents it used to the other side.
+    """
+
+    side: Side
+    model: LanguageModel
+    worker: ModelWorker
+    librarian: ModelWorker
+    library: Library | None
+    trace: Trace
+    profile: DecodeProfile | None = None
+    share_sources: bool = True
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.vocabulary
+
+    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared:
+        clock = asyncio.get_running_loop().time
+        start_s = clock()
+        hits = await self.librarian.run(lambda: self._find(question, plan.documents))
+        found_s = clock()
+        sequence, log_probs = await self.worker.run(
+            lambda: self._prefill(question, history, plan, hits)
+        )
+        prompt_tokens = sequence.length
+        drafter = ModelDrafter(
+            self.side,
+            self.worker,
+            sequence,
+            log_probs,
+            self._weighing(question, plan, hits),
+            plan.aggregation_rule(),
+            codec(plan.codec, self.vocabulary),
+            start_hash(plan.seed),
+        )
+        return Prepared(
+            drafter=drafter,
+            sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
+            prompt_tokens=prompt_tokens,
+            load_s=found_s - start_s,
+            prefill_s=clock() - found_s,
+        )
+
+    def _find(self, question: str, k: int) -> list[Hit]:
+        if self.library is None:
+            return []
+        try:
+            return self.library.find(question, k)
+        except RetrievalError as error:
+            raise DragonError(str(error)) from error
+
+    def _prefill(
+        self, question: str, history: Sequence[Turn], plan: Plan, hits: list[Hit]
+    ) -> tuple[Rows, Tensor]:
+        """Load the documents' KV and read the question once, on all rows at the same time."""
+        model, library = self.model, self.library
+        if library is not None and hits:
+            documents = [library.document_kv(model, hit.chunk) for hit in hits]
+        else:
+            documents = [model.document_kv(())]
+        longest = max(document.length for document in documents)
+        room = model.context_length - longest - plan.max_tokens
+        tokens = fitting_prompt(model, question, history, room)
+        sequence = model.sequence(documents, capacity=len(tokens) + plan.max_tokens)
+        return sequence, sequence.extend(tokens)
+
+    def _weighing(self, question: str, plan: Plan, hits: list[Hit]) -> Weighing:
+        """Relevances from the scores; a side without documents counts as one of score 0."""
+        library = self.library
+        scores = np.array([hit.score for hit in hits] or [0.0])
+        initial = scores / plan.relevance_temperature
+        if library is None or not hits:
+            return Weighing(initial)
+        chunks = [hit.chunk for hit in hits]
+
+        def again(tokens: list[int]) -> Relevances:
+            text = f"{question} {self.model.decode(tokens)}"
+            return np.array(library.score(text, chunks)) / plan.relevance_temperature
+
+        return Weighing(initial, plan.reweight_every, again)
+
+
+def fitting_prompt(
+    model: LanguageModel, question: str, history: Sequence[Turn], room: int
+) -> list[int]:
+    """The tokens of the question after as many of the latest turns as fit into `room` tokens."""
+    turns = list(history)
+    while True:
+        tokens = model.encode(model.prompt.question_text(turns, question))
+        if len(tokens) <= room:
+            return tokens
+        if not turns:
+            raise DragonError(
+                f"the question takes {len(tokens)} tokens, but {model.name} has room for "
+                f"{max(room, 0)} beside its documents and the answer: ask a shorter question or "
+                "lower --max-tokens"
+            )
+        turns = turns[1:]
