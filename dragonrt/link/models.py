@@ -42,8 +42,11 @@ class DeliveryTrace:
 
     def first_from(self, time_s: float) -> int:
         """The number of the first opportunity at or after `time_s`."""
-        lap, within = divmod(time_s * 1000, self.times_ms[-1])
+        period = self.times_ms[-1]
+        lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may come back a hair late; a nanosecond is no delay.
+        if within <= 1e-6 and lap > 0:
+            lap, within = lap - 1, period  # the end of a lap: its last opportunity comes just now
         index = bisect_left(self.times_ms, within - 1e-6)
         return int(lap) * len(self.times_ms) + index
 

@@ -1,0 +1,221 @@
+"""The emulated stream in virtual time: bytes arrive exactly when the model says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.errors import LinkError
+from dragonrt.link.memory import memory_streams
+from dragonrt.link.models import DeliveryTrace, Jitter, LinkModel
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.stream import Stream
+from dragonrt.simulation.loop import run
+
+T = TypeVar("T")
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def over_link(
+    body: Callable[[EmulatedStream, Stream], Awaitable[T]],
+    outgoing: LinkModel,
+    incoming: LinkModel,
+    **options: float,
+) -> T:
+    """Run `body` on both ends of an emulated stream, in virtual time, and close them."""
+
+    async def main() -> T:
+        near, far = memory_streams()
+        limit = int(options.pop("max_in_flight", 1 << 20))
+        stream = EmulatedStream(near, outgoing, incoming, max_in_flight=limit, **options)
+        try:
+            return await body(stream, far)
+        finally:
+            stream.close()
+            far.close()
+            await stream.wait_closed()
+
+    return run(main())
+
+
+async def arrivals(stream: Stream, size: int) -> list[tuple[float, bytes]]:
+    """What comes until `size` bytes are there, with its times."""
+    received: list[tuple[float, bytes]] = []
+    while sum(len(data) for _, data in received) < size:
+        data = await stream.receive()
+        assert data
+        received.append((round(now(), 9), data))
+    return received
+
+
+def test_a_round_trip_takes_twice_the_latency() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(b"ping")
+        assert await arrivals(far, 4) == [(0.15, b"ping")]
+        far.write(b"pong")
+        assert await arrivals(near, 4) == [(0.3, b"pong")]
+
+    over_link(body, LinkModel(latency_s=0.15), LinkModel(latency_s=0.15))
+
+
+def test_the_directions_have_their_own_models() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(bytes(1000))
+        assert [time for time, _ in await arrivals(far, 1000)] == [1.0]
+        far.write(bytes(1000))
+        assert [time for time, _ in await arrivals(near, 1000)] == [1.1]
+
+    over_link(body, LinkModel(bandwidth=8000), LinkModel(bandwidth=80_000))
+
+
+def test_messages_sent_together_arrive_one_by_one() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        for letter in (b"a", b"b", b"c"):
+            near.write(letter * 1500)
+        times = [(time, data[:1]) for time, data in await arrivals(far, 4500)]
+        assert times == [(0.002, b"a"), (0.004, b"b"), (0.01, b"c")]
+
+    over_link(body, LinkModel(deliveries=DeliveryTrace((2, 4, 10))), LinkModel())
+
+
+def test_jitter_in_virtual_time_is_repeatable() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> list[float]:
+        async def send() -> None:
+            for number in range(50):
+                near.write(b"%02d" % number)
+                await asyncio.sleep(0.01)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send())
+            received = tasks.create_task(arrivals(far, 100))
+        assert b"".join(data for _, data in received.result()) == b"".join(
+            b"%02d" % number for number in range(50)
+        )
+        return [time for time, _ in received.result()]
+
+    def once(seed: int) -> list[float]:
+        profile = LinkProfile(latency_s=0.1, jitter_s=0.05)
+        return over_link(body, *profile.models("device", seed))
+
+    assert once(1) == once(1)
+    assert once(1) != once(2)
+
+
+def test_the_end_arrives_behind_the_last_byte_and_as_late() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(b"last")
+        near.close()
+        near.write(b"too late")
+        assert await arrivals(far, 4) == [(0.2, b"last")]
+        assert await far.receive() == b""
+        assert now() == pytest.approx(0.2)
+
+    over_link(body, LinkModel(latency_s=0.2), LinkModel())
+
+
+def test_the_other_sides_end_is_late_too() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        far.write(b"last")
+        far.close()
+        assert await arrivals(near, 4) == [(0.3, b"last")]
+        assert await near.receive() == b""
+        assert now() == pytest.approx(0.3)
+        with pytest.raises(LinkError, match="is closed"):
+            await near.drain()
+        await near.wait_closed()
+
+    over_link(body, LinkModel(), LinkModel(latency_s=0.3))
+
+
+def test_a_broken_stream_below_is_reported() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        far.abort()
+        with pytest.raises(LinkError, match="broke"):
+            await near.receive()
+
+    over_link(body, LinkModel(), LinkModel(latency_s=0.3))
+
+
+def test_a_planned_disconnect_breaks_both_sides_at_its_time() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(b"arrives")
+        await asyncio.sleep(4.9)
+        near.write(b"is under way when the link breaks")
+        assert await far.receive() == b"arrives"
+        for stream in (near, far):
+            with pytest.raises(LinkError, match="broke"):
+                await stream.receive()
+        assert now() == pytest.approx(5.0)
+
+    over_link(body, LinkModel(latency_s=0.2), LinkModel(latency_s=0.2), disconnect_after_s=5.0)
+
+
+def test_a_disconnect_planned_after_the_end_never_happens() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.close()
+        assert await far.receive() == b""
+
+    over_link(body, LinkModel(), LinkModel(), disconnect_after_s=5.0)
+
+
+def test_abort_loses_what_is_under_way() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        near.write(b"lost")
+        near.abort()
+        with pytest.raises(LinkError, match="broke"):
+            await far.receive()
+        assert await near.receive() == b""
+
+    over_link(body, LinkModel(latency_s=1.0), LinkModel(latency_s=1.0))
+
+
+def test_drain_waits_until_little_enough_is_in_flight() -> None:
+    async def body(near: EmulatedStream, _: Stream) -> None:
+        near.write(bytes(3000))
+        await near.drain()
+        assert now() == 0.0, "as much as may be in flight"
+        near.write(bytes(1500))
+        await near.drain()
+        assert now() == pytest.approx(1.5), "the first packet has arrived"
+
+    over_link(body, LinkModel(bandwidth=8000), LinkModel(), max_in_flight=3000)
+
+
+def test_reading_pauses_while_too_much_is_unread() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        written = 0
+
+        async def fill() -> None:
+            nonlocal written
+            while True:
+                far.write(bytes(100_000))
+                written += 100_000
+                await far.drain()
+
+        filling = asyncio.create_task(fill())
+        await asyncio.sleep(100.0)
+        assert written <= 1_000_000, "an unread stream must stop its sender"
+        stopped_at = written
+        await near.receive()
+        await asyncio.sleep(100.0)
+        assert written > stopped_at, "and go on when it is read"
+        filling.cancel()
+        await asyncio.wait([filling])
+
+    model = LinkModel(latency_s=0.1), LinkModel(latency_s=0.1)
+    over_link(body, *model, max_in_flight=200_000)
+
+
+def test_jitter_does_not_reorder_a_stream() -> None:
+    async def body(near: EmulatedStream, far: Stream) -> None:
+        for number in range(200):
+            near.write(bytes([number]))
+        data = b"".join(data for _, data in await arrivals(far, 200))
+        assert data == bytes(range(200))
+
+    over_link(body, LinkModel(latency_s=1.0, jitter=Jitter("normal", 0.9)), LinkModel())

@@ -1,0 +1,192 @@
+"""Arrival times are exactly what the model of the link says."""
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.link.errors import LinkError
+from dragonrt.link.models import (
+    PACKET_BYTES,
+    DeliveryTrace,
+    Jitter,
+    JitterKind,
+    LinkModel,
+    RttSeries,
+)
+
+
+def arrival(model: LinkModel, now_s: float, size: int = 1) -> float:
+    """When the last byte of a message arrives."""
+    return model.arrivals(now_s, size)[-1][0]
+
+
+def test_latency_is_one_way() -> None:
+    assert LinkModel(latency_s=0.15).arrivals(2.0, 100) == [(2.15, 100)]
+
+
+def test_a_message_arrives_packet_by_packet() -> None:
+    sizes = [size for _, size in LinkModel().arrivals(0.0, 2 * PACKET_BYTES + 7)]
+    assert sizes == [PACKET_BYTES, PACKET_BYTES, 7]
+
+
+def test_bandwidth_makes_messages_wait_for_each_other() -> None:
+    model = LinkModel(latency_s=0.1, bandwidth=8000)  # a byte per millisecond
+    assert arrival(model, 0.0, 100) == pytest.approx(0.2)
+    assert arrival(model, 0.0, 100) == pytest.approx(0.3), "leaves when the first has left"
+    assert arrival(model, 1.0, 100) == pytest.approx(1.2), "the line was idle"
+
+
+def test_packets_of_a_long_message_arrive_at_the_pace_of_the_bandwidth() -> None:
+    times = [time for time, _ in LinkModel(bandwidth=12_000).arrivals(0.0, 4500)]
+    assert times == pytest.approx([1.0, 2.0, 3.0])
+
+
+def test_the_end_follows_everything() -> None:
+    model = LinkModel(latency_s=0.1, bandwidth=8000)
+    model.arrivals(0.0, 1000)
+    ((time, size),) = model.arrivals(0.0, 0)
+    assert time == pytest.approx(1.1)
+    assert size == 0
+
+
+def delays(kind: JitterKind, latency_s: float = 1.0) -> list[float]:
+    jitter = Jitter(kind, 0.1, period_s=8.0)
+    # Far enough apart that nothing is held back to keep the order.
+    model = LinkModel(latency_s=latency_s, jitter=jitter, seed=3)
+    return [arrival(model, 10.0 * n) - 10.0 * n for n in range(4000)]
+
+
+def test_uniform_jitter() -> None:
+    sample = delays("uniform")
+    assert 0.9 <= min(sample) < 0.901
+    assert 1.099 < max(sample) <= 1.1
+    assert statistics.fmean(sample) == pytest.approx(1.0, abs=0.004)
+    assert statistics.pstdev(sample) == pytest.approx(0.1 / math.sqrt(3), rel=0.03)
+
+
+def test_normal_jitter_is_cut_off() -> None:
+    sample = delays("normal")
+    assert statistics.fmean(sample) == pytest.approx(1.0, abs=0.006)
+    assert statistics.pstdev(sample) == pytest.approx(0.1, rel=0.03)
+    assert 0.7 - 1e-9 <= min(sample) < 0.75
+    assert 1.25 < max(sample) <= 1.3 + 1e-9
+
+
+def test_sinusoidal_jitter_follows_its_period() -> None:
+    model = LinkModel(latency_s=1.0, jitter=Jitter("sinusoidal", 0.1, period_s=8.0))
+    sample = [arrival(model, now) - now for now in (0.0, 2.0, 4.0, 6.0, 10.0)]
+    assert sample == pytest.approx([1.0, 1.1, 1.0, 0.9, 1.1])
+
+
+def test_jitter_never_makes_a_delay_negative() -> None:
+    sample = delays("normal", latency_s=0.0)
+    assert min(sample) == 0.0
+
+
+def test_the_seed_and_the_direction_decide_the_jitter() -> None:
+    def run(seed: int, direction: str) -> list[float]:
+        model = LinkModel(
+            latency_s=1.0,
+            jitter=Jitter("uniform", 0.5),
+            seed=seed,
+            direction="up" if direction == "up" else "down",
+        )
+        return [arrival(model, 5.0 * n) for n in range(20)]
+
+    assert run(1, "up") == run(1, "up")
+    assert run(1, "up") != run(2, "up")
+    assert run(1, "up") != run(1, "down")
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 3), st.integers(0, 5000)), min_size=1, max_size=30),
+    st.sampled_from(["uniform", "normal", "sinusoidal"]),
+    st.sampled_from([None, 1e4, 1e9]),
+    st.sampled_from([None, DeliveryTrace((1, 1, 5, 9))]),
+)
+def test_nothing_overtakes_and_nothing_is_early(
+    sends: list[tuple[float, int]],
+    kind: JitterKind,
+    bandwidth: float | None,
+    deliveries: DeliveryTrace | None,
+) -> None:
+    model = LinkModel(
+        latency_s=0.2, jitter=Jitter(kind, 0.3), bandwidth=bandwidth, deliveries=deliveries
+    )
+    now = last = 0.0
+    for gap, size in sends:
+        now += gap
+        packets = model.arrivals(now, size)
+        assert sum(bytes_ for _, bytes_ in packets) == size
+        for time, _ in packets:
+            assert time >= max(now, last)
+            last = time
+
+
+def test_mahimahi_opportunities() -> None:
+    model = LinkModel(deliveries=DeliveryTrace((2, 4, 10)))
+    assert arrival(model, 0.0, 1500) == pytest.approx(0.002)
+    assert arrival(model, 0.0, 1500) == pytest.approx(0.004)
+    assert arrival(model, 0.005, 1500) == pytest.approx(0.010)
+    assert arrival(model, 0.005, 1500) == pytest.approx(0.012), "the trace repeats"
+    assert arrival(model, 1.0, 1500) == pytest.approx(1.0), "a hundred laps later, at its end"
+
+
+def test_small_messages_share_an_opportunity() -> None:
+    model = LinkModel(deliveries=DeliveryTrace((10, 20)))
+    assert arrival(model, 0.0, 1000) == pytest.approx(0.010)
+    assert arrival(model, 0.0, 500) == pytest.approx(0.010)
+    assert arrival(model, 0.0, 1) == pytest.approx(0.020)
+    assert arrival(model, 0.021, 1) == pytest.approx(0.030), "what is not used is lost"
+
+
+def test_mahimahi_rate_over_a_long_time() -> None:
+    model = LinkModel(deliveries=DeliveryTrace(tuple(range(1, 101))))  # 12 Mbit/s
+    assert arrival(model, 0.0, 1_500_000) == pytest.approx(1.0)
+
+
+def test_several_opportunities_in_one_millisecond() -> None:
+    model = LinkModel(deliveries=DeliveryTrace((1, 1, 1, 2)))
+    times = [time for time, _ in model.arrivals(0.0, 6000)]
+    assert times == pytest.approx([0.001, 0.001, 0.001, 0.002])
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.floats(0, 10))
+def test_first_opportunity_is_the_first_one(times: list[int], now_s: float) -> None:
+    trace = DeliveryTrace((*sorted(times), 51))
+    first = trace.first_from(now_s)
+    assert trace.time_s(first) >= now_s - 1e-8
+    assert first == 0 or trace.time_s(first - 1) < now_s
+
+
+def test_rtt_series_is_halved_interpolated_and_repeated() -> None:
+    series = RttSeries((0.0, 10.0), (0.1, 0.3))
+    model = LinkModel(rtts=series, latency_s=99.0)
+    assert arrival(model, 0.0) == pytest.approx(0.05)
+    assert arrival(model, 5.0) - 5.0 == pytest.approx(0.1)
+    assert arrival(model, 15.0) - 15.0 == pytest.approx(0.1)
+    assert RttSeries((0.0,), (0.2,)).one_way_s(7.0) == 0.1
+
+
+def test_wrong_models_are_refused() -> None:
+    for attempt in (
+        lambda: DeliveryTrace(()),
+        lambda: DeliveryTrace((0,)),
+        lambda: DeliveryTrace((3, 2)),
+        lambda: DeliveryTrace((-1, 2)),
+        lambda: RttSeries((), ()),
+        lambda: RttSeries((1.0, 1.0), (0.1, 0.1)),
+        lambda: RttSeries((1.0,), ()),
+        lambda: RttSeries((1.0,), (-0.1,)),
+        lambda: Jitter("gamma", 0.1),  # type: ignore[arg-type]
+        lambda: Jitter("uniform", -0.1),
+        lambda: Jitter("sinusoidal", 0.1, 0.0),
+        lambda: LinkModel(latency_s=-0.1),
+        lambda: LinkModel(latency_s=math.nan),
+        lambda: LinkModel(bandwidth=0.0),
+    ):
+        with pytest.raises(LinkError):
+            attempt()

@@ -1,0 +1,392 @@
+"""One contract for every stream: TCP, TLS, memory, and emulated over memory."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.errors import LinkError
+from dragonrt.link.memory import memory_streams
+from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
+from dragonrt.link.tls import client_context, server_context
+
+Pair: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
+
+
+@asynccontextmanager
+async def tcp_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    accepted: asyncio.Queue[TcpStream] = asyncio.Queue()
+
+    async def handler(stream: TcpStream) -> None:
+        accepted.put_nowait(stream)
+        await stream.wait_closed()
+
+    async with await listen("127.0.0.1", 0, handler) as server:
+        client = await connect("127.0.0.1", server.port)
+        yield client, await accepted.get()
+        client.close()
+        await client.wait_closed()
+
+
+@asynccontextmanager
+async def memory_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    yield memory_streams()
+
+
+@asynccontextmanager
+async def emulated_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    near, far = memory_streams()
+    outgoing, incoming = (LinkModel(latency_s=0.001, bandwidth=1e10) for _ in range(2))
+    emulated = EmulatedStream(near, outgoing, incoming)
+    yield emulated, far
+    emulated.close()
+    await emulated.wait_closed()
+
+
+@asynccontextmanager
+async def far_emulated_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    async with emulated_pair() as (near, far):
+        yield far, near
+
+
+@pytest.fixture(params=[tcp_pair, memory_pair, emulated_pair, far_emulated_pair])
+def pair(request: pytest.FixtureRequest) -> Pair:
+    made: Pair = request.param
+    return made
+
+
+async def receive_all(stream: Stream) -> bytes:
+    chunks = []
+    while data := await stream.receive():
+        chunks.append(data)
+    return b"".join(chunks)
+
+
+async def receive_exactly(stream: Stream, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = await stream.receive()
+        assert chunk, "the stream ended too early"
+        data += chunk
+    assert len(data) == size
+    return data
+
+
+async def test_both_directions_keep_the_order(pair: Pair) -> None:
+    async with pair() as (a, b):
+        for number in range(100):
+            a.write(b"%03d" % number)
+            b.write(b"%03d" % (999 - number))
+        assert await receive_exactly(b, 300) == b"".join(b"%03d" % n for n in range(100))
+        assert await receive_exactly(a, 300) == b"".join(b"%03d" % (999 - n) for n in range(100))
+
+
+async def test_close_delivers_what_was_written_then_the_end(pair: Pair) -> None:
+    async with pair() as (a, b):
+        a.write(b"last words")
+        a.close()
+        assert await receive_all(b) == b"last words"
+        assert await b.receive() == b"", "the end stays the end"
+        await a.wait_closed()
+        b.close()
+        await b.wait_closed()
+
+
+async def test_large_data_flows_while_it_is_read(pair: Pair) -> None:
+    data = bytes(range(256)) * 4 * 1024 * 3
+    async with pair() as (a, b):
+
+        async def send() -> None:
+            for start in range(0, len(data), 100_000):
+                a.write(data[start : start + 100_000])
+                await a.drain()
+            a.close()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(send())
+            received = tasks.create_task(receive_all(b))
+        assert received.result() == data
+
+
+async def test_drain_waits_for_a_reader_that_does_not_read(pair: Pair) -> None:
+    async with pair() as (a, b):
+        a.write(b"x")
+        assert await receive_exactly(b, 1) == b"x"
+        size = 0
+        waiting = None
+        while waiting is None:
+            a.write(bytes(HIGH_WATER))
+            size += HIGH_WATER
+            assert size < 100 * 1024 * 1024, "drain never waited"
+            draining = asyncio.create_task(a.drain())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            waiting = None if draining.done() else draining
+        await receive_exactly(b, size)
+        await waiting
+
+
+async def test_close_ends_our_own_receive(pair: Pair) -> None:
+    async with pair() as (a, _):
+        receiving = asyncio.create_task(a.receive())
+        await asyncio.sleep(0)
+        a.close()
+        assert await receiving == b""
+        a.close()
+        await a.wait_closed()
+
+
+async def test_after_the_end_writing_is_dropped_and_draining_fails(pair: Pair) -> None:
+    async with pair() as (a, b):
+        a.close()
+        assert await receive_all(b) == b""
+        for stream in (a, b):
+            stream.write(b"into the void")
+            with pytest.raises(LinkError, match="is closed"):
+                await stream.drain()
+
+
+async def test_abort_is_an_error_or_the_end_at_the_other_side_but_no_hang(pair: Pair) -> None:
+    async with pair() as (a, b):
+        a.write(bytes(1000))
+        a.abort()
+        with suppress(LinkError):
+            await receive_all(b)
+        await a.wait_closed()
+        b.close()
+        await b.wait_closed()
+
+
+async def test_a_cancelled_receive_loses_nothing(pair: Pair) -> None:
+    async with pair() as (a, b):
+        receiving = asyncio.create_task(b.receive())
+        await asyncio.sleep(0)
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        a.write(b"still here")
+        assert await receive_exactly(b, 10) == b"still here"
+
+
+async def test_one_reader_at_a_time(pair: Pair) -> None:
+    async with pair() as (a, b):
+        receiving = asyncio.create_task(b.receive())
+        await asyncio.sleep(0)
+        with pytest.raises(LinkError, match="only one task"):
+            await b.receive()
+        a.write(b"x")
+        assert await receiving == b"x"
+
+
+async def test_the_peer_has_a_name(pair: Pair) -> None:
+    async with pair() as (a, b):
+        assert a.peer_name
+        assert b.peer_name
+        assert a.peer_name != b.peer_name
+
+
+CONTRACT = [
+    test_both_directions_keep_the_order,
+    test_close_delivers_what_was_written_then_the_end,
+    test_large_data_flows_while_it_is_read,
+    test_drain_waits_for_a_reader_that_does_not_read,
+    test_close_ends_our_own_receive,
+    test_after_the_end_writing_is_dropped_and_draining_fails,
+    test_abort_is_an_error_or_the_end_at_the_other_side_but_no_hang,
+    test_a_cancelled_receive_loses_nothing,
+]
+
+
+@pytest.mark.parametrize("contract", CONTRACT, ids=lambda contract: contract.__name__)
+def test_tcp_under_uvloop(contract: Callable[[Pair], Coroutine[None, None, None]]) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    uvloop.run(contract(tcp_pair))
+
+
+# What only TCP has.
+
+
+async def test_nodelay_is_on_at_both_ends() -> None:
+    async with tcp_pair() as streams:
+        for stream in streams:
+            assert isinstance(stream, TcpStream)
+            handle = stream._transport.get_extra_info("socket")
+            assert handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_nobody_listens() -> None:
+    port = free_port()
+    with pytest.raises(LinkError) as caught:
+        await connect("127.0.0.1", port)
+    assert str(caught.value) == (
+        f"cannot reach 127.0.0.1:{port}: connection refused; is `dragonrt cloud` running there?"
+    )
+
+
+async def test_no_such_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def getaddrinfo(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    with pytest.raises(LinkError, match=r"cannot reach nowhere\.invalid:1: no such host"):
+        await connect("nowhere.invalid", 1)
+
+
+async def test_no_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def create_connection(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection)
+    with pytest.raises(LinkError, match=r"no answer within 0\.001 s"):
+        await connect("127.0.0.1", 1, timeout_s=0.001)
+
+
+async def test_port_in_use() -> None:
+    async def handler(_: TcpStream) -> None: ...
+
+    async with await listen("127.0.0.1", 0, handler) as server:
+        with pytest.raises(LinkError, match="address already in use; choose another"):
+            await listen("127.0.0.1", server.port, handler)
+
+
+async def test_a_failing_handler_is_reported_and_the_server_lives() -> None:
+    reported: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    async def handler(stream: TcpStream) -> None:
+        if await stream.receive() == b"fail":
+            raise ValueError("a bug")
+        stream.write(b"fine")
+
+    async with await listen("127.0.0.1", 0, handler) as server:
+        for word, answer in ((b"fail", b""), (b"work", b"fine")):
+            client = await connect("127.0.0.1", server.port)
+            client.write(word)
+            assert await receive_all(client) == answer
+            client.close()
+            await client.wait_closed()
+    assert [str(context["exception"]) for context in reported] == ["a bug"]
+
+
+async def test_closing_the_server_ends_its_handlers_and_sends_their_last_words() -> None:
+    started = asyncio.Event()
+
+    async def handler(stream: TcpStream) -> None:
+        started.set()
+        try:
+            await stream.receive()
+        finally:
+            stream.write(b"goodbye")
+
+    server = await listen("127.0.0.1", 0, handler)
+    client = await connect("127.0.0.1", server.port)
+    await started.wait()
+    await server.close()
+    assert await receive_all(client) == b"goodbye"
+    with pytest.raises(LinkError):
+        await connect("127.0.0.1", server.port if server._server.sockets else free_port())
+
+
+async def test_a_connection_that_breaks_is_a_link_error() -> None:
+    async with tcp_pair() as (a, b):
+        assert isinstance(a, TcpStream)
+        a.connection_lost(ConnectionResetError(104, "Connection reset by peer"))
+        with pytest.raises(LinkError, match=r"broke: connection reset by peer"):
+            await a.receive()
+        b.close()
+
+
+# TLS.
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    pem, key = folder / "cert.pem", folder / "key.pem"
+    command = (
+        f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+        f"-subj /CN=test -addext subjectAltName=IP:127.0.0.1 -out {pem} -keyout {key}"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return pem, key
+
+
+async def echo(stream: TcpStream) -> None:
+    while data := await stream.receive():
+        stream.write(data)
+
+
+async def test_tls_carries_data(certificate: tuple[Path, Path]) -> None:
+    tls = server_context(*certificate)
+    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+        client = await connect("127.0.0.1", server.port, tls=client_context(certificate[0]))
+        client.write(b"secret")
+        assert await receive_exactly(client, 6) == b"secret"
+        client.close()
+        await client.wait_closed()
+
+
+async def test_tls_with_certificates_on_both_sides(certificate: tuple[Path, Path]) -> None:
+    pem, key = certificate
+    tls = server_context(pem, key, authority=pem)
+    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+        client = await connect("127.0.0.1", server.port, tls=client_context(pem, pem, key))
+        client.write(b"secret")
+        assert await receive_exactly(client, 6) == b"secret"
+        client.close()
+        await client.wait_closed()
+        nameless = await connect("127.0.0.1", server.port, tls=client_context(pem))
+        with suppress(LinkError):  # asyncio may close before it has sent the alert
+            assert await nameless.receive() == b""
+        await nameless.wait_closed()
+
+
+async def test_an_unknown_certificate_is_not_trusted(certificate: tuple[Path, Path]) -> None:
+    async with await listen("127.0.0.1", 0, echo, tls=server_context(*certificate)) as server:
+        with pytest.raises(LinkError, match=r"not trusted .*; give the authority .* --tls-ca"):
+            await connect("127.0.0.1", server.port, tls=client_context())
+
+
+async def test_tls_against_a_plain_server(certificate: tuple[Path, Path]) -> None:
+    async with await listen("127.0.0.1", 0, echo) as server:
+        with pytest.raises(LinkError, match="is TLS on at both ends or at neither"):
+            await connect("127.0.0.1", server.port, tls=client_context(certificate[0]))
+
+
+def test_tls_files_are_named_when_they_are_wrong(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pem, key = certificate
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("not a certificate")
+    missing = tmp_path / "missing.pem"
+    attempts: list[Callable[[], object]] = [
+        lambda: server_context(missing, key),
+        lambda: server_context(pem, missing),
+        lambda: server_context(nonsense, key),
+        lambda: server_context(key, pem),
+        lambda: client_context(nonsense),
+        lambda: client_context(missing),
+        lambda: client_context(pem, pem),
+    ]
+    for attempt in attempts:
+        with pytest.raises(LinkError) as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
