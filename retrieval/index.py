@@ -260,7 +260,7 @@ class _Update:
             return
         vectors = self._embedder.encode([_embedded_text(piece) for piece in new.values()])
         embedded = dict(zip(new, vectors, strict=True))
-        self._pending.write(file.content, embedded)
+        self._pending.write(embedded)
         self._fresh.update(embedded)
         self._embedded += len(embedded)
 

@@ -58,18 +58,16 @@ def find(documents: Path | Sequence[Path], index: Path) -> Found:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes, together with the suffix that says how to read them.
+    """SHA-256 of a file's bytes.
 
     Raises:
         DocumentError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256")
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
-    digest.update(path.suffix.lower().encode())
-    return digest.hexdigest()
 
 
 def read_file(path: Path, content: str, words: int, overlap: int) -> IndexedFile:

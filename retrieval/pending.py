@@ -37,12 +37,13 @@ class Pending:
                     found.update(zip(json.loads(notes["digests"]), vectors, strict=True))
         return found
 
-    def write(self, content: str, embedded: dict[str, Vectors]) -> None:
-        """Keep the embeddings by chunk digest that the document with hash `content` needed."""
+    def write(self, embedded: dict[str, Vectors]) -> None:
+        """Keep one document's new embeddings, by chunk digest; at least one."""
         make_directory(self._folder)
         notes = {"fingerprint": self._fingerprint, "digests": json.dumps(list(embedded))}
         data = save({"vectors": np.stack(list(embedded.values()))}, metadata=notes)
-        write_atomically(self._folder / f"{content}.safetensors", data)
+        # No chunk is embedded twice, so the first one's digest names the file well.
+        write_atomically(self._folder / f"{next(iter(embedded))}.safetensors", data)
 
     def clear(self) -> None:
         """Forget all: it has been committed."""
