@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
@@ -49,11 +50,14 @@ def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Check
                 f"{name} is a {config.model_type} model, not a decoder-only language model"
             )
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            source, config=config, dtype="auto", use_safetensors=True
+        model: Any
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype="auto", use_safetensors=True, output_loading_info=True
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(_explain(name, is_path, error)) from error
+    if report["missing_keys"]:
+        raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)
     identity = fingerprint.of_weights(model)
     model.to(device=place, dtype=_dtype(dtype, place, model))

@@ -19,6 +19,9 @@ from dragonrt.language.document import DocumentKV
 
 # Attention kernels work in tiles of columns: masked columns in whole tiles change no bit.
 _TILE = 32
+# The product of more query heads than this with their key head sums in an order that depends on the
+# number of columns.
+_LARGEST_GROUP = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class Rows:
         # queries that share a key head form one product: [rows, tokens, kv heads, group, head dim]
         grouped = queries.view(rows, tokens, heads, -1, head_dim)
         group = grouped.shape[3]
-        if tokens == 1:
+        if tokens == 1 and (group <= _LARGEST_GROUP or not self._reproducible):
             mask = block.mask[:, :, None].expand(rows, 1, group, columns)
             return _attention(grouped[:, 0], keys, values, mask).reshape(rows, -1)
         if not self._reproducible:
@@ -100,17 +103,23 @@ class Rows:
             mixed = _attention(folded, keys, values, mask.reshape(rows, 1, -1, columns))
             mixed = mixed.view(rows, heads, tokens, group, head_dim).permute(0, 2, 1, 3, 4)
             return mixed.reshape(rows * tokens, -1)
-        return torch.cat(
-            [
-                _attention(
-                    grouped[row],
-                    keys[row].expand(tokens, heads, columns, head_dim),
-                    values[row].expand(tokens, heads, columns, head_dim),
-                    block.mask[row, :, None, None].expand(tokens, 1, group, columns),
-                ).reshape(tokens, -1)
-                for row in range(rows)
-            ]
-        )
+        # every position (and part of a large group) is a batch entry of its own, over the same keys
+        part = next(size for size in range(_LARGEST_GROUP, 0, -1) if group % size == 0)
+        batch = tokens * group // part
+        parted = grouped.view(rows, tokens, heads, -1, part, head_dim).transpose(2, 3)
+        mixed_rows = []
+        for row in range(rows):
+            mixed = _attention(
+                parted[row].reshape(batch, heads, part, head_dim),
+                keys[row].expand(batch, heads, columns, head_dim),
+                values[row].expand(batch, heads, columns, head_dim),
+                block.mask[row]
+                .repeat_interleave(batch // tokens, dim=0)[:, None, None]
+                .expand(batch, 1, part, columns),
+            )
+            mixed = mixed.view(tokens, -1, heads, part, head_dim).transpose(1, 2)
+            mixed_rows.append(mixed.reshape(tokens, -1))
+        return torch.cat(mixed_rows)
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
