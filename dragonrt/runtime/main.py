@@ -29,7 +29,7 @@ def _loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     import uvloop
 
-    class Loop(uvloop.Loop):  # type: ignore[misc]  # uvloop has no annotations
+    class Loop(uvloop.Loop):
         """uvloop's clock is the same one, but counts whole milliseconds."""
 
         def time(self) -> float:

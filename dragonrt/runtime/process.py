@@ -21,7 +21,6 @@ from dragonrt.sampling.samplers import Sampler
 from retrieval import Embedder, Progress, Report, Reranker
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 
-
 WARM_UP = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
 
