@@ -50,12 +50,12 @@ def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Check
                 f"{name} is a {config.model_type} model, not a decoder-only language model"
             )
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model: Any
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             source, config=config, dtype="auto", use_safetensors=True, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(_explain(name, is_path, error)) from error
+    model, report = loaded
     if report["missing_keys"]:
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)

@@ -1,5 +1,6 @@
 """Tiny random models of every architecture family, each wrapped as a decoder."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +134,11 @@ class Tiny:
         written = transformer(self.reference)
         self.decoder: Decoder[Any] = written or HubDecoder(self.reference)
         self.written_out = written is not None
+
+    def in_bfloat16(self) -> Decoder[Any]:
+        """The same weights, rounded."""
+        rounded = copy.deepcopy(self.reference).to(torch.bfloat16)
+        return transformer(rounded) or HubDecoder(rounded)
 
     def expected(self, tokens: list[int]) -> torch.Tensor:
         """Log-probabilities [len(tokens), vocabulary] by transformers, without cache or padding."""

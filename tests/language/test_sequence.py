@@ -51,6 +51,20 @@ def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
         torch.testing.assert_close(last[row], expected[-1], atol=2e-5, rtol=0)
 
 
+def test_half_precision_computes_the_same_up_to_rounding(tiny: Any) -> None:
+    question = text(20, seed=1)
+    decoder = tiny.in_bfloat16()
+    kvs = [document_kv(decoder, text(n, n)) for n in DOCUMENT_LENGTHS]
+    rows = Sequence(decoder, kvs, 64).extend_all(question)
+    single = Sequence(decoder, kvs, 64)
+    singles = torch.stack([single.extend([token]) for token in question], dim=1)
+    assert rows.dtype == torch.float32
+    for row, length in enumerate(DOCUMENT_LENGTHS):
+        expected = tiny.expected(text(length, length) + question)[length:]
+        for computed in (rows[row], singles[row]):
+            assert (computed - expected).abs().mean() < 0.03
+
+
 def test_the_hand_written_forward_is_used_where_there_is_one(
     tiny: Any, request: pytest.FixtureRequest
 ) -> None:
