@@ -171,9 +171,9 @@ class Open:
 
     `history` holds earlier (question, answer) turns; `documents` is how many of its documents the
     other side should use; their relevances are divided by `relevance_temperature` and estimated
-    again every `reweight_every` tokens (0: never). `follow` allows a side to draft along the other's
-    line. `accepted` are the tokens already decided, when
-    a session is resumed. `codec`, `rule` and `aggregator` are the names those packages use.
+    again every `reweight_every` tokens (0: never). `follow` allows a side to draft along the
+    other's line. `accepted` are the tokens already decided, when a session is resumed. `codec`,
+    `rule` and `aggregator` are the names those packages use.
     """
 
     TYPE: ClassVar[int] = 5

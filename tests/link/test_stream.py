@@ -300,6 +300,16 @@ async def test_closing_the_server_ends_its_handlers_and_sends_their_last_words()
         await connect("127.0.0.1", server.port if server._server.sockets else free_port())
 
 
+async def test_a_peer_that_never_reads_does_not_hold_up_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragonrt.link.stream.CLOSE_TIMEOUT_S", 0.001)
+    async with tcp_pair() as (a, _):
+        a.write(bytes(64 * 1024 * 1024))
+        a.close()
+        await a.wait_closed()
+
+
 async def test_a_connection_that_breaks_is_a_link_error() -> None:
     async with tcp_pair() as (a, b):
         assert isinstance(a, TcpStream)

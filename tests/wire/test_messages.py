@@ -247,6 +247,12 @@ def test_a_fault_in_a_session_message_carries_the_session() -> None:
     assert caught.value.session == 9
 
 
+def test_long_arrays_are_refused_before_they_are_made() -> None:
+    """A nest of array headers could otherwise make the decoder allocate gigabytes."""
+    with pytest.raises(MessageError, match="max_array_len"):
+        decode(msgpack.packb([Opened.TYPE, 1, [0] * 513, 0, 0, 0]))
+
+
 @pytest.mark.parametrize("session", [-1, 2**32, "5", None, True])
 def test_an_unreadable_session_is_none(session: Any) -> None:
     with pytest.raises(MessageError) as caught:
