@@ -8,7 +8,8 @@ from random import Random
 from .blocks import read_blocks
 from .corpus import Corpus, Country
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
-from .slots import capitalized, invented
+from .slots import capitalized
+from .values import invented
 
 _LONGEST = 66  # words and punctuation marks of one document
 _UNKNOWN_SHARE = 0.09
@@ -113,7 +114,7 @@ def _fact(
     key = r.choice(keys)
     source = country
     if r.random() >= 0.6:  # values of other countries force the model to read
-        others = [c for c in r.sample(corpus.countries, min(12, len(corpus.countries)))]
+        others = r.sample(corpus.countries, min(12, len(corpus.countries)))
         source = r.choice([c for c in others if key in c] or [country])
     value = _value(r, key, source, name)
     if not value:

@@ -6,13 +6,29 @@ from random import Random
 
 from .blocks import word_lists
 from .sample import UNKNOWN, Asking, Fact, Sample, answering, asked, token_estimate
-from .slots import capitalized, draw, fill, generate, slots_of, word
+from .slots import capitalized, draw, fill, generate, slots_of
 from .statements import Statement, content_words, statements
+from .values import word
 
 _LONGEST = 66  # words and punctuation marks of one note
 _UNKNOWN_SHARE = 0.09
 _WITHOUT_ARTICLE = frozenset(
-    "dish city film book p2 plant subject topic collect sport lang food account carpart".split()
+    [
+        "dish",
+        "city",
+        "film",
+        "book",
+        "p2",
+        "plant",
+        "subject",
+        "topic",
+        "collect",
+        "sport",
+        "lang",
+        "food",
+        "account",
+        "carpart",
+    ]
 )
 _LISTS = (
     ("Guests", "first name"), ("Colors", "color"), ("Stops", "known city"), ("To buy", "food"),

@@ -1,0 +1,219 @@
+"""Running text: passages, questions cut from their sentences, and plain continuation."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from random import Random
+
+from .blocks import word_lists
+from .corpus import Article, Corpus, sentences
+from .sample import UNKNOWN, Asking, Sample, answering
+
+_TITLE = r"(?:(?:Mr|Mrs|Miss|Dr|Sir|Lord|Lady|Captain|President|King|Queen)\.? )?"
+_NAME = _TITLE + r"[A-Z][a-z]+(?: [A-Z][a-z]+){0,2}"
+_CLAUSE = re.compile(
+    rf"^({_NAME}) ((?:had |has |was |is |could |would )?[a-z]+(?:ed|s|[a-z])?"
+    r" [^.;:!?\"]{6,90})[.;:!?]"
+)
+_ACTION = re.compile(
+    rf"^({_NAME}) ([a-z]+) ((?:the|a|an|his|her|its|their|up|down|back|to|into)"
+    r" [^.;:!?,\"]{3,60})[.;:!?,]"
+)
+_DEFINITION = re.compile(
+    r"^((?:The |A |An )?[A-Z]?[a-z]*(?: ?[A-Za-z]+){0,4}?) (is|was|are|were)"
+    r" ((?:the|a|an) [^.;:!?,\"]{4,80})[.;,]"
+)
+_YEAR = re.compile(r"\b(1[4-9]\d\d|20[0-2]\d)\b")
+_COUNT = re.compile(
+    r"\b(\d[\d,.]*\d|\d|two|three|four|five|six|seven|eight|nine|ten|twelve|twenty|thirty|fifty"
+    r"|hundred) ([a-z]{4,})\b"
+)
+_QUOTE = re.compile(
+    r"\"([^\"]{8,80}?)[,.!?]?\" (?:said|cried|asked|replied|answered|exclaimed|returned|remarked)"
+    r" ((?:Mr\. |Mrs\. |Miss |the )?[A-Za-z]+)\b"
+)
+_CAUSE = re.compile(r"^([A-Z][^\"]{10,80}?),? because ([^.;\"]{8,70})[.;]")
+_NAMED = re.compile(
+    r"\b(?:called|named|known as) (?:the )?([A-Z][a-z]+(?: [A-Z][a-z]+)*|[a-z]+(?: [a-z]+)?)\b"
+)
+_ARTICLES = frozenset(["the", "a", "an", "his", "her", "its", "their"])
+_PRONOUNS = frozenset(["he", "she", "I", "they", "it", "we"])
+_UNKNOWN_SHARE = 0.06
+
+
+def passage(
+    r: Random, corpus: Corpus, held_out: bool, least: int, most: int
+) -> tuple[list[str], Article, int]:
+    """Sentences of `least` to `most` words, their article, and the paragraph after them."""
+    prose = corpus.prose[held_out]
+    while True:
+        article = r.choice(r.choices(prose.texts, prose.weights)[0])
+        end = r.randrange(len(article))
+        paragraphs: list[str] = []
+        while end < len(article) and sum(len(p.split()) for p in paragraphs) < least:
+            paragraphs.append(article[end])
+            end += 1
+        found = sentences(" ".join(paragraphs))
+        start = r.randrange(len(found)) if len(found) > 3 and r.random() < 0.5 else 0
+        taken: list[str] = []
+        words = 0
+        for sentence in found[start:]:
+            length = len(sentence.split())
+            if words + length > most:
+                break
+            taken.append(sentence)
+            words += length
+        if words >= 12:
+            return taken, article, end
+
+
+def reading(
+    r: Random,
+    corpus: Corpus,
+    held_out: bool = False,
+    asking: Asking = None,
+    turns: int | None = None,
+) -> Sample:
+    """A passage with questions cut from its sentences."""
+    while True:
+        found, _, _ = passage(r, corpus, held_out, 25, 66)
+        document = " ".join(found)
+        pairs = list(_questions(r, found))
+        r.shuffle(pairs)
+        pairs = pairs[:3]
+        if r.random() < 0.35 or not pairs:
+            gap = _cloze(r, found)
+            if gap and (pairs or r.random() < 0.4):
+                pairs.append(gap)
+        pairs = [(q, a) for q, a in pairs if a in document and len(q.split()) < 34]
+        if not pairs:
+            continue
+        turned = []
+        for question, answer in pairs[: turns or 4]:
+            if asking is None and r.random() < _UNKNOWN_SHARE:
+                foreign = _foreign_question(r, corpus, held_out)
+                if foreign:
+                    turned.append((foreign, UNKNOWN))
+            else:
+                turned.append((question, answer))
+        if turned:
+            return answering(document, turned)
+
+
+def continuation(r: Random, corpus: Corpus, held_out: bool = False, long: bool = False) -> Sample:
+    """A passage put before another piece of the same article, or plain text."""
+    found, article, end = passage(r, corpus, held_out, 45, 75)
+    document = " ".join(found)
+    if r.random() < 0.12:
+        plain = "\n".join(article[max(0, end - 1) : end + 12]) if long else document
+        return [(plain + "\n", "text")]
+    start = end if r.random() < 0.6 else r.randrange(len(article))
+    text = "\n".join(article[start : start + (14 if long else 6)])
+    if document in text or len(text) < 80:
+        text = "\n".join(article[(start + 2) % len(article) :][:6])
+    words = 340 if long else r.choice([60, 90, 130])
+    text = " ".join(text.split(" ")[:words])
+    return [(f"Document: {document}\n\n", "passage"), (text + "\n", "text")]
+
+
+def _foreign_question(r: Random, corpus: Corpus, held_out: bool) -> str:
+    other, _, _ = passage(r, corpus, held_out, 25, 66)
+    pairs = list(_questions(r, other))
+    if pairs and (r.random() < 0.6 or not corpus.stray_questions):
+        return r.choice(pairs)[0]
+    return r.choice(corpus.stray_questions) if corpus.stray_questions else ""
+
+
+def _questions(r: Random, found: list[str]) -> Iterator[tuple[str, str]]:
+    text = " ".join(found)
+    for sentence in found:
+        if 5 <= len(sentence.split()) <= 45:
+            yield from _about_subjects(r, sentence)
+            yield from _about_details(r, sentence, text)
+
+
+def _about_subjects(r: Random, sentence: str) -> Iterator[tuple[str, str]]:
+    not_a_name = _words("not a name")
+    match = _CLAUSE.match(sentence)
+    if match and match[1].split()[0] not in not_a_name and not match[2].startswith("and "):
+        yield f"{'Who' if r.random() < 0.7 else 'Who or what'} {match[2]}?", match[1]
+    match = _ACTION.match(sentence)
+    if match and match[1].split()[0] not in not_a_name and (base := _base_form(match[2])):
+        pronoun = "What" if match[3].split()[0] in _ARTICLES else "Where"
+        yield f"{pronoun} did {match[1]} {base}?", match[3]
+    match = _DEFINITION.match(sentence)
+    if match and len(match[1]) > 2 and match[1].split()[0] not in not_a_name - {"The"}:
+        subject = match[1]
+        if subject.startswith(("The ", "A ", "An ")):
+            subject = subject[0].lower() + subject[1:]
+        yield f"What {match[2]} {subject}?", match[3]
+
+
+def _about_details(r: Random, sentence: str, text: str) -> Iterator[tuple[str, str]]:
+    length = len(sentence.split())
+    match = _YEAR.search(sentence)
+    if match and length < 32:
+        if len(_YEAR.findall(text)) == 1:
+            yield r.choice(["Which year is mentioned?", "What year does the text name?"]), match[1]
+        else:
+            yield f"In which year: {_blank(sentence, match[1])}", match[1]
+    for match in _COUNT.finditer(sentence):
+        unit = match[2]
+        if unit not in ("times", "more", "than", "percent") and text.count(unit) == 1:
+            ending = " are mentioned?" if r.random() < 0.5 else "?"
+            yield f"How many {unit}{ending}", match[1]
+    match = _QUOTE.search(sentence)
+    if match and match[2] not in _PRONOUNS:
+        yield f'Who said "{match[1]}"?', match[2]
+    match = _CAUSE.search(sentence)
+    if match:
+        yield f"Why is it that {match[1][0].lower()}{match[1][1:]}?", "because " + match[2]
+    match = _NAMED.search(sentence)
+    if match and length < 30:
+        yield f"What name is given in the text: {_blank(sentence, match[1])}", match[1]
+
+
+@lru_cache(maxsize=1)
+def _irregular() -> dict[str, str]:
+    return dict(pair.split(":") for pair in word_lists()["irregular verb"])
+
+
+@lru_cache(maxsize=4)
+def _words(name: str) -> frozenset[str]:
+    return frozenset(word_lists()[name])
+
+
+def _base_form(past: str) -> str:
+    """The infinitive of a past tense, or an empty string for another word."""
+    if past in _irregular():
+        return _irregular()[past]
+    if not past.endswith("ed"):
+        return ""
+    if past[:-1].endswith(("ce", "ge", "ve", "se", "ze", "ate", "ite", "ute")):
+        return past[:-1]
+    return past[:-2]
+
+
+def _blank(sentence: str, answer: str) -> str:
+    """The sentence with a gap; of a long one only the words around the gap."""
+    words = sentence.replace(answer, "____", 1).split()
+    if len(words) <= 16:
+        return " ".join(words)
+    gap = next((i for i, w in enumerate(words) if "____" in w), 0)
+    return " ".join(words[max(0, gap - 7) : gap + 8])
+
+
+def _cloze(r: Random, found: list[str]) -> tuple[str, str] | None:
+    sentence = r.choice(found)
+    named = re.findall(r"(?<=[a-z,] )([A-Z][a-z]{2,}(?: [A-Z][a-z]+)*|\d[\d,.]*\d|\d)", sentence)
+    if not named or r.random() < 0.4:
+        words = sentence.split()
+        if len(words) < 6:
+            return None
+        i = r.randrange(1, len(words) - 1)
+        named = [" ".join(words[i : i + r.choice([1, 1, 2, 2, 3])]).rstrip(".,;:!?\"'")]
+    answer = r.choice(named)
+    if len(answer) < 3 or sentence.count(answer) != 1:
+        return None
+    lead = r.choice(["Fill in the blank: ", "Complete: ", "What is missing? ", ""])
+    return lead + _blank(sentence, answer), answer

@@ -1,0 +1,165 @@
+"""The training recipe: samples that can be answered, and a run from corpus to loadable model."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+
+# The recipe is a package beside the distributed ones and is not installed.
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from train_models.batches import Batches
+from train_models.corpus import Corpus
+from train_models.mixture import sources
+from train_models.notes import note
+from train_models.sample import UNKNOWN, Sample
+from train_models.statements import statements
+from train_models.tokenizer import train_tokenizer
+from train_models.train import Settings, train
+
+STEPS = 30
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of every sort of file, made up here."""
+    path = tmp_path_factory.mktemp("corpus")
+    paragraph = (
+        "The old harbor has a crane and three sheds. Anna walked along the quay every morning "
+        "because the sea was calm. Ben repaired the small boat in 1987. It was called Seagull. "
+    )
+    article = "\n".join([paragraph * 2] * 4)
+    (path / "harbor.txt").write_text("\n\n".join([article] * 50))
+    (path / "nq_questions.txt").write_text("Who painted the crane?\n")
+    country = {"country": "Lund", "capital": "Mor", "currency": "tal", "borders": ["Vik", "Sol"]}
+    (path / "factbook_facts.json").write_text(
+        json.dumps([country, {"country": "Vik", "capital": "Tarn", "area": "12 sq km"}])
+    )
+    question = ["What was the small boat called?", "Seagull"]
+    paragraphs = [{"context": paragraph, "qas": [question, ["Who sank it?", ""]]}]
+    (path / "squad.json").write_text(json.dumps([{"paragraphs": paragraphs}] * 10))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Settings, Any]:
+    out = tmp_path_factory.mktemp("out")
+    tokenizer = train_tokenizer(directory, vocabulary=400, notes=50)
+    tokenizer.save_pretrained(out / "tokenizer")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=1,
+        tie_word_embeddings=True,
+    )
+    settings = Settings(
+        "tiny", directory, out, steps=STEPS, rows=1, micro_batches=1, rate=2e-2, warmup=3
+    )
+    train(settings, config)
+    return settings, config
+
+
+def log(settings: Settings) -> list[dict[str, float]]:
+    lines = (settings.out / "dragon-tiny.log.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def turns(sample: Sample) -> tuple[str, list[str]]:
+    document = "".join(text for text, role in sample if role == "document")
+    return document, [text[1:-1] for text, role in sample if role == "answer"]
+
+
+def test_most_answers_of_a_note_are_in_the_note() -> None:
+    r = Random(1)
+    samples = [turns(note(r)) for _ in range(200)]
+    pairs = [(document, answer) for document, answers in samples for answer in answers]
+    known = [(document, answer) for document, answer in pairs if answer != UNKNOWN]
+    assert 0.05 < 1 - len(known) / len(pairs) < 0.20
+    assert sum(answer.lower() in document.lower() for document, answer in known) > 0.8 * len(known)
+
+
+def test_asking_for_the_unknown_only_yields_no_answer() -> None:
+    r = Random(2)
+    answers = [a for _ in range(50) for a in turns(note(r, asking="unknown"))[1]]
+    assert set(answers) == {UNKNOWN}
+
+
+def test_a_tenth_of_the_statements_is_held_out() -> None:
+    held_out = sum(s.held_out for s in statements())
+    assert 0.05 < held_out / len(statements()) < 0.15
+
+
+def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None:
+    r = Random(3)
+    for _, generator in sources(Corpus.read(directory)):
+        for _ in range(5):
+            for text, role in generator(r):
+                if role == "question":
+                    assert text.startswith("Question: ")
+                    assert text.endswith("\nAnswer:")
+                if role == "answer":
+                    assert text.startswith(" ")
+                    assert text.endswith("\n")
+
+
+def test_a_corpus_of_text_alone_is_enough(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "harbor.txt").write_text((directory / "harbor.txt").read_text())
+    assert len(sources(Corpus.read(tmp_path))) == len(sources(Corpus.read(directory))) - 2
+
+
+def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no"):
+        Corpus.read(tmp_path)
+
+
+def test_samples_of_a_row_do_not_see_each_other(directory: Path) -> None:
+    tokenizer = train_tokenizer(directory, vocabulary=400, notes=20)
+    batch = Batches(tokenizer, Corpus.read(directory), seed=1).make(0, 0, rows=1, length=256)
+    again = Batches(tokenizer, Corpus.read(directory), seed=1).make(0, 0, rows=1, length=256)
+    assert torch.equal(batch.tokens, again.tokens)
+    visible = batch.bias[0, 0] == 0
+    assert torch.equal(visible.sum(-1), batch.positions[0] + 1)
+    assert (batch.positions[0] == 0).sum() > 1
+
+
+def test_the_loss_falls(trained: tuple[Settings, Any]) -> None:
+    losses = [line["loss"] for line in log(trained[0])]
+    assert len(losses) >= STEPS
+    assert sum(losses[STEPS - 5 : STEPS]) / 5 < sum(losses[:5]) / 5 - 0.5
+
+
+def test_the_saved_model_loads_and_generates(trained: tuple[Settings, Any]) -> None:
+    saved = trained[0].out / "dragon-tiny"
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    assert model.dtype == torch.bfloat16
+    prompt = tokenizer("Document: Anna.\n\nQuestion: Who?\nAnswer:", return_tensors="pt")
+    generated = model.generate(prompt.input_ids, max_new_tokens=4, do_sample=False)
+    assert generated.shape[1] > prompt.input_ids.shape[1]
+
+
+def test_a_finished_run_goes_on_from_its_state(trained: tuple[Settings, Any]) -> None:
+    settings, config = trained
+    train(replace(settings, steps=STEPS + 2), config)
+    last = log(settings)[-2:]
+    assert [line["step"] for line in last] == [STEPS + 1, STEPS + 2]
+    assert last[0]["loss"] < log(settings)[0]["loss"] - 0.5
+
+
+def test_a_state_of_another_size_is_refused(trained: tuple[Settings, Any]) -> None:
+    settings, config = trained
+    wider = LlamaConfig(**{**config.to_dict(), "intermediate_size": 96})
+    with pytest.raises(ValueError, match="another size"):
+        train(replace(settings, steps=STEPS + 3), wider)
