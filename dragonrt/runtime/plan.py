@@ -36,7 +36,7 @@ class Plan:
     sampler: Sampler
     rule: str = "coupled"
     placement: Placement = Placement.BOTH
-    codec: str = "topp:0.95"
+    codec: str = "topp:0.8"
     max_tokens: int = 64
     stop_tokens: tuple[int, ...] = ()
     run_ahead: int = 32
