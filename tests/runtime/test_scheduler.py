@@ -1,0 +1,100 @@
+"""The scheduler against DRAGON Eq. 7 and 8, and the estimators that feed it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.runtime.profiler import SMOOTHING, AcceptanceRate, DecodeProfile
+from dragonrt.runtime.scheduler import (
+    Estimate,
+    Placement,
+    expected_latency,
+    latency_difference,
+    next_aggregator,
+)
+from dragonrt.sampling.noise import Noise
+
+seconds = st.floats(0.0, 2.0)
+rates = st.floats(0.0, 1.0)
+
+
+def estimate(c_l: float, c_r: float, a_l: float, a_r: float, rtt: float) -> Estimate:
+    """l is the device, r the cloud."""
+    return Estimate({"device": c_l, "cloud": c_r}, {"device": a_l, "cloud": a_r}, rtt)
+
+
+@given(seconds, seconds, rates, rates, seconds)
+def test_the_difference_has_the_closed_form_of_eq_8(
+    c_l: float, c_r: float, a_l: float, a_r: float, rtt: float
+) -> None:
+    j = c_r - c_l
+    if c_l <= c_r - rtt:
+        closed = (1 - a_r) * rtt
+    elif c_l <= c_r:
+        closed = (1 - a_l) * j + (a_l - a_r) * rtt
+    elif c_l <= c_r + rtt:
+        closed = (1 - a_r) * j + (a_l - a_r) * rtt
+    else:
+        closed = (a_l - 1) * rtt
+    found = latency_difference("device", estimate(c_l, c_r, a_l, a_r, rtt))
+    assert found == pytest.approx(closed, abs=1e-9)
+
+
+def test_a_perfect_remote_costs_the_slower_decoder() -> None:
+    assert expected_latency("device", estimate(0.05, 0.08, 0.5, 1.0, 0.3)) == pytest.approx(0.08)
+
+
+def test_a_remote_that_is_never_accepted_costs_its_decoding_and_a_round_trip() -> None:
+    assert expected_latency("device", estimate(0.05, 0.08, 0.5, 0.0, 0.3)) == pytest.approx(0.38)
+
+
+def test_greedy_gives_the_aggregation_to_the_side_whose_drafts_fail() -> None:
+    noise = Noise(0)
+    failing_cloud = estimate(0.05, 0.05, 0.9, 0.3, 0.3)
+    for current in ("device", "cloud"):
+        chosen = next_aggregator(Placement.GREEDY, 1, current, failing_cloud, noise)
+        assert chosen == "cloud"
+    level = estimate(0.05, 0.05, 0.5, 0.5, 0.3)
+    assert next_aggregator(Placement.GREEDY, 1, "cloud", level, noise) == "cloud"
+
+
+def test_random_is_keyed_by_the_step_and_fixed_placements_stay() -> None:
+    anything = estimate(0.1, 0.2, 0.3, 0.4, 0.5)
+    drawn = [next_aggregator(Placement.RANDOM, s, "device", anything, Noise(3)) for s in range(400)]
+    again = [next_aggregator(Placement.RANDOM, s, "cloud", anything, Noise(3)) for s in range(400)]
+    assert drawn == again
+    assert 150 < drawn.count("cloud") < 250
+    for placement in (Placement.DEVICE, Placement.CLOUD, Placement.SYNC):
+        first = placement.first()
+        assert next_aggregator(placement, 5, first, anything, Noise(0)) == first
+
+
+def test_the_offline_fit_finds_a_line() -> None:
+    lengths = list(range(100, 900, 7))
+    profile = DecodeProfile.fit(lengths, [0.002 + 3e-6 * t for t in lengths])
+    assert profile.predict(100) == pytest.approx(0.0023)
+    assert profile.predict(800) == pytest.approx(0.0044)
+    assert profile.k_c == pytest.approx(0.002)
+
+
+def test_the_online_update_is_the_one_of_the_paper_and_keeps_k_c() -> None:
+    profile = DecodeProfile(k_a=1.0, k_b=2.0, k_c=0.01)
+    profile.update(10, 0.05)
+    assert profile.k_a == pytest.approx((1 - SMOOTHING) * 1.0 + SMOOTHING * (0.05 - 0.01) * 10)
+    assert profile.k_b == pytest.approx((1 - SMOOTHING) * 2.0 + SMOOTHING * 100)
+    assert profile.k_c == 0.01
+
+
+def test_online_updates_approach_a_changed_slope() -> None:
+    profile = DecodeProfile.fit([100, 200, 300], [0.001, 0.002, 0.003])
+    for length in range(300, 500):
+        profile.update(length, profile.k_c + 2e-5 * length)
+    assert profile.predict(500) == pytest.approx(profile.k_c + 0.01, rel=1e-3)
+
+
+def test_acceptance_starts_undecided_and_follows_what_happens() -> None:
+    rate = AcceptanceRate()
+    assert rate.value == 0.5
+    for _ in range(100):
+        rate.update(1.0)
+    assert rate.value == pytest.approx(1.0, abs=1e-4)
