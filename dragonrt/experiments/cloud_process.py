@@ -1,0 +1,117 @@
+"""A cloud in a second process on loopback, for the demonstration and the benchmarks.
+
+Imports nothing heavy, so that the second process can start before this one loads its own libraries.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from dragonrt.errors import DragonError
+
+END_S = 5.0
+"""Seconds a cloud has for ending by itself before it is killed."""
+
+_READY = re.compile(r"listens on \S+:(\d+)$")
+
+
+class CloudProcess:
+    """A running `dragonrt cloud`; made by `cloud_process`.
+
+    `lines` are what it has written to its stderr so far.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.lines: list[str] = []
+        self._process = process
+        self._port = 0
+        self._settled = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="cloud's stderr", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> int:
+        """The port it listens on, once it does; DragonError with its last line if it ended."""
+        self._settled.wait()
+        if not self._port:
+            said = self.lines[-1] if self.lines else f"exit code {self._process.wait()}"
+            raise DragonError(f"the cloud process ended at its start: {said}")
+        return self._port
+
+    def _read(self) -> None:
+        """Keep its stderr empty, so that it never waits for a reader."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip())
+            if found := _READY.search(self.lines[-1]):
+                self._port = int(found[1])
+                self._settled.set()
+        self._settled.set()
+
+    def end(self) -> None:
+        """Ask it to end, make it end if it does not, and wait until it has."""
+        self._process.terminate()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+
+
+@contextmanager
+def cloud_process(*options: str) -> Iterator[CloudProcess]:
+    """`dragonrt cloud` on a free loopback port with these options, until the context ends.
+
+    The user's settings (DRAGONRT_* and settings files) do not reach it. It has its own session, so
+    that Ctrl-C is this process's alone; SIGTERM and SIGHUP end the context like an exception.
+    """
+    command = [sys.executable, "-m", "dragonrt", "--config", os.devnull]
+    command += ["cloud", "--host", "127.0.0.1", "--port", "0", *options]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("DRAGONRT_")
+    }
+    environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are read, not shown
+    with _ending_on_signals():
+        cloud = CloudProcess(
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=environment,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        )
+        try:
+            yield cloud
+        finally:
+            cloud.end()
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """Let signals that end a program do so as SystemExit: the default would skip every finally."""
+    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {name: signal.signal(getattr(signal, name), _exit) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

@@ -1,0 +1,184 @@
+"""Ways of answering, the same questions answered each way, and what each of them cost."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from rich.table import Table
+
+from dragonrt.chat.conversation import Conversation, Reply
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.aggregation import Algorithm1, Coupled
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way for two sides to agree on tokens (SPEC 1.1 to 1.3)."""
+
+    name: str
+    rule: str
+    placement: Placement
+
+    def plan(self, plan: Plan) -> Plan:
+        """The same plan, this way."""
+        return replace(plan, rule=self.rule, placement=self.placement)
+
+
+SYNCHRONOUS = Method("synchronous", Coupled.name, Placement.SYNC)
+SYNCHRONOUS_ALGORITHM1 = Method("synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC)
+ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY)
+COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Placement.GREEDY)
+LEADERLESS = Method("coupled, leaderless", Coupled.name, Placement.BOTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A device that is connected to its cloud, and the settings of all its answers."""
+
+    side: LocalSide
+    connector: Connector
+    plan: Plan
+    stops: tuple[str, ...] = ()
+
+    def conversation(self, method: Method) -> Conversation:
+        """A conversation without history, with the plan's seed."""
+        plan = method.plan(self.plan)
+        return Conversation(self.side, self.connector, plan, plan.seed, self.stops)
+
+    async def ask_each(
+        self,
+        method: Method,
+        questions: Sequence[str],
+        on_reply: Callable[[], None] = lambda: None,
+    ) -> list[Reply]:
+        """Every question by itself, one after another, as costs are measured."""
+        replies = []
+        for question in questions:
+            replies.append(await self.conversation(method).ask(question))
+            on_reply()
+        return replies
+
+    async def ask_at_once(self, method: Method, questions: Sequence[str]) -> list[Reply]:
+        """All questions at the same time: the same texts in less time, but no costs to measure."""
+        asking = (self.conversation(method).ask(question) for question in questions)
+        return list(await asyncio.gather(*asking))
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What answers cost together.
+
+    `ms_per_token` is the time from asking to the last token, over all tokens of all answers: the
+    wait for the first token is in it. `ms_between_tokens` leaves that wait out: the time from an
+    answer's first to its last token, over the tokens after the first (None if there are none).
+    Acceptance counts drafts that became the target token (None: none were compared). Bytes are
+    everything on the connection, probes included, in both directions.
+    """
+
+    ms_per_token: float
+    ms_between_tokens: float | None
+    first_token_ms: float
+    accepted_device: float | None
+    accepted_cloud: float | None
+    bytes_per_token: float
+
+
+def costs(answers: Sequence[Answer]) -> Costs:
+    """The costs of answers that have at least one token each."""
+    first = [answer.decisions[0].time_s - answer.asked_s for answer in answers]
+    whole = [answer.decisions[-1].time_s - answer.asked_s for answer in answers]
+    tokens = sum(len(answer.decisions) for answer in answers)
+    later = tokens - len(answers)
+    counts = [answer.counts for answer in answers]
+    wire_bytes = sum(answer.bytes_sent + answer.bytes_received for answer in answers)
+    return Costs(
+        ms_per_token=1000 * sum(whole) / tokens,
+        ms_between_tokens=1000 * (sum(whole) - sum(first)) / later if later else None,
+        first_token_ms=1000 * median(first),
+        accepted_device=_share(
+            sum(count.own_accepted for count in counts), sum(count.own_compared for count in counts)
+        ),
+        accepted_cloud=_share(
+            sum(count.other_accepted for count in counts),
+            sum(count.other_compared for count in counts),
+        ),
+        bytes_per_token=wire_bytes / tokens,
+    )
+
+
+def equal_answers(answers: Sequence[Answer], oracle: Sequence[Answer]) -> int:
+    """How many answers have the very tokens of the oracle's."""
+    pairs = zip(answers, oracle, strict=True)
+    return sum(answer.tokens == truth.tokens for answer, truth in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method's line of the table: `equal` of `answers` texts are those of `oracle`.
+
+    The oracle of a method is the synchronous run with the same rule and seed (SPEC 0); a method
+    that is itself an oracle has None.
+    """
+
+    method: Method
+    costs: Costs
+    answers: int
+    equal: int = 0
+    oracle: Method | None = None
+
+
+def comparison_table(rows: Sequence[Row]) -> Table:
+    """The rows as a table for the terminal; the best time of each column is bold."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("")
+    for heading in (
+        "ms/token\nwhole answer",
+        "ms/token\nafter first",
+        "first token\nms",
+        "accepted\ndevice / cloud",
+        "bytes\n/token",
+    ):
+        table.add_column(heading, justify="right")
+    table.add_column("same text as")
+    best = [
+        min(row.costs.ms_per_token for row in rows),
+        min((row.costs.ms_between_tokens or 0.0) for row in rows),
+        min(row.costs.first_token_ms for row in rows),
+    ]
+    for row in rows:
+        spent = row.costs
+        times = (spent.ms_per_token, spent.ms_between_tokens, spent.first_token_ms)
+        table.add_row(
+            row.method.name,
+            *(_time(time, time == least) for time, least in zip(times, best, strict=True)),
+            f"{_percent(spent.accepted_device)} / {_percent(spent.accepted_cloud)}",
+            f"{spent.bytes_per_token:.0f}",
+            _verdict(row),
+        )
+    return table
+
+
+def _verdict(row: Row) -> str:
+    if row.oracle is None:
+        return "(oracle)"
+    colour = "green" if row.equal == row.answers else "red"
+    return f"[{colour}]{row.equal} of {row.answers}[/] {row.oracle.name}"
+
+
+def _time(milliseconds: float | None, best: bool) -> str:
+    if milliseconds is None:
+        return "-"
+    return f"[bold]{milliseconds:.1f}[/]" if best else f"{milliseconds:.1f}"
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"
