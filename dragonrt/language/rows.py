@@ -39,8 +39,11 @@ class Rows:
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
         self._geometry = geometry
         self._documents = [document.length for document in documents]
-        self._lengths = torch.tensor(self._documents, device=geometry.device)
+        self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
         self._reproducible = geometry.device.type == "cpu" and geometry.dtype == torch.float32
+        self._open, self._closed = torch.tensor(
+            [0.0, float("-inf")], dtype=geometry.dtype, device=geometry.device
+        )
         self._allocate(capacity)
         for row, document in enumerate(documents):
             for buffer, stored in zip(self._keys, document.keys, strict=True):
@@ -67,17 +70,14 @@ class Rows:
 
     def block(self, length: int, tokens: int) -> Block:
         """The places of `tokens` new tokens behind `length` shared ones."""
-        device = self._geometry.device
-        steps = torch.arange(length, length + tokens, device=device)
-        positions = self._lengths[:, None] + steps
+        positions = self._lengths + self._columns[length : length + tokens]
         needed = max(self._documents) + length + tokens
         columns = -(-needed // _TILE) * _TILE
-        hidden = self._columns[:columns] > positions[:, :, None]
-        mask = torch.zeros(hidden.shape, dtype=self._geometry.dtype, device=device)
+        visible = self._columns[:columns] <= positions[:, :, None]
         return Block(
             positions.flatten(),
             (positions + self._starts).flatten(),
-            mask.masked_fill_(hidden, float("-inf")),
+            torch.where(visible, self._open, self._closed),
         )
 
     def write(self, layer: int, keys: Tensor, values: Tensor, block: Block) -> None:

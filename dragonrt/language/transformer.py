@@ -100,7 +100,8 @@ class Rotation:
 
     def at(self, positions: Tensor) -> "Rotation":
         """The factors of these positions: [n, 1, head dim]."""
-        return Rotation(self.cosines[positions, None], self.sines[positions, None])
+        cosines = functional.embedding(positions[:, None], self.cosines)
+        return Rotation(cosines, functional.embedding(positions[:, None], self.sines))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate x [n, heads, head dim] by the factors of its n positions."""
@@ -151,10 +152,10 @@ class Transformer:
         count = len(tokens)
         block = cache.block(length, count)
         rows = block.mask.shape[0]
-        ids = torch.tensor(tokens, device=self._geometry.device)
-        hidden = weights.embedding[ids].repeat(rows, 1)  # [R * T, hidden]
+        ids = torch.tensor(list(tokens) * rows, device=self._geometry.device)
+        hidden = functional.embedding(ids, weights.embedding)  # [R * T, hidden]
         if weights.position_embedding is not None:
-            hidden += weights.position_embedding[block.positions]
+            hidden += functional.embedding(block.positions, weights.position_embedding)
         rotation = None if weights.rotation is None else weights.rotation.at(block.positions)
         for index, layer in enumerate(weights.layers):
             preemption.check()
