@@ -1,6 +1,7 @@
 """The training recipe: samples that can be answered, and a run from corpus to loadable model."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from train_models.batches import Batches
+from train_models.build_corpus import build
+from train_models.cleaning import clean
 from train_models.corpus import Corpus
+from train_models.evaluate import agreement, load, question_sets, score
 from train_models.mixture import sources
 from train_models.notes import note
 from train_models.sample import UNKNOWN, Sample
@@ -163,3 +167,42 @@ def test_a_state_of_another_size_is_refused(trained: tuple[Settings, Any]) -> No
     wider = LlamaConfig(**{**config.to_dict(), "intermediate_size": 96})
     with pytest.raises(ValueError, match="another size"):
         train(replace(settings, steps=STEPS + 3), wider)
+
+
+def clone(clones: Path, name: str, files: dict[str, str]) -> None:
+    """A git repository as a user would have cloned it."""
+    repository = clones / name
+    for path, text in files.items():
+        (repository / path).parent.mkdir(parents=True, exist_ok=True)
+        (repository / path).write_text(text)
+    identity = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "All"]):
+        subprocess.run(["git", "-C", str(repository), *command], check=True)
+
+
+def test_a_corpus_is_built_from_the_clones_there_are(tmp_path: Path) -> None:
+    sentence = "It was a bright cold day in the harbor, and “everybody” was asleep. "
+    book = f"<html><p>{sentence * 8}</p><p>1 2 3 4 5 6 7 8</p></html>"
+    clone(tmp_path / "clones", "standardebooks+a-b_c", {"src/epub/text/chapter-1.xhtml": book})
+    text = {"text": "mild, with <b>long</b> winters (2020 est.)"}
+    country = {
+        "Government": {"Country name": {"conventional short form": {"text": "Lund"}}},
+        "Geography": {"Climate": text},
+    }
+    facts = {"europe/lu.json": json.dumps(country)}
+    clone(tmp_path / "clones", "factbook+factbook.json", facts)
+    missing = build(tmp_path / "clones", tmp_path / "corpus")
+    assert "nltk/nltk_data" in missing
+    assert not {"standardebooks+a-b_c", "factbook/factbook.json"} & set(missing)
+    assert (tmp_path / "corpus/se-a-b_c.txt").read_text() == clean(sentence * 8) + "\n"
+    fields = json.loads((tmp_path / "corpus/factbook_facts.json").read_text())
+    assert fields == [{"country": "Lund", "climate": "mild, with long winters"}]
+
+
+def test_the_models_of_a_run_can_be_scored(trained: tuple[Settings, Any], directory: Path) -> None:
+    model = load(trained[0].out / "dragon-tiny")
+    sets = question_sets(Corpus.read(directory), 1)
+    assert {"notes, unseen forms", "facts, not in the document", "hand-written"} <= sets.keys()
+    scores = score(model, sets["notes, known forms"])
+    assert all(0 <= share <= 1 for share in scores.values())
+    assert agreement(model, model, sets["notes, known forms"])["same_best_token"] == 1
