@@ -80,9 +80,8 @@ class OtherSide(Protocol):
         """Wait while too much is queued for sending."""
         ...
 
-    @property
-    def rtt_s(self) -> float:
-        """The estimated round trip in seconds."""
+    def round_trip_s(self, size: int) -> float:
+        """The estimated seconds for a draft with `size` bytes of payload there, and a target back."""
         ...
 
 
@@ -368,7 +367,7 @@ class Generation:
                 remote: self._decode_s(remote, theirs),
             },
             acceptance={name: rate.value for name, rate in self._acceptance.items()},
-            rtt_s=self._other.rtt_s if self._other is not None else 0.0,
+            rtt_s=self._other.round_trip_s(len(own.payload)) if self._other is not None else 0.0,
         )
 
     def _decode_s(self, side: Side, draft: Draft) -> float:

@@ -7,7 +7,7 @@ they arrive, synchronously, so that a slow session never holds up another.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
@@ -78,7 +78,9 @@ class Peer:
         self._answerer = answerer
         self._sessions: dict[int, Session] = {}
         self._next_session = 1
-        self._early: list[Event] = []  # what came together with the end of the handshake
+        self._early: list[
+            tuple[Event, int]
+        ] = []  # what came together with the end of the handshake
         self._loop = asyncio.get_running_loop()
         self._heard_s = self._loop.time()
         self._wake_probe = asyncio.Event()
@@ -96,9 +98,17 @@ class Peer:
         return self._stream.peer_name
 
     @property
-    def rtt_s(self) -> float:
-        """The smoothed round trip in seconds, 0 before the first echo."""
-        return self.rtt.average or 0.0
+    def trace(self) -> Trace:
+        """Where the events of this connection go."""
+        return self._trace
+
+    def round_trip_s(self, size: int = 0) -> float:
+        """The smoothed round trip in seconds, with `size` bytes on the way there (SPEC 1.4).
+
+        Without a timed burst the bandwidth counts as unlimited, before the first echo it is 0.
+        """
+        bits_per_s = self.bandwidth.average
+        return (self.rtt.average or 0.0) + (8 * size / bits_per_s if bits_per_s else 0.0)
 
     @property
     def connection(self) -> Connection:
@@ -119,6 +129,7 @@ class Peer:
             return 0
         data = self._connection.send(message)
         self._stream.write(data)
+        self._trace_message("send", message, len(data))
         return len(data)
 
     async def drain(self) -> None:
@@ -137,7 +148,10 @@ class Peer:
     def close(self, number: int, reason: Reason, text: str = "") -> None:
         """End one session, if it is still open."""
         if self._connection.session_state(number) is not SessionState.NONE:
-            self._stream.write(self._connection.send(Close(number, reason, text)))
+            message = Close(number, reason, text)
+            data = self._connection.send(message)
+            self._stream.write(data)
+            self._trace_message("send", message, len(data))
         self._sessions.pop(number, None)
 
     # The life of the connection.
@@ -166,8 +180,8 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 early, self._early = self._early, []
-                for event in early:
-                    self._handle(event)
+                for event, size in early:
+                    self._handle(event, size)
                 probes = tasks.create_task(self._probe(), name="probe")
                 await self._receive_until_end()
                 probes.cancel()
@@ -182,14 +196,15 @@ class Peer:
     async def _receive_until_end(self) -> None:
         while self._connection.state is State.OPEN:
             try:
-                for event in await self._receive_once():
-                    self._handle(event)
+                for event, size in await self._receive_once():
+                    self._handle(event, size)
             except RemoteProtocolError as error:
                 log.warning("connection with %s closed: %s", self.name, error)
                 self.lost_reason = str(error)
                 self._flush()
 
-    async def _receive_once(self) -> list[Event]:
+    async def _receive_once(self) -> list[tuple[Event, int]]:
+        """The next events, each with the bytes it took on the wire."""
         try:
             data = await self._stream.receive()
         except OSError as error:
@@ -198,9 +213,10 @@ class Peer:
         self._heard_s = self._loop.time()
         events = self._connection.receive_data(data) if data else self._connection.eof()
         self._flush()
-        return events
+        return list(zip(events, self._connection.event_bytes, strict=True))
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: Event, size: int) -> None:
+        self._trace_message("receive", event, size)
         match event:
             case Pong():
                 self._take_echo(event)
@@ -212,6 +228,14 @@ class Peer:
                 self._deliver(event)
             case _:
                 pass
+
+    def _trace_message(
+        self, event: Literal["send", "receive"], message: Message, size: int
+    ) -> None:
+        session = message.session if isinstance(message, SessionMessage) else 0
+        fields = {"step": message.step} if isinstance(message, Draft | Target) else {}
+        name = type(message).__name__.lower()
+        self._trace.event(session, event, message=name, bytes=size, **fields)
 
     def _flush(self) -> None:
         data = self._connection.data_to_send()

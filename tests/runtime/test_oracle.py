@@ -32,7 +32,6 @@ class DelayedLink:
         self._latency_s, self._jitter_s = latency_s, jitter_s
         self._arrival_s = 0.0
         self._travelling: deque[tuple[str, tuple[object, ...]]] = deque()
-        self.rtt_s = 2 * latency_s
 
     def _deliver(self, method: str, *arguments: object) -> None:
         loop = asyncio.get_running_loop()
@@ -62,6 +61,9 @@ class DelayedLink:
 
     def diverged(self) -> None:
         raise AssertionError("the two sides decided different texts")
+
+    def round_trip_s(self, size: int) -> float:
+        return 2 * self._latency_s
 
     async def drain(self) -> None:
         return

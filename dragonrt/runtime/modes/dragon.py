@@ -133,6 +133,35 @@ def plan_of(message: wire.Open) -> Plan:
     return plan
 
 
+def trace_open(trace: Trace, session: int, plan: Plan, accepted: int) -> None:
+    """A generation begins, with `accepted` tokens decided in a session before."""
+    trace.event(
+        session,
+        "open",
+        accepted=accepted,
+        seed=plan.seed,
+        rule=plan.rule,
+        aggregator=plan.placement.value,
+        codec=plan.codec,
+    )
+
+
+def trace_ready(trace: Trace, session: int, prepared: Prepared) -> None:
+    """This side has its documents and has read the question."""
+    trace.event(
+        session,
+        "ready",
+        load=round(prepared.load_s, 6),
+        prefill=round(prepared.prefill_s, 6),
+        prompt_tokens=prepared.prompt_tokens,
+    )
+
+
+def finish_of(generation: Generation | None) -> str:
+    """Why a generation ended, or "error" if it did not come to an end."""
+    return generation.finish.value if generation is not None and generation.finish else "error"
+
+
 class DragonSession:
     """One session of one connection: its messages to a generation, and a generation's messages out.
 
@@ -143,7 +172,6 @@ class DragonSession:
         self,
         peer: Peer,
         plan: Plan,
-        trace: Trace,
         *,
         lost: Callable[[str], None],
         diverged: Callable[[], None],
@@ -152,7 +180,6 @@ class DragonSession:
         self.sources: tuple[wire.Source, ...] = ()
         self._peer = peer
         self._plan = plan
-        self._trace = trace
         self._lost = lost
         self._generation: Generation | None = None
         self._inbox: list[wire.Draft] = []
@@ -165,7 +192,6 @@ class DragonSession:
             case wire.Draft():
                 self._receive_draft(message)
             case wire.Target():
-                self._event("receive", message="target", step=message.step)
                 if self._generation is None:
                     raise GenerationError("a target token came before any draft was made")
                 self._generation.receive_target(
@@ -185,7 +211,6 @@ class DragonSession:
                 raise GenerationError("more drafts came than were agreed on")
             self._inbox.append(message)
             return
-        self._event("receive", message="draft", step=message.step, bytes=len(message.payload))
         draft = Draft(
             step=message.step,
             prefix_hash=message.prefix_hash,
@@ -200,6 +225,7 @@ class DragonSession:
     def attach(self, generation: Generation) -> None:
         """Let a generation work over this session, beginning with what has come already."""
         self._generation = generation
+        generation.session = self.number
         generation.connect(self)
         inbox, self._inbox = self._inbox, []
         for message in inbox:
@@ -208,7 +234,7 @@ class DragonSession:
     # What the generation calls.
 
     def send_draft(self, draft: Draft, decided: int, decided_hash: int) -> None:
-        size = self._peer.send(
+        self._peer.send(
             wire.Draft(
                 session=self.number,
                 step=draft.step,
@@ -221,11 +247,9 @@ class DragonSession:
                 payload=draft.payload,
             )
         )
-        self._event("send", message="draft", step=draft.step, bytes=size)
 
     def send_target(self, step: int, prefix_hash: int, token: int, aggregator: Side) -> None:
-        size = self._peer.send(wire.Target(self.number, step, prefix_hash, token, aggregator))
-        self._event("send", message="target", step=step, bytes=size)
+        self._peer.send(wire.Target(self.number, step, prefix_hash, token, aggregator))
 
     def diverged(self) -> None:
         self._diverged()
@@ -233,16 +257,12 @@ class DragonSession:
     async def drain(self) -> None:
         await self._peer.drain()
 
-    @property
-    def rtt_s(self) -> float:
-        return self._peer.rtt_s
+    def round_trip_s(self, size: int = 0) -> float:
+        return self._peer.round_trip_s(size)
 
     def close(self, reason: Reason, text: str = "") -> None:
         """End the session on this connection."""
         self._peer.close(self.number, reason, text)
-
-    def _event(self, event: str, **fields: Any) -> None:
-        self._trace.event(self.number, event, **fields)
 
 
 class Asking:
@@ -289,8 +309,11 @@ class Asking:
         peer = self._connector.peer
         if peer is not None:
             self._open(peer, ())
+        else:
+            trace_open(self._preparer.trace, 0, self._plan, 0)
         try:
             prepared = await self._preparer.prepare(question, history, self._plan)
+            trace_ready(self._preparer.trace, self._session_number, prepared)
             generation = self._generation = Generation(
                 "device",
                 self._plan,
@@ -298,7 +321,7 @@ class Asking:
                 self._preparer.trace,
                 self._decide,
                 vocabulary=self._preparer.vocabulary,
-                session=self._session.number if self._session is not None else 0,
+                session=self._session_number,
                 profile=self._preparer.profile,
             )
             if self._session is not None:
@@ -307,11 +330,13 @@ class Asking:
                 self._go_alone("the cloud is not connected")
             await self._generate(generation)
         finally:
-            answer.rtt_s = self._session.rtt_s if self._session is not None else 0.0
+            answer.rtt_s = self._session.round_trip_s() if self._session is not None else 0.0
+            number = self._session_number
             if self._session is not None:
                 answer.cloud_sources = self._session.sources
                 cancelled = answer.finish is Finish.CANCELLED
                 self._session.close(Reason.CANCELLED if cancelled else Reason.FINISHED)
+            self._preparer.trace.event(number, "close", finish=finish_of(self._generation))
         answer.finish = generation.finish or Finish.CANCELLED
         answer.device_sources = prepared.sources
         answer.counts = generation.counts
@@ -339,16 +364,21 @@ class Asking:
 
     # The cloud goes and comes back.
 
+    @property
+    def _session_number(self) -> int:
+        """The session's number, the generation's last one, or 0 if there was never one."""
+        if self._session is not None:
+            return self._session.number
+        return self._generation.session if self._generation is not None else 0
+
     def _open(self, peer: Peer, accepted: Sequence[int]) -> DragonSession:
-        session = DragonSession(
-            peer, self._plan, self._preparer.trace, lost=self._lost, diverged=self._restart
-        )
-        session.number = peer.open(
-            session,
-            lambda number: open_message(
-                self._plan, self._question, self._history, accepted, number
-            ),
-        )
+        session = DragonSession(peer, self._plan, lost=self._lost, diverged=self._restart)
+
+        def message(number: int) -> wire.Open:
+            trace_open(self._preparer.trace, number, self._plan, len(accepted))
+            return open_message(self._plan, self._question, self._history, accepted, number)
+
+        session.number = peer.open(session, message)
         self._session = session
         return session
 
@@ -413,9 +443,7 @@ class Answering:
         self._plan = plan_of(message)
         self._ended = asyncio.Event()
         self._generation: Generation | None = None
-        self.session = DragonSession(
-            peer, self._plan, preparer.trace, lost=self._lost, diverged=lambda: None
-        )
+        self.session = DragonSession(peer, self._plan, lost=self._lost, diverged=lambda: None)
         self.session.number = message.session
         self._peer = peer
 
@@ -426,8 +454,16 @@ class Answering:
 
     async def work(self) -> None:
         """Take part in the answer; raises DragonError where this side cannot."""
-        message, plan = self._message, self._plan
+        message, plan, trace = self._message, self._plan, self._peer.trace
+        trace_open(trace, message.session, plan, len(message.accepted))
+        try:
+            await self._take_part(message, plan)
+        finally:
+            trace.event(message.session, "close", finish=finish_of(self._generation))
+
+    async def _take_part(self, message: wire.Open, plan: Plan) -> None:
         prepared = await self._preparer.prepare(message.prompt, message.history, plan)
+        trace_ready(self._peer.trace, message.session, prepared)
         if self._ended.is_set():
             return
         self._peer.send(
@@ -443,7 +479,7 @@ class Answering:
             "cloud",
             plan,
             prepared.drafter,
-            self._preparer.trace,
+            self._peer.trace,
             vocabulary=self._preparer.vocabulary,
             session=message.session,
             accepted=message.accepted,
