@@ -16,6 +16,7 @@ from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.modes.dragon import Preparer, answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
+from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
@@ -108,11 +109,13 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-def _peer(stream: TcpStream, address: Address, identity: Identity, preparer: Preparer) -> Peer:
+def _peer(
+    stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, trace: Trace
+) -> Peer:
     emulated = address.emulate(stream) if address.emulate is not None else stream
     connection = Connection(identity.side, identity.hello(), address.key)
     serves = answerer(preparer) if identity.side == "cloud" else None
-    return Peer(emulated, connection, preparer.trace, serves)
+    return Peer(emulated, connection, trace, serves)
 
 
 def connector(address: Address, identity: Identity, preparer: Preparer) -> Connector:
@@ -120,7 +123,7 @@ def connector(address: Address, identity: Identity, preparer: Preparer) -> Conne
 
     async def dial() -> Peer:
         stream = await connect(address.host, address.port, tls=address.tls)
-        return _peer(stream, address, identity, preparer)
+        return _peer(stream, address, identity, preparer, preparer.trace)
 
     return Connector(dial)
 
@@ -142,7 +145,9 @@ async def serve(
         )
 
     async def handle(stream: TcpStream) -> None:
-        peer = _peer(stream, address, identity, preparer)
+        # Devices number their sessions alike: a cloud's events name the device too.
+        trace = preparer.trace.of(stream.peer_name)
+        peer = _peer(stream, address, identity, preparer, trace)
         try:
             await peer.handshake()
         except (HandshakeError, ConnectionLostError) as error:

@@ -1,19 +1,24 @@
 """What happened when: one JSON object per event, on the loop's clock (SPEC, ARCHITECTURE).
 
-Every event has `t` (seconds on the writer's loop clock), `side`, `session` and `event`. The
-events and their own fields:
+Every event has `t` (seconds on the writer's loop clock), `side`, `session` (0: none) and `event`;
+a cloud's events of a connection also have `peer`, the device's address. A session number is used
+again after a reconnection, and begins anew with each `open`. The events and their own fields:
 
-- `start`     first line of a file: version, side, model
-- `open`      a generation begins: seed, rule, aggregator, codec
-- `decode`    a forward ended: step, seconds, tokens, preempted
-- `send`, `receive`  a session message: message, step, bytes
+- `start`     first line of a file: version, model
+- `open`      a generation begins: seed, rule, aggregator, codec, accepted (tokens decided before)
+- `ready`     this side has its documents and has read the question: load and prefill seconds,
+              prompt_tokens
+- `decode`    a forward ended: step (of its first draft), tokens, seconds
+- `send`, `receive`  a message: message, bytes on the wire, step of a draft or target
 - `decide`    a target token: step, token, device / cloud (draft accepted or null), cause (what the
               decision waited for: own, other, target), waited seconds
 - `rollback`  a decision went against the line: step, tokens dropped
 - `preempt`   a forward on a dead line was asked to stop: step
 - `switch`    the aggregator was handed over: step, to, difference (ΔZ seconds)
-- `probe`     rtt and, if a burst was timed, bandwidth
-- `alone`, `resume`, `close`  the other side was lost, joined again, or the generation ended
+- `diverge`   the two sides decided different texts: step
+- `probe`     rtt seconds or, if a burst was timed, bandwidth in bit/s
+- `alone`, `resume`  the other side was lost, or joined again: step
+- `close`     the generation ended: finish (stop, length, cancelled, error)
 """
 
 import asyncio
@@ -25,11 +30,18 @@ from typing import Any, Protocol, TextIO
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 
+WRITTEN_AT_ONCE = ("start", "close")
+"""After these the file is up to date, so that a killed process loses at most one answer."""
+
 
 class Trace(Protocol):
     """Where events go."""
 
     def event(self, session: int, event: str, **fields: Any) -> None: ...
+
+    def of(self, peer: str) -> "Trace":
+        """The same trace, for the events of one connection."""
+        ...
 
 
 class NoTrace:
@@ -38,31 +50,38 @@ class NoTrace:
     def event(self, session: int, event: str, **fields: Any) -> None:
         """Forget the event."""
 
+    def of(self, peer: str) -> "NoTrace":
+        return self
+
 
 class TraceFile:
-    """Events as JSON lines in a file, on the running loop's clock."""
+    """Events as JSON lines in a file, on `clock`; `common` are fields that all of them have."""
 
-    def __init__(self, file: TextIO, side: str, clock: Callable[[], float]) -> None:
+    def __init__(self, file: TextIO, clock: Callable[[], float], **common: str) -> None:
         self._file = file
-        self._side = side
         self._clock = clock
+        self._common = common
 
     @classmethod
     def open(cls, path: Path, side: str, model: str) -> "TraceFile":
-        """Begin a trace; DragonError if the file cannot be written."""
+        """Begin a trace on the running loop's clock; DragonError if the file cannot be written."""
         try:
             file = path.open("w", encoding="utf-8")
         except OSError as error:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
-        trace = cls(file, side, asyncio.get_running_loop().time)
+        trace = cls(file, asyncio.get_running_loop().time, side=side)
         trace.event(0, "start", version=__version__, model=model)
         return trace
 
     def event(self, session: int, event: str, **fields: Any) -> None:
-        record = {"t": round(self._clock(), 6), "side": self._side, "session": session}
-        record["event"] = event
-        record.update(fields)
+        record: dict[str, Any] = {"t": round(self._clock(), 6), **self._common}
+        record |= {"session": session, "event": event, **fields}
         self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+        if event in WRITTEN_AT_ONCE:
+            self._file.flush()
+
+    def of(self, peer: str) -> "TraceFile":
+        return TraceFile(self._file, self._clock, **self._common, peer=peer)
 
     def close(self) -> None:
         self._file.close()

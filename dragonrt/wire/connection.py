@@ -101,6 +101,8 @@ class Connection:
         self.state = State.HELLO
         self.peer: Hello | None = None
         """What the other side said of itself; to be trusted once the state is OPEN."""
+        self.event_bytes: list[int] = []
+        """The bytes on the wire of each event that `receive_data` or `eof` returned last."""
         self._hello = hello
         self._key = key or b""
         self._frames = FrameDecoder(HANDSHAKE_LIMIT)
@@ -128,6 +130,7 @@ class Connection:
         same call completed before that is lost with the connection.
         """
         events: list[Event] = []
+        self.event_bytes = []
         if self.closed:
             return events
         self._bytes_received += len(data)
@@ -138,6 +141,7 @@ class Connection:
                 event = self._receive_body(body)
                 if event is not None:
                     events.append(event)
+                    self.event_bytes.append(self._frames.frame_bytes)
         except RemoteProtocolError as error:
             in_handshake = self.state in (State.HELLO, State.AUTHENTICATE)
             if not self.closed:
@@ -154,6 +158,7 @@ class Connection:
         Raises HandshakeError if the connection never became open.
         """
         before, partial = self.state, self._frames.has_partial_frame
+        self.event_bytes = []
         if before is State.CLOSED:
             return []
         self._end()
@@ -164,6 +169,7 @@ class Connection:
                 "there, and is TLS on at both ends or at neither?",
             )
         where = "in the middle of a message" if partial else "without a word"
+        self.event_bytes = [0]
         return [Goodbye(Reason.LOST, f"the other side closed the connection {where}")]
 
     def send(self, message: Message) -> bytes:
