@@ -50,8 +50,7 @@ class CloudProcess:
 
     def _read(self) -> None:
         """Keep its stderr empty, so that it never waits for a reader."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
+        for line in self._process.stderr or ():
             self.lines.append(line.rstrip())
             if found := _READY.search(self.lines[-1]):
                 self._port = int(found[1])

@@ -1,7 +1,7 @@
 """Ways of answering, the same questions answered each way, and what each of them cost."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -18,22 +18,38 @@ from dragonrt.sampling.aggregation import Algorithm1, Coupled
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way for two sides to agree on tokens (SPEC 1.1 to 1.3)."""
+    """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
+
+    `published` ones do as their paper does: they do not follow the better line (SPEC 1.7).
+    """
 
     name: str
     rule: str
     placement: Placement
+    published: bool = False
 
     def plan(self, plan: Plan) -> Plan:
         """The same plan, this way."""
-        return replace(plan, rule=self.rule, placement=self.placement)
+        follow = plan.follow and not self.published
+        return replace(plan, rule=self.rule, placement=self.placement, follow=follow)
 
 
 SYNCHRONOUS = Method("synchronous", Coupled.name, Placement.SYNC)
-SYNCHRONOUS_ALGORITHM1 = Method("synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC)
-ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY)
+SYNCHRONOUS_ALGORITHM1 = Method(
+    "synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC, published=True
+)
+ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY, published=True)
 COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Placement.GREEDY)
 LEADERLESS = Method("coupled, leaderless", Coupled.name, Placement.BOTH)
+
+LEGEND = (
+    "ms per token: from the question to the last token, over all tokens; after first: the same "
+    "without the wait for the first token, whose median is next. Accepted: drafts that became "
+    "the target token. Bytes: both directions, probes included. Algorithm 1, greedy is DRAGON as "
+    "published; the coupled methods also follow the better line. The oracle of a method is the "
+    "synchronous run with its rule and seed, which never guesses; that of Algorithm 1 was run as "
+    "well, for its texts only."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +66,9 @@ class Pair:
         plan = method.plan(self.plan)
         return Conversation(self.side, self.connector, plan, plan.seed, self.stops)
 
-    async def ask_each(
-        self,
-        method: Method,
-        questions: Sequence[str],
-        on_reply: Callable[[], None] = lambda: None,
-    ) -> list[Reply]:
+    async def ask_each(self, method: Method, questions: Sequence[str]) -> list[Reply]:
         """Every question by itself, one after another, as costs are measured."""
-        replies = []
-        for question in questions:
-            replies.append(await self.conversation(method).ask(question))
-            on_reply()
-        return replies
+        return [await self.conversation(method).ask(question) for question in questions]
 
     async def ask_at_once(self, method: Method, questions: Sequence[str]) -> list[Reply]:
         """All questions at the same time: the same texts in less time, but no costs to measure."""
@@ -119,44 +126,39 @@ def equal_answers(answers: Sequence[Answer], oracle: Sequence[Answer]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One method's line of the table: `equal` of `answers` texts are those of `oracle`.
+    """One method's line of the table.
 
-    The oracle of a method is the synchronous run with the same rule and seed (SPEC 0); a method
-    that is itself an oracle has None.
+    `equal` of `answers` texts are those of the method's oracle, the synchronous run with the same
+    rule and seed (SPEC 0); None for a method that is the oracle itself.
     """
 
     method: Method
     costs: Costs
     answers: int
-    equal: int = 0
-    oracle: Method | None = None
+    equal: int | None
 
 
 def comparison_table(rows: Sequence[Row]) -> Table:
-    """The rows as a table for the terminal; the best time of each column is bold."""
+    """The rows as a table for the terminal, 80 columns wide; LEGEND explains it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     for heading in (
-        "ms/token\nwhole answer",
-        "ms/token\nafter first",
-        "first token\nms",
-        "accepted\ndevice / cloud",
-        "bytes\n/token",
+        "ms per\ntoken",
+        "after\nfirst",
+        "first,\nms",
+        "accepted %\ndev./cloud",
+        "bytes/\ntoken",
     ):
-        table.add_column(heading, justify="right")
-    table.add_column("same text as")
-    best = [
-        min(row.costs.ms_per_token for row in rows),
-        min((row.costs.ms_between_tokens or 0.0) for row in rows),
-        min(row.costs.first_token_ms for row in rows),
-    ]
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("same text\nas oracle", justify="right", no_wrap=True)
     for row in rows:
         spent = row.costs
-        times = (spent.ms_per_token, spent.ms_between_tokens, spent.first_token_ms)
         table.add_row(
             row.method.name,
-            *(_time(time, time == least) for time, least in zip(times, best, strict=True)),
-            f"{_percent(spent.accepted_device)} / {_percent(spent.accepted_cloud)}",
+            _time(spent.ms_per_token),
+            _time(spent.ms_between_tokens),
+            f"{spent.first_token_ms:.0f}",
+            f"{_percent(spent.accepted_device)}/{_percent(spent.accepted_cloud)}",
             f"{spent.bytes_per_token:.0f}",
             _verdict(row),
         )
@@ -164,16 +166,14 @@ def comparison_table(rows: Sequence[Row]) -> Table:
 
 
 def _verdict(row: Row) -> str:
-    if row.oracle is None:
-        return "(oracle)"
+    if row.equal is None:
+        return "oracle"
     colour = "green" if row.equal == row.answers else "red"
-    return f"[{colour}]{row.equal} of {row.answers}[/] {row.oracle.name}"
+    return f"[{colour}]{row.equal} of {row.answers}[/]"
 
 
-def _time(milliseconds: float | None, best: bool) -> str:
-    if milliseconds is None:
-        return "-"
-    return f"[bold]{milliseconds:.1f}[/]" if best else f"{milliseconds:.1f}"
+def _time(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds:.1f}"
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -181,4 +181,4 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"
+    return "-" if share is None else f"{100 * share:.0f}"

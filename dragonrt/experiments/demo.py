@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from dragonrt import bundled
@@ -30,6 +31,14 @@ KNOWN_BY = {
     "public": "only the cloud's articles know",
     "both": "neither side knows alone",
 }
+
+
+SIDE_COLOURS = {"device": "cyan", "cloud": "yellow"}
+
+
+NEXT = """\
+Ask something else:     dragonrt demo --ask 'What did Tom promise to do?'
+Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --documents DIR2"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +71,8 @@ def run_demo(
     second process has ended when this returns or raises.
     """
     with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
-        with messages.status("starting two processes and indexing the sample documents"):
-            device = _load(cloud, emulate)
+        with messages.status("starting two processes") as status:
+            device = _load(cloud, emulate, status)
         from dragonrt.runtime import main as programs
 
         if ask is not None:
@@ -73,39 +82,41 @@ def run_demo(
         if questions is None:
             questions = [question for question in bundled.questions() if question.demo]
         programs.run(_compare(device, plan, questions, stops, output, messages))
-    output.print(
-        "Ask something else:      dragonrt demo --ask 'What did Tom promise to do?'\n"
-        "Use your own documents:  dragonrt cloud --documents DIR   and, in another terminal,   "
-        "dragonrt device --documents DIR",
-        highlight=False,
-        soft_wrap=True,
-    )
+        output.print(NEXT, highlight=False, soft_wrap=True)
 
 
-def _load(cloud: CloudProcess, emulate: Callable[[Stream], Stream] | None) -> Device:
+def _load(
+    cloud: CloudProcess, emulate: Callable[[Stream], Stream] | None, status: Status
+) -> Device:
     """Load and index this side while the other process does the same."""
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.process import SideSettings, open_library
 
     settings = SideSettings("device", documents=(bundled.documents("device"),))
     model = LanguageModel.load(settings.model, settings.device, settings.dtype)
-    library, _ = open_library(settings, model)
-    return Device(
-        settings, model, library, Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+    library, _ = open_library(
+        settings,
+        model,
+        lambda now: status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})"),
     )
+    status.update("waiting for the cloud")
+    address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+    return Device(settings, model, library, address)
 
 
 def _introduce(cloud: CloudProcess, output: Console) -> None:
     """Who knows what: the two processes and their documents."""
-    for side, what, where in (
-        ("device", "private notes", "this process"),
-        ("cloud", "public articles", f"process {cloud.pid} on 127.0.0.1:{cloud.wait_ready()}"),
-    ):
-        names = sorted(path.name for path in bundled.documents(side).iterdir())  # type: ignore[arg-type]
-        some = ", ".join(names[:: len(names) // 3][:3])
-        line = Text(f"{side:<7}", style="cyan" if side == "device" else "yellow")
-        line.append(f"{where}: {len(names)} {what} ({some}, ...)", style="default")
-        output.print(line, soft_wrap=True)
+    where = f"process {cloud.pid}, 127.0.0.1:{cloud.wait_ready()}"
+    _introduce_side("device", "private notes", "this process", output)
+    _introduce_side("cloud", "public articles", where, output)
+
+
+def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) -> None:
+    names = sorted(path.name for path in bundled.documents(side).iterdir())
+    some = ", ".join(names[:: len(names) // 3][:3])
+    line = Text(f"{side:<6} ", style=SIDE_COLOURS[side])
+    line.append(f" {len(names)} {kind} ({some}, ...) in {where}", style="default")
+    output.print(line, soft_wrap=True)
 
 
 async def _ask(
@@ -121,9 +132,10 @@ async def _ask(
     from dragonrt.chat.terminal import ask_once, ask_once_json
     from dragonrt.runtime import main as programs
 
-    async with programs.device(
-        device.settings, device.model, device.library, device.address
-    ) as (side, connector):
+    async with programs.device(device.settings, device.model, device.library, device.address) as (
+        side,
+        connector,
+    ):
         conversation = Conversation(side, connector, plan, plan.seed, stops, on_loss)
         if as_json:
             await ask_once_json(conversation, question)
@@ -140,12 +152,13 @@ async def _compare(
     messages: Console,
 ) -> None:
     """Answer the questions before the user's eyes, then the other ways, then the table."""
-    from dragonrt.experiments.comparison import Pair, comparison_table
+    from dragonrt.experiments.comparison import LEGEND, Pair, comparison_table
     from dragonrt.runtime import main as programs
 
-    async with programs.device(
-        device.settings, device.model, device.library, device.address
-    ) as (side, connector):
+    async with programs.device(device.settings, device.model, device.library, device.address) as (
+        side,
+        connector,
+    ):
         pair = Pair(side, connector, plan, stops)
         replies = [await _show(pair, question, output) for question in questions]
         rows = await _measure(pair, [question.text for question in questions], replies, messages)
@@ -157,12 +170,7 @@ async def _compare(
         highlight=False,
     )
     output.print(comparison_table(rows))
-    output.print(
-        "An oracle decides token by token and never guesses; the same rule and seed must give the "
-        "same text.\n",
-        style="dim",
-        highlight=False,
-    )
+    output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
 
 async def _show(pair: "Pair", question: bundled.Question, output: Console) -> "Reply":
@@ -185,34 +193,28 @@ async def _measure(
     """The rows of all methods; the answers that were shown are the leaderless ones."""
     from dragonrt.experiments import comparison as methods
 
-    oracles = {}
-    measured = {methods.LEADERLESS: leaderless}
-    with messages.status("asking again") as status:
+    measured = {}
+    with messages.status("") as status:
+        for method in (
+            methods.SYNCHRONOUS,
+            methods.SYNCHRONOUS_ALGORITHM1,
+            methods.ALGORITHM1_GREEDY,
+            methods.COUPLED_GREEDY,
+        ):
+            status.update(f"asking the same questions again: {method.name}")
+            only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
+            ask = pair.ask_at_once if only_texts else pair.ask_each
+            measured[method] = [reply.answer for reply in await ask(method, questions)]
+    measured[methods.LEADERLESS] = [reply.answer for reply in leaderless]
 
-        def show(name: str) -> None:
-            status.update(f"asking the same questions again: {name}")
+    def row(method: methods.Method, oracle: methods.Method | None) -> methods.Row:
+        answers = measured[method]
+        equal = methods.equal_answers(answers, measured[oracle]) if oracle else None
+        return methods.Row(method, methods.costs(answers), len(answers), equal)
 
-        for method in (methods.SYNCHRONOUS, methods.ALGORITHM1_GREEDY, methods.COUPLED_GREEDY):
-            show(method.name)
-            measured[method] = await pair.ask_each(method, questions)
-        oracle = methods.SYNCHRONOUS_ALGORITHM1
-        show(oracle.name)
-        oracles[oracle.rule] = oracle, await pair.ask_at_once(oracle, questions)
-    synchronous = methods.SYNCHRONOUS
-    oracles[synchronous.rule] = synchronous, measured[synchronous]
-    rows = []
-    for method in (
-        synchronous,
-        methods.ALGORITHM1_GREEDY,
-        methods.COUPLED_GREEDY,
-        methods.LEADERLESS,
-    ):
-        answers = [reply.answer for reply in measured[method]]
-        spent = methods.costs(answers)
-        oracle, truth = oracles[method.rule]
-        if method is oracle:
-            rows.append(methods.Row(method, spent, len(answers)))
-        else:
-            equal = methods.equal_answers(answers, [reply.answer for reply in truth])
-            rows.append(methods.Row(method, spent, len(answers), equal, oracle))
-    return rows
+    return [
+        row(methods.SYNCHRONOUS, None),
+        row(methods.ALGORITHM1_GREEDY, methods.SYNCHRONOUS_ALGORITHM1),
+        row(methods.COUPLED_GREEDY, methods.SYNCHRONOUS),
+        row(methods.LEADERLESS, methods.SYNCHRONOUS),
+    ]
