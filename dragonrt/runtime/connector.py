@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable
 
 from dragonrt.errors import DragonError
 from dragonrt.runtime.peer import Peer
-from dragonrt.wire.errors import HandshakeError
+from dragonrt.wire.errors import HandshakeError, Reason
 
 FIRST_BACK_OFF_S = 0.2
 LONGEST_BACK_OFF_S = 10.0
+PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
+"""Ends of a handshake after which another one may succeed."""
 
 log = logging.getLogger("dragonrt")
 
@@ -50,10 +52,11 @@ class Connector:
         """The living connection, waiting for it up to `timeout_s`; None if it does not come."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._connected.wait()
+                while (peer := self.peer) is None:  # it may be lost again before we wake
+                    await self._connected.wait()
+                return peer
         except TimeoutError:
             return None
-        return self.peer
 
     async def run(self) -> None:
         """Work on the connection, and on those that follow it, until cancelled.
@@ -90,9 +93,9 @@ class Connector:
                 peer = await self._dial()
                 await peer.handshake()
                 return peer
-            except HandshakeError:
-                raise
             except DragonError as error:
+                if isinstance(error, HandshakeError) and error.reason not in PASSING:
+                    raise
                 log.debug("cannot reconnect yet: %s", error)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)

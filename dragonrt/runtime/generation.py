@@ -184,7 +184,9 @@ class Generation:
         self._other = None
         if self.finish is None and not self._alone:
             self._alone = True
-            self.counts.alone_from = self.decided
+            self._theirs = DraftQueue(self.plan.window)  # what led here may be among them
+            if self.counts.alone_from is None:
+                self.counts.alone_from = self.decided
             self._trace.event(self.session, "alone", step=self.decided)
             self._advance("own")
             self._wake.set()

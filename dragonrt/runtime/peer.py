@@ -7,9 +7,11 @@ they arrive, synchronously, so that a slow session never holds up another.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
+from dragonrt.link.errors import LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.trace import Trace
@@ -133,8 +135,9 @@ class Peer:
         return len(data)
 
     async def drain(self) -> None:
-        """Wait while too much is queued for sending."""
-        await self._stream.drain()
+        """Wait while too much is queued for sending; a lost connection is not waited for."""
+        with suppress(LinkError):
+            await self._stream.drain()
 
     def open(self, session: Session, message: Callable[[int], Open]) -> int:
         """Start a session of ours: `message` makes its Open from the number it gets."""
@@ -207,9 +210,9 @@ class Peer:
         """The next events, each with the bytes it took on the wire."""
         try:
             data = await self._stream.receive()
-        except OSError as error:
+        except LinkError as error:
             data = b""
-            log.debug("%s: %s", self.name, error)
+            self.lost_reason = str(error)
         self._heard_s = self._loop.time()
         events = self._connection.receive_data(data) if data else self._connection.eof()
         self._flush()
@@ -221,7 +224,7 @@ class Peer:
             case Pong():
                 self._take_echo(event)
             case Goodbye():
-                self.lost_reason = event.text or event.reason.value
+                self.lost_reason = self.lost_reason or event.text or event.reason.value
             case Open():
                 self._accept(event)
             case Opened() | Draft() | Target() | Close():

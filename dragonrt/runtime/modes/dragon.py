@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from dragonrt.distributions.errors import CodecError
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.drafter import Drafter
@@ -291,12 +292,16 @@ class Asking:
         self._session: DragonSession | None = None
         self._generation: Generation | None = None
         self._rejoin = asyncio.Event()
+        self._alone = False
+        self._stopped: Finish | None = None
+        self._loss = "the cloud is not connected"
         self._question = ""
         self._history: Sequence[Turn] = ()
         self.answer = Answer(plan)
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
         """End the answer with the tokens decided so far."""
+        self._stopped = reason
         if self._generation is not None:
             self._generation.stop(reason)
 
@@ -306,10 +311,8 @@ class Asking:
         answer, loop = self.answer, asyncio.get_running_loop()
         answer.asked_s = loop.time()
         before = self._connector.traffic()
-        peer = self._connector.peer
-        if peer is not None:
-            self._open(peer, ())
-        else:
+        self._join(())
+        if self._session is None:
             trace_open(self._preparer.trace, 0, self._plan, 0)
         try:
             prepared = await self._preparer.prepare(question, history, self._plan)
@@ -324,22 +327,26 @@ class Asking:
                 session=self._session_number,
                 profile=self._preparer.profile,
             )
+            answer.device_sources = prepared.sources
+            answer.counts = generation.counts
+            if self._stopped is not None:
+                generation.stop(self._stopped)
+            if self._session is None and self._rejoin.is_set():
+                self._join(())  # the cloud may have come back while this side prepared
             if self._session is not None:
                 self._session.attach(generation)
             else:
-                self._go_alone("the cloud is not connected")
+                self._miss()
             await self._generate(generation)
+            answer.finish = generation.finish or Finish.CANCELLED
         finally:
-            answer.rtt_s = self._session.round_trip_s() if self._session is not None else 0.0
             number = self._session_number
             if self._session is not None:
+                answer.rtt_s = self._session.round_trip_s()
                 answer.cloud_sources = self._session.sources
                 cancelled = answer.finish is Finish.CANCELLED
                 self._session.close(Reason.CANCELLED if cancelled else Reason.FINISHED)
             self._preparer.trace.event(number, "close", finish=finish_of(self._generation))
-        answer.finish = generation.finish or Finish.CANCELLED
-        answer.device_sources = prepared.sources
-        answer.counts = generation.counts
         after = self._connector.traffic()
         answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
         return answer
@@ -355,7 +362,9 @@ class Asking:
             while generation.finish is None:
                 try:
                     await generation.run()
-                except GenerationError as error:
+                except (GenerationError, CodecError) as error:
+                    if self._alone:
+                        raise
                     self._leave(Reason.ERROR, str(error))
                     self._go_alone(str(error))
         finally:
@@ -371,7 +380,13 @@ class Asking:
             return self._session.number
         return self._generation.session if self._generation is not None else 0
 
-    def _open(self, peer: Peer, accepted: Sequence[int]) -> DragonSession:
+    def _join(self, accepted: Sequence[int]) -> None:
+        """Open a session that goes on from the accepted tokens, if there is a connection now."""
+        peer = self._connector.peer
+        if peer is None:
+            self._rejoin.set()
+            return
+        self._rejoin.clear()
         session = DragonSession(peer, self._plan, lost=self._lost, diverged=self._restart)
 
         def message(number: int) -> wire.Open:
@@ -380,7 +395,6 @@ class Asking:
 
         session.number = peer.open(session, message)
         self._session = session
-        return session
 
     def _lost(self, reason: str) -> None:
         """The connection ended, or the cloud closed the session: only the former may come back."""
@@ -388,15 +402,20 @@ class Asking:
         if session is None:
             return
         self.answer.cloud_sources = self.answer.cloud_sources or session.sources
-        if self._generation is None:
-            self._notice(f"the cloud was lost before the answer began: {reason}")
-            return
-        if self._on_loss == "wait" and not self._connector.connected:
-            self._generation.disconnect()
-        else:
-            self._go_alone(reason)
+        self._loss = reason
         if not self._connector.connected:
             self._rejoin.set()
+        self._miss()
+
+    def _miss(self) -> None:
+        """Go on without the cloud, or wait for it if it may come back and that is wanted."""
+        if self._generation is None:
+            return
+        if self._on_loss == "wait" and self._rejoin.is_set():
+            self._generation.disconnect()
+            self._notice(f"waiting for the cloud at token {self._generation.decided}: {self._loss}")
+        else:
+            self._go_alone(self._loss)
 
     def _restart(self) -> None:
         """The two sides decided different texts: the device's stands, the cloud starts from it."""
@@ -411,7 +430,8 @@ class Asking:
             session.close(reason, text)
 
     def _go_alone(self, reason: str) -> None:
-        if self._generation is not None and self._generation.finish is None:
+        if self._generation is not None and self._generation.finish is None and not self._alone:
+            self._alone = True
             step = self._generation.decided
             self._notice(f"answering from the device's documents alone from token {step}: {reason}")
             self._generation.go_alone()
@@ -424,14 +444,14 @@ class Asking:
         """Resume the session from the decided tokens whenever the cloud is back."""
         while True:
             await self._rejoin.wait()
-            self._rejoin.clear()
-            peer = await self._connector.wait_connected(PATIENCE_S)
-            if peer is None:
+            if await self._connector.wait_connected(PATIENCE_S) is None:
                 self._go_alone(f"the cloud did not come back in {PATIENCE_S:g} s")
                 continue
-            accepted = generation.line.tokens[: generation.decided]
-            self._open(peer, accepted).attach(generation)
-            self._preparer.trace.event(generation.session, "resume", step=generation.decided)
+            self._join(generation.line.tokens[: generation.decided])
+            if self._session is not None:
+                self._alone = False
+                self._session.attach(generation)
+                self._preparer.trace.event(generation.session, "resume", step=generation.decided)
 
 
 class Answering:
@@ -443,6 +463,7 @@ class Answering:
         self._plan = plan_of(message)
         self._ended = asyncio.Event()
         self._generation: Generation | None = None
+        self._preparing: asyncio.Task[Any] | None = None
         self.session = DragonSession(peer, self._plan, lost=self._lost, diverged=lambda: None)
         self.session.number = message.session
         self._peer = peer
@@ -451,6 +472,8 @@ class Answering:
         self._ended.set()
         if self._generation is not None:
             self._generation.stop()
+        elif self._preparing is not None:
+            self._preparing.cancel()  # nobody waits for the answer: leave the model to others
 
     async def work(self) -> None:
         """Take part in the answer; raises DragonError where this side cannot."""
@@ -462,10 +485,11 @@ class Answering:
             trace.event(message.session, "close", finish=finish_of(self._generation))
 
     async def _take_part(self, message: wire.Open, plan: Plan) -> None:
-        prepared = await self._preparer.prepare(message.prompt, message.history, plan)
-        trace_ready(self._peer.trace, message.session, prepared)
         if self._ended.is_set():
             return
+        self._preparing = asyncio.current_task()
+        prepared = await self._preparer.prepare(message.prompt, message.history, plan)
+        trace_ready(self._peer.trace, message.session, prepared)
         self._peer.send(
             wire.Opened(
                 session=message.session,
