@@ -1,0 +1,56 @@
+"""What a user sees while a model and its documents are loaded."""
+
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from dragonrt.cli.console import messages
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.library import Library
+    from dragonrt.runtime.process import SideSettings
+    from retrieval import Report
+
+
+def progress_bar(what: str) -> Progress:
+    """A bar on stderr that goes away when it is done; a task's description follows its count."""
+    return Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=messages,
+        transient=True,
+    )
+
+
+def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
+    """Load a side's model and bring its index up to date; prints what that did."""
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.process import open_library
+
+    with messages.status("loading the model"):
+        model = LanguageModel.load(settings.model, settings.device, settings.dtype)
+    with progress_bar("indexing") as bar:
+        task = bar.add_task("", total=None)
+        library, report = open_library(
+            settings,
+            model,
+            lambda now: bar.update(task, completed=now.done, total=now.total, description=now.file),
+        )
+    if report is not None:
+        messages.print(_index_line(report), markup=False, soft_wrap=True)
+        for name, reason in report.skipped:
+            line = f"skipped {name}: {reason}"
+            messages.print(line, style="yellow", markup=False, soft_wrap=True)
+    return model, library
+
+
+def _index_line(report: "Report") -> str:
+    files = report.added + report.changed + report.unchanged
+    return (
+        f"index: {report.chunks} chunks of {files} files ({report.added} new, {report.changed} "
+        f"changed, {report.deleted} deleted, {len(report.skipped)} skipped; "
+        f"{report.embedded} embedded, {report.prefilled} prefilled)"
+    )

@@ -1,0 +1,91 @@
+"""`dragonrt cloud` and `dragonrt device`: the two sides."""
+
+from typing import Annotated
+
+import typer
+
+from dragonrt.cli.console import messages, output
+from dragonrt.cli.groups import option
+from dragonrt.cli.loading import load
+from dragonrt.cli.options import (
+    NETWORK,
+    AnswerOptions,
+    AsJson,
+    EmulationOptions,
+    IndexOptions,
+    ModelOptions,
+    NetworkOptions,
+    SideOptions,
+    side_settings,
+)
+
+
+def cloud(
+    model: ModelOptions,
+    own: SideOptions,
+    index: IndexOptions,
+    network: NetworkOptions,
+    emulation: EmulationOptions,
+    share_sources: Annotated[
+        bool,
+        option("Tell devices which files were used.", "--share-sources/--no-share-sources"),
+    ] = True,
+) -> None:
+    """Serve devices with a model and public documents."""
+    from dragonrt.runtime import main as programs
+
+    settings = side_settings("cloud", model, index, own, share_sources=share_sources)
+    address = network.cloud_address(emulation)
+    loaded, library = load(settings)
+    programs.run(
+        programs.run_cloud(
+            settings,
+            loaded,
+            library,
+            address,
+            on_change=lambda line: messages.print(line, markup=False, soft_wrap=True),
+            on_ready=lambda port: messages.print(
+                f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}",
+                markup=False,
+                soft_wrap=True,
+            ),
+        )
+    )
+
+
+def device(
+    model: ModelOptions,
+    own: SideOptions,
+    index: IndexOptions,
+    network: NetworkOptions,
+    emulation: EmulationOptions,
+    answers: AnswerOptions,
+    tls: Annotated[
+        bool, option("Connect with TLS; trusts the system's authorities.", "--tls", panel=NETWORK)
+    ] = False,
+    ask: Annotated[str | None, typer.Option("--ask", help="Ask one question and leave.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Chat with a model over private documents, together with a cloud."""
+    from dragonrt.chat.conversation import Conversation
+    from dragonrt.chat.terminal import ask_once, ask_once_json, chat
+    from dragonrt.runtime import main as programs
+
+    plan = answers.plan()
+    settings = side_settings("device", model, index, own)
+    address = network.device_address(emulation, tls=tls)
+    loaded, library = load(settings)
+
+    async def talk() -> None:
+        async with programs.device(settings, loaded, library, address) as (side, connector):
+            conversation = Conversation(
+                side, connector, plan, answers.seed, answers.stops, answers.on_loss
+            )
+            if ask is None:
+                await chat(conversation, output, as_json=as_json)
+            elif as_json:
+                await ask_once_json(conversation, ask)
+            else:
+                await ask_once(conversation, ask, output)
+
+    programs.run(talk())
