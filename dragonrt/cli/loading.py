@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(what: str) -> Progress:
-    """A bar on stderr that goes away when it is done; a task's description follows its count."""
+    """A bar on a terminal's stderr that goes away when it is done."""
     return Progress(
         TextColumn(what),
         BarColumn(),
@@ -22,6 +22,7 @@ def progress_bar(what: str) -> Progress:
         TextColumn("{task.description}", markup=False),
         console=messages,
         transient=True,
+        disable=not messages.is_terminal,
     )
 
 

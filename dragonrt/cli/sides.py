@@ -32,10 +32,11 @@ def cloud(
     ] = True,
 ) -> None:
     """Serve devices with a model and public documents."""
+    address = network.cloud_address(emulation)
+    settings = side_settings("cloud", model, index, own, share_sources=share_sources)
+
     from dragonrt.runtime import main as programs
 
-    settings = side_settings("cloud", model, index, own, share_sources=share_sources)
-    address = network.cloud_address(emulation)
     loaded, library = load(settings)
     programs.run(
         programs.run_cloud(
@@ -67,13 +68,14 @@ def device(
     as_json: AsJson = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
+    plan = answers.plan()
+    address = network.device_address(emulation, tls=tls)
+    settings = side_settings("device", model, index, own)
+
     from dragonrt.chat.conversation import Conversation
     from dragonrt.chat.terminal import ask_once, ask_once_json, chat
     from dragonrt.runtime import main as programs
 
-    plan = answers.plan()
-    settings = side_settings("device", model, index, own)
-    address = network.device_address(emulation, tls=tls)
     loaded, library = load(settings)
 
     async def talk() -> None:

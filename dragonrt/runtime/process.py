@@ -8,6 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt.bundled import models
+from dragonrt.errors import DragonError
 from dragonrt.language.loading import Device, Precision
 from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.host_profile import load_profile
@@ -18,7 +19,7 @@ from dragonrt.runtime.trace import NoTrace, Trace, TraceFile
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
-from retrieval import Embedder, Progress, Report, Reranker
+from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 
 WARM_UP = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=1)
@@ -65,22 +66,28 @@ def open_library(
     model: LanguageModel,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Library | None, Report | None]:
-    """The library of a side, indexed now if it has documents, and what indexing did."""
+    """The library of a side, indexed now if it has documents, and what indexing did.
+
+    Raises DragonError.
+    """
     documents, directory = settings.documents, settings.index
     if directory is None and documents:
         directory = default_index(documents)
     if directory is None:
         return None, None
-    return Library.open(
-        directory,
-        settings.documents,
-        model,
-        Embedder.load(settings.embedder),
-        Reranker.load(settings.reranker) if settings.reranker is not None else None,
-        on_progress,
-        settings.chunk_words,
-        settings.rebuild,
-    )
+    try:
+        return Library.open(
+            directory,
+            settings.documents,
+            model,
+            Embedder.load(settings.embedder),
+            Reranker.load(settings.reranker) if settings.reranker is not None else None,
+            on_progress,
+            settings.chunk_words,
+            settings.rebuild,
+        )
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
 
 
 @asynccontextmanager
