@@ -10,7 +10,7 @@ from rich.table import Table
 from dragonrt.chat.conversation import Conversation, Reply
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.modes.dragon import Answer, Asking
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
@@ -20,27 +20,27 @@ from dragonrt.sampling.aggregation import Algorithm1, Coupled
 class Method:
     """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
 
-    `published` ones do as their paper does: they do not follow the better line (SPEC 1.7).
+    `follow` lets it follow the better line (SPEC 1.7), unless the plan forbids it.
     """
 
     name: str
     rule: str
     placement: Placement
-    published: bool = False
+    follow: bool
 
     def plan(self, plan: Plan) -> Plan:
         """The same plan, this way."""
-        follow = plan.follow and not self.published
+        follow = plan.follow and self.follow
         return replace(plan, rule=self.rule, placement=self.placement, follow=follow)
 
 
-SYNCHRONOUS = Method("synchronous", Coupled.name, Placement.SYNC)
+SYNCHRONOUS = Method("synchronous", Coupled.name, Placement.SYNC, follow=False)
 SYNCHRONOUS_ALGORITHM1 = Method(
-    "synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC, published=True
+    "synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC, follow=False
 )
-ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY, published=True)
-COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Placement.GREEDY)
-LEADERLESS = Method("coupled, leaderless", Coupled.name, Placement.BOTH)
+ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY, follow=False)
+COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Placement.GREEDY, follow=True)
+LEADERLESS = Method("coupled, leaderless", Coupled.name, Placement.BOTH, follow=True)
 
 LEGEND = (
     "ms per token: from the question to the last token, over all tokens; after first: the same "
@@ -74,6 +74,19 @@ class Pair:
         """All questions at the same time: the same texts in less time, but no costs to measure."""
         asking = (self.conversation(method).ask(question) for question in questions)
         return list(await asyncio.gather(*asking))
+
+    async def ask_long(self, method: Method, question: str, tokens: int) -> Answer:
+        """An answer of exactly so many tokens, for nothing stops it."""
+        plan = replace(method.plan(self.plan), max_tokens=tokens, stop_tokens=())
+        asking = Asking(
+            self.side,
+            self.connector,
+            plan,
+            on_decision=lambda decision: None,
+            on_notice=lambda text: None,
+            on_loss="wait",
+        )
+        return await asking.ask(question)
 
 
 @dataclass(frozen=True, slots=True)

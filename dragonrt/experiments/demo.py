@@ -5,7 +5,6 @@ are imported only once that process has started, so that both load at the same t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -13,42 +12,27 @@ from rich.status import Status
 from rich.text import Text
 
 from dragonrt import bundled
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.modes.dragon import OnLoss
 from dragonrt.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from dragonrt.chat.conversation import Reply
     from dragonrt.experiments.comparison import Pair, Row
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.library import Library
-    from dragonrt.runtime.process import SideSettings
+    from dragonrt.experiments.device_side import DeviceSide
+    from retrieval import Progress
 
 KNOWN_BY = {
     "private": "only the device's notes know",
     "public": "only the cloud's articles know",
     "both": "neither side knows alone",
 }
-
-
 SIDE_COLOURS = {"device": "cyan", "cloud": "yellow"}
-
 
 NEXT = """\
 Ask something else:     dragonrt demo --ask 'What did Tom promise to do?'
 Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --documents DIR2"""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """This process's side, loaded, and where its cloud is."""
-
-    settings: "SideSettings"
-    model: "LanguageModel"
-    library: "Library | None"
-    address: Address
 
 
 def run_demo(
@@ -65,50 +49,55 @@ def run_demo(
 ) -> None:
     """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
 
-    `plan` holds the seed and the sampling; its rule and placement count with `ask` only. `emulate`
-    is the device's end of an emulated link. `as_json` prints what is asked as one JSON object.
-    Answers go to `output`, everything else to `messages`. Raises DragonError or RetrievalError; the
-    second process has ended when this returns or raises.
+    `plan` holds the seed and the sampling; its rule and placement count with `ask` only, as do
+    `as_json`, which prints one JSON object, and `on_loss`. `emulate` is the device's end of an
+    emulated link. Answers go to `output`, everything else to `messages`. Raises DragonError or
+    RetrievalError; the second process has ended when this returns or raises.
     """
     with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
         with messages.status("starting two processes") as status:
-            device = _load(cloud, emulate, status)
+            device = _load(status)
+            status.update("waiting for the cloud")
+            port = cloud.wait_ready()
+        from dragonrt.chat.conversation import Conversation
+        from dragonrt.chat.terminal import ask_once, ask_once_json
+        from dragonrt.experiments.comparison import Pair
         from dragonrt.runtime import main as programs
 
-        if ask is not None:
-            programs.run(_ask(device, plan, ask, as_json, stops, on_loss, output))
-            return
-        _introduce(cloud, output)
-        if questions is None:
-            questions = [question for question in bundled.questions() if question.demo]
-        programs.run(_compare(device, plan, questions, stops, output, messages))
-        output.print(NEXT, highlight=False, soft_wrap=True)
+        async def answer(question: str) -> None:
+            async with device.connected(port, emulate) as (side, connector):
+                conversation = Conversation(side, connector, plan, plan.seed, stops, on_loss)
+                if as_json:
+                    await ask_once_json(conversation, question)
+                else:
+                    await ask_once(conversation, question, output)
+
+        async def demonstrate() -> None:
+            _introduce(f"process {cloud.pid}, 127.0.0.1:{port}", output)
+            asked = questions or [each for each in bundled.questions() if each.demo]
+            async with device.connected(port, emulate) as (side, connector):
+                link = "emulated" if emulate is not None else "not emulated"
+                pair = Pair(side, connector, plan, stops)
+                await _compare(pair, asked, link, output, messages)
+            output.print(NEXT, highlight=False, soft_wrap=True)
+
+        programs.run(demonstrate() if ask is None else answer(ask))
 
 
-def _load(
-    cloud: CloudProcess, emulate: Callable[[Stream], Stream] | None, status: Status
-) -> Device:
+def _load(status: Status) -> "DeviceSide":
     """Load and index this side while the other process does the same."""
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.process import SideSettings, open_library
+    from dragonrt.experiments.device_side import DeviceSide, sample_settings
 
-    settings = SideSettings("device", documents=(bundled.documents("device"),))
-    model = LanguageModel.load(settings.model, settings.device, settings.dtype)
-    library, _ = open_library(
-        settings,
-        model,
-        lambda now: status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})"),
-    )
-    status.update("waiting for the cloud")
-    address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
-    return Device(settings, model, library, address)
+    def show(now: "Progress") -> None:
+        status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})")
+
+    return DeviceSide.load(sample_settings("device"), show)
 
 
-def _introduce(cloud: CloudProcess, output: Console) -> None:
+def _introduce(cloud: str, output: Console) -> None:
     """Who knows what: the two processes and their documents."""
-    where = f"process {cloud.pid}, 127.0.0.1:{cloud.wait_ready()}"
     _introduce_side("device", "private notes", "this process", output)
-    _introduce_side("cloud", "public articles", where, output)
+    _introduce_side("cloud", "public articles", cloud, output)
 
 
 def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) -> None:
@@ -119,54 +108,22 @@ def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) 
     output.print(line, soft_wrap=True)
 
 
-async def _ask(
-    device: Device,
-    plan: Plan,
-    question: str,
-    as_json: bool,
-    stops: tuple[str, ...],
-    on_loss: OnLoss,
-    output: Console,
-) -> None:
-    from dragonrt.chat.conversation import Conversation
-    from dragonrt.chat.terminal import ask_once, ask_once_json
-    from dragonrt.runtime import main as programs
-
-    async with programs.device(device.settings, device.model, device.library, device.address) as (
-        side,
-        connector,
-    ):
-        conversation = Conversation(side, connector, plan, plan.seed, stops, on_loss)
-        if as_json:
-            await ask_once_json(conversation, question)
-        else:
-            await ask_once(conversation, question, output)
-
-
 async def _compare(
-    device: Device,
-    plan: Plan,
+    pair: "Pair",
     questions: Sequence[bundled.Question],
-    stops: tuple[str, ...],
+    link: str,
     output: Console,
     messages: Console,
 ) -> None:
     """Answer the questions before the user's eyes, then the other ways, then the table."""
-    from dragonrt.experiments.comparison import LEGEND, Pair, comparison_table
-    from dragonrt.runtime import main as programs
+    from dragonrt.experiments.comparison import LEGEND, comparison_table
 
-    async with programs.device(device.settings, device.model, device.library, device.address) as (
-        side,
-        connector,
-    ):
-        pair = Pair(side, connector, plan, stops)
-        replies = [await _show(pair, question, output) for question in questions]
-        rows = await _measure(pair, [question.text for question in questions], replies, messages)
-    round_trip_ms = 1000 * max(reply.answer.rtt_s for reply in replies)
-    output.print()
+    replies = [await _show(pair, question, output) for question in questions]
+    rows = await _measure(pair, [question.text for question in questions], replies, messages)
+    plan, round_trip_ms = pair.plan, 1000 * replies[-1].answer.rtt_s
     output.print(
-        f"{len(questions)} questions, temperature {plan.sampler.temperature:g}, seed {plan.seed}, "
-        f"{round_trip_ms:.0f} ms round trip ({'emulated' if device.address.emulate else 'real'})",
+        f"\n{len(questions)} questions, temperature {plan.sampler.temperature:g}, "
+        f"seed {plan.seed}, round trip {round_trip_ms:.0f} ms ({link})",
         highlight=False,
     )
     output.print(comparison_table(rows))

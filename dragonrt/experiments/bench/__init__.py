@@ -1,0 +1,1 @@
+"""Benchmarks on real models, processes and clocks; each prints a table and one line of JSON."""

@@ -1,0 +1,143 @@
+"""What working together costs: the pair's pace over that of its slower side alone, without latency.
+
+Two real processes over loopback, coupled and leaderless. In the same run both sides decode the very
+tokens of the pair's answer by themselves, at the same time, so that they share the machine alike.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.console import Console
+
+from dragonrt import bundled
+from dragonrt.experiments.bench.decode_loop import DecodeLoop, RemoteLoop, remote_loop
+from dragonrt.experiments.bench.report import Series, bench_table, print_report
+from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.experiments.comparison import LEADERLESS, Pair, costs
+from dragonrt.experiments.device_side import DeviceSide, sample_settings
+from dragonrt.runtime import main as programs
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.plan import Plan
+from dragonrt.sampling.samplers import Sampler
+
+NOTE = (
+    "alone: each side decodes the pair's answer by itself, one forward per token, both at the same "
+    "time; the slower one counts. pair: time between tokens, without following the better line; "
+    "following: with it. Medians of interleaved repeats."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One repeat: the milliseconds per token of everything, and the answer of the pair."""
+
+    device: float
+    cloud: float
+    pair: float
+    following: float
+    answer: Answer
+
+
+def bench_overhead(
+    *,
+    output: Console,
+    messages: Console,
+    models: Sequence[str] = ("dragon-small", "dragon-opt"),
+    rows: Sequence[int] = (2, 4),
+    tokens: int = 96,
+    repeats: int = 7,
+    seed: int = 1,
+) -> None:
+    """The pair's milliseconds per token and their ratio to the slower side's decoding alone.
+
+    `rows` are documents per side. Answers go on for `tokens` tokens, whatever they say.
+    """
+    table = bench_table("model", "rows", "alone", "pair", "ratio", "following", "ratio", "accepted")
+    results: list[dict[str, Any]] = []
+    question = next(each.text for each in bundled.questions() if each.kind == "both")
+    for model in models:
+        with ExitStack() as stack:
+            status = stack.enter_context(messages.status(f"starting {model}"))
+            documents = str(bundled.documents("cloud"))
+            cloud = stack.enter_context(cloud_process("--model", model, "--documents", documents))
+            device = DeviceSide.load(sample_settings("device", model))
+            port = cloud.wait_ready()  # before another process opens the index that it updates
+            beside = stack.enter_context(remote_loop("cloud", model))
+            for count in rows:
+                status.update(f"answering with {model}, {count} rows a side")
+                plan = Plan(seed, Sampler(temperature=0.0), documents=count)
+                measured = programs.run(
+                    _measure(device, port, beside, plan, question, tokens, repeats)
+                )
+                results.append(_result(model, count, tokens, measured))
+                table.add_row(model, str(count), *_cells(results[-1]))
+    print_report(output, "overhead", table, results, seed=seed, note=NOTE)
+
+
+async def _measure(
+    device: DeviceSide,
+    port: int,
+    beside: RemoteLoop,
+    plan: Plan,
+    question: str,
+    tokens: int,
+    repeats: int,
+) -> list[Measured]:
+    """Repeats after one that warms everything up."""
+    async with device.connected(port) as (side, connector):
+        pair = Pair(side, connector, plan)
+        plain, following = replace(LEADERLESS, follow=False), LEADERLESS
+        answer = await pair.ask_long(plain, question, tokens)
+        rows = plan.documents
+        own = DecodeLoop(device, question, rows, answer.tokens)
+        beside.prepare(question, rows, answer.tokens)
+        measured = []
+        for _ in range(repeats):
+            answer = await pair.ask_long(plain, question, tokens)
+            followed = await pair.ask_long(following, question, tokens)
+            beside.start()
+            alone = own.run()
+            measured.append(
+                Measured(alone, beside.finish(), _pace(answer), _pace(followed), answer)
+            )
+    return measured
+
+
+def _pace(answer: Answer) -> float:
+    return costs([answer]).ms_between_tokens or 0.0
+
+
+def _result(model: str, rows: int, tokens: int, measured: Sequence[Measured]) -> dict[str, Any]:
+    device = Series(tuple(each.device for each in measured))
+    cloud = Series(tuple(each.cloud for each in measured))
+    pair = Series(tuple(each.pair for each in measured))
+    following = Series(tuple(each.following for each in measured))
+    alone_ms = max(device.median, cloud.median)
+    spent = costs([each.answer for each in measured])
+    return {
+        "model": model,
+        "rows": rows,
+        "tokens": tokens,
+        "device_alone_ms": device.to_json(),
+        "cloud_alone_ms": cloud.to_json(),
+        "pair_ms": pair.to_json(),
+        "following_ms": following.to_json(),
+        "ratio": round(pair.median / alone_ms, 4),
+        "ratio_following": round(following.median / alone_ms, 4),
+        "accepted_device": spent.accepted_device,
+        "accepted_cloud": spent.accepted_cloud,
+    }
+
+
+def _cells(result: dict[str, Any]) -> list[str]:
+    alone = max(result["device_alone_ms"]["median"], result["cloud_alone_ms"]["median"])
+    return [
+        f"{alone:.2f} ms",
+        f"{result['pair_ms']['median']:.2f} ms",
+        f"{result['ratio']:.3f}",
+        f"{result['following_ms']['median']:.2f} ms",
+        f"{result['ratio_following']:.3f}",
+        f"{result['accepted_device']:.2f}/{result['accepted_cloud']:.2f}",
+    ]
