@@ -139,8 +139,8 @@ class Generation:
         self._patience_s = patience_s
         self._follows = plan.follow and plan.placement is not Placement.SYNC
         self._run_ahead = 1 if plan.placement is Placement.SYNC else plan.run_ahead
-        self._own = DraftQueue(plan.window)
-        self._theirs = DraftQueue(plan.window)
+        self._own = DraftQueue(plan.window, self.decided)
+        self._theirs = DraftQueue(plan.window, self.decided)
         self._other: OtherSide | None = None
         self._alone = False
         self._aggregator = plan.placement.first()
@@ -155,7 +155,7 @@ class Generation:
         self._predicting: int | None = None
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._last_decision_s = self._loop.time()
+        self._last_decision_s = self._progress_s = self._loop.time()
         self._check_finished()
 
     # The other side comes and goes.
@@ -164,9 +164,8 @@ class Generation:
         """Work with the other side from the decided prefix on; own undecided drafts go there."""
         self._other = other_side
         self._alone = False
-        self._theirs = DraftQueue(self.plan.window)
-        for step in range(self.decided):
-            self._theirs.decide(step)
+        self._progress_s = self._loop.time()
+        self._theirs = DraftQueue(self.plan.window, self.decided)
         self._other_decided = None
         self._aggregator = self.plan.placement.first()
         for step in range(self.decided, len(self.line) + 1):
@@ -184,7 +183,9 @@ class Generation:
         self._other = None
         if self.finish is None and not self._alone:
             self._alone = True
-            self._theirs = DraftQueue(self.plan.window)  # what led here may be among them
+            self._theirs = DraftQueue(
+                self.plan.window, self.decided
+            )  # what led here may be among them
             if self.counts.alone_from is None:
                 self.counts.alone_from = self.decided
             self._trace.event(self.session, "alone", step=self.decided)
@@ -271,7 +272,7 @@ class Generation:
         step = self.decided
         now = self._loop.time()
         waited = now - self._last_decision_s
-        self._last_decision_s = now
+        self._last_decision_s = self._progress_s = now
         self.counts.waited_s[cause] = self.counts.waited_s.get(cause, 0.0) + waited
         accepted = self._count(token, own, theirs)
         self._trace.event(
@@ -410,7 +411,7 @@ class Generation:
         """Draft until the answer is decided, and return why it ended.
 
         Raises GenerationError if the other side keeps its connection but sends nothing that helps
-        for `patience_s` seconds.
+        for `patience_s` seconds: drafts that lead to no decision are no reason to wait longer.
         """
         while self.finish is None:
             self._extend_line()
@@ -481,6 +482,7 @@ class Generation:
 
     def _take(self, predictions: list[Prediction], first: int, requested: int) -> None:
         """Queue and send own drafts, unless the line died while they were computed."""
+        self._progress_s = self._loop.time()
         line = self.line
         last = first + len(predictions) - 1
         if len(line) < last or line.hashes[last] != requested:
@@ -510,7 +512,7 @@ class Generation:
     async def _wait(self) -> None:
         self._wake.clear()
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout_at(self._progress_s + self._patience_s):
                 await self._wake.wait()
         except TimeoutError:
             raise GenerationError(

@@ -8,11 +8,14 @@ never leaves it, so a valid draft cannot be pushed out by later ones of dead lin
 
 
 class DraftQueue:
-    """Bounded: at most `LINES_PER_STEP` drafts for each undecided step inside the window."""
+    """Bounded: at most `LINES_PER_STEP` drafts for each undecided step inside the window.
 
-    def __init__(self, window: int) -> None:
+    The window begins at `decided`, the first undecided step, and moves on with every decision.
+    """
+
+    def __init__(self, window: int, decided: int = 0) -> None:
         self._window = window
-        self._decided = 0
+        self._decided = decided
         self._drafts: dict[int, dict[int, Draft]] = {}
 
     def put(self, draft: Draft) -> bool:
