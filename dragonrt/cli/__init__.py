@@ -15,10 +15,12 @@ from typer.exceptions import TyperException
 
 from dragonrt import __version__
 from dragonrt.cli.console import messages, output
+from dragonrt.cli.experiments import bench, demo
 from dragonrt.cli.groups import grouped
 from dragonrt.cli.preparing import index, profile
 from dragonrt.cli.settings import read_settings
 from dragonrt.cli.sides import cloud, device
+from dragonrt.cli.traces import trace
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
@@ -46,8 +48,10 @@ def configure(
         Path | None,
         typer.Option(
             "--config",
-            help="TOML file of settings, one table per command.",
+            metavar="FILE",
+            help="Settings: a TOML file with one table per command.",
             envvar="DRAGONRT_CONFIG",
+            show_envvar=False,
         ),
     ] = None,
     verbose: Annotated[
@@ -74,10 +78,13 @@ def configure(
     context.default_map = read_settings(config, context.command)
 
 
+app.command()(grouped(demo))
 app.command()(grouped(cloud))
 app.command()(grouped(device))
 app.command()(grouped(index))
 app.command()(grouped(profile))
+app.command()(trace)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:
@@ -95,6 +102,7 @@ def main() -> None:
 def _fail(error: Exception, line: str, code: int) -> NoReturn:
     if "--verbose" in sys.argv:
         raise error
-    text = f"dragonrt: {' '.join(line.split())}"
-    messages.print(text, style="red", markup=False, soft_wrap=True)
+    text = " ".join(line.split())
+    if text:  # a group without a command has shown its help instead
+        messages.print(f"dragonrt: {text}", style="red", markup=False, soft_wrap=True)
     sys.exit(code)

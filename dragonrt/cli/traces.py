@@ -1,0 +1,125 @@
+"""`dragonrt trace`: what happened, from the files that --trace wrote."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from dragonrt.cli.console import output
+from dragonrt.errors import DragonError
+
+if TYPE_CHECKING:
+    from dragonrt.runtime.trace_summary import Summary
+
+MISSING = "-"
+
+
+def trace(
+    file: Annotated[Path, typer.Argument(help="The trace of one side.")],
+    second: Annotated[Path | None, typer.Argument(help="The trace of the other side.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per file.")
+    ] = False,
+) -> None:
+    """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
+    summaries = [_summary(path) for path in (file, second) if path is not None]
+    if as_json:
+        for summary in summaries:
+            print(json.dumps(summary.to_json(), ensure_ascii=False))
+        return
+    output.print(_totals(summaries))
+    for summary in summaries:
+        if len(summary.answers) > 1:
+            output.print(_answers(summary))
+
+
+def _summary(path: Path) -> "Summary":
+    from dragonrt.runtime.trace_summary import read_events, summarize
+
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            return summarize(read_events(lines, str(path)))
+    except OSError as error:
+        raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None
+
+
+def _totals(summaries: "list[Summary]") -> Table:
+    """A column per file, a row per number."""
+    columns = [_total_cells(summary) for summary in summaries]
+    table = Table("", box=box.SIMPLE_HEAD)
+    for summary in summaries:
+        table.add_column(f"{summary.side} ({summary.model})", justify="right")
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
+    return table
+
+
+def _total_cells(summary: "Summary") -> dict[str, str]:
+    report = summary.to_json()
+    total, probes = report["total"], report["probes"]
+    waited = total["waited_ms"]
+    rtts = probes["rtt_ms_range"]
+    return {
+        "answers": str(len(report["answers"])),
+        "tokens": str(total["tokens"]),
+        "time to first token (median)": _number(total["time_to_first_token_ms"], 1, " ms"),
+        "time per token after it": _number(total["ms_per_token"], 2, " ms"),
+        "accepted drafts, device": _share(total["acceptance"]["device"]),
+        "accepted drafts, cloud": _share(total["acceptance"]["cloud"]),
+        "waited for the own draft": _number(waited.get("own"), 0, " ms"),
+        "waited for the other's draft": _number(waited.get("other"), 0, " ms"),
+        "waited for the other's decision": _number(waited.get("target"), 0, " ms"),
+        "bytes sent, received": f"{total['bytes_sent']}, {total['bytes_received']}",
+        "bytes per token": _number(total["bytes_per_token"], 0, ""),
+        "bytes of handshakes and probes": f"{summary.idle_sent}, {summary.idle_received}",
+        "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
+        "time per forward": _number(total["ms_per_forward"], 2, " ms"),
+        "preempted forwards": str(total["preemptions"]),
+        "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
+        "switches of the aggregator": str(total["switches"]),
+        "other side lost": str(total["losses"]),
+        "differing texts": str(total["divergences"]),
+        "round trip (median of probes)": _number(probes["rtt_ms"], 2, " ms"),
+        "round trip, least to most": f"{rtts[0]:.2f} - {rtts[1]:.2f} ms" if rtts else MISSING,
+        "bandwidth (median of probes)": _bandwidth(probes["bandwidth_bits"]),
+    }
+
+
+def _answers(summary: "Summary") -> Table:
+    """A row per answer."""
+    table = Table(title=f"answers, as the {summary.side} saw them", box=box.SIMPLE_HEAD)
+    for name in ("session", "end"):
+        table.add_column(name)
+    for name in ("tokens", "first", "ms/token", "accepted", "waited", "bytes/token", "dropped"):
+        table.add_column(name, justify="right")
+    for answer in summary.answers:
+        report = answer.to_json()
+        acceptance = report["acceptance"]
+        name = str(answer.session) if answer.peer is None else f"{answer.peer} {answer.session}"
+        table.add_row(
+            f"{name} (resumed)" if answer.resumed else name,
+            answer.finish or "none",
+            str(report["tokens"]),
+            _number(report["time_to_first_token_ms"], 0, " ms"),
+            _number(report["ms_per_token"], 1, ""),
+            f"{_share(acceptance['device'])} / {_share(acceptance['cloud'])}",
+            _number(sum(report["waited_ms"].values()), 0, " ms"),
+            _number(report["bytes_per_token"], 0, ""),
+            str(report["dropped"]),
+        )
+    return table
+
+
+def _number(value: Any, digits: int, unit: str) -> str:
+    return MISSING if value is None else f"{value:.{digits}f}{unit}"
+
+
+def _share(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.0f} %"
+
+
+def _bandwidth(bits: int | None) -> str:
+    return MISSING if bits is None else f"{bits / 1e6:.2f} Mbit/s"
