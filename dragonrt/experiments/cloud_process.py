@@ -50,11 +50,13 @@ class CloudProcess:
 
     def _read(self) -> None:
         """Keep its stderr empty, so that it never waits for a reader."""
-        for line in self._process.stderr or ():
-            self.lines.append(line.rstrip())
-            if found := _READY.search(self.lines[-1]):
-                self._port = int(found[1])
-                self._settled.set()
+        if self._process.stderr is not None:
+            with self._process.stderr as lines:
+                for line in lines:
+                    self.lines.append(line.rstrip())
+                    if found := _READY.search(self.lines[-1]):
+                        self._port = int(found[1])
+                        self._settled.set()
         self._settled.set()
 
     def end(self) -> None:

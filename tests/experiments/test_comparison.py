@@ -1,0 +1,136 @@
+"""Costs of answers, their equality with an oracle's, and the table of both."""
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from dragonrt.experiments.comparison import (
+    ALGORITHM1_GREEDY,
+    COUPLED_GREEDY,
+    LEADERLESS,
+    LEGEND,
+    SYNCHRONOUS,
+    SYNCHRONOUS_ALGORITHM1,
+    Costs,
+    Method,
+    Row,
+    comparison_table,
+    costs,
+    equal_answers,
+)
+from dragonrt.runtime.generation import Counts, Decision
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.samplers import Sampler
+
+PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
+
+
+def answer(*times_s: float, asked_s: float = 10.0, tokens: tuple[int, ...] = ()) -> Answer:
+    """An answer whose tokens were decided at these times after the question."""
+    named = tokens or tuple(range(len(times_s)))
+    decisions = [
+        Decision(step, token, asked_s + time_s, 0.5, None)
+        for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
+    ]
+    return Answer(PLAN, decisions, asked_s=asked_s)
+
+
+def test_the_wait_for_the_first_token_counts_in_one_pace_and_not_in_the_other() -> None:
+    spent = costs([answer(0.3, 0.4, 0.5), answer(0.2, 0.9, asked_s=50.0)])
+    assert spent.ms_per_token == pytest.approx(1000 * (0.5 + 0.9) / 5)
+    assert spent.ms_between_tokens == pytest.approx(1000 * (0.2 + 0.7) / 3)
+    assert spent.first_token_ms == pytest.approx(250)
+
+
+def test_an_answer_of_one_token_has_no_pace_between_tokens() -> None:
+    spent = costs([answer(0.3)])
+    assert spent.ms_per_token == pytest.approx(300)
+    assert spent.ms_between_tokens is None
+
+
+def test_acceptance_and_bytes_are_pooled_over_answers() -> None:
+    first, second = answer(0.1, 0.2, 0.3), answer(0.1)
+    first.counts = Counts(own_accepted=3, own_compared=3, other_accepted=1, other_compared=3)
+    second.counts = Counts(own_accepted=0, own_compared=1, other_accepted=1, other_compared=1)
+    first.bytes_sent, first.bytes_received, second.bytes_sent = 100, 200, 60
+    spent = costs([first, second])
+    assert spent.accepted_device == pytest.approx(3 / 4)
+    assert spent.accepted_cloud == pytest.approx(2 / 4)
+    assert spent.bytes_per_token == pytest.approx(360 / 4)
+
+
+def test_acceptance_is_unknown_where_nothing_was_compared() -> None:
+    spent = costs([answer(0.1)])
+    assert spent.accepted_device is None
+    assert spent.accepted_cloud is None
+
+
+def test_answers_are_equal_to_the_oracles_only_token_by_token() -> None:
+    truth = [answer(1, 2, tokens=(5, 6)), answer(1, tokens=(7,)), answer(1, 2, tokens=(8, 9))]
+    other = [answer(3, 4, tokens=(5, 6)), answer(1, tokens=(6,)), answer(1, tokens=(8,))]
+    assert equal_answers(truth, truth) == 3
+    assert equal_answers(other, truth) == 1
+    with pytest.raises(ValueError, match="longer"):
+        equal_answers(other[:2], truth)
+
+
+@pytest.mark.parametrize(
+    ("method", "rule", "placement", "follow"),
+    [
+        (SYNCHRONOUS, "coupled", Placement.SYNC, False),
+        (SYNCHRONOUS_ALGORITHM1, "algorithm1", Placement.SYNC, False),
+        (ALGORITHM1_GREEDY, "algorithm1", Placement.GREEDY, False),
+        (COUPLED_GREEDY, "coupled", Placement.GREEDY, True),
+        (LEADERLESS, "coupled", Placement.BOTH, True),
+    ],
+)
+def test_a_method_changes_nothing_of_a_plan_but_the_way_of_answering(
+    method: Method, rule: str, placement: Placement, follow: bool
+) -> None:
+    plan = replace(PLAN, max_tokens=7, documents=3)
+    assert method.plan(plan) == replace(plan, rule=rule, placement=placement, follow=follow)
+    method.plan(plan).check()
+
+
+def test_no_method_follows_where_the_plan_forbids_it() -> None:
+    assert not LEADERLESS.plan(replace(PLAN, follow=False)).follow
+
+
+def shown(*rows: Row, width: int = 80) -> str:
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(comparison_table(rows))
+    return captured.get()
+
+
+SPENT = Costs(1234.5, 1098.7, 1234.4, 0.505, 1.0, 12345.6)
+
+
+def test_the_table_fits_into_80_columns_and_cuts_no_number() -> None:
+    lines = shown(
+        Row(SYNCHRONOUS, SPENT, 60, None),
+        Row(ALGORITHM1_GREEDY, replace(SPENT, ms_between_tokens=None), 60, 59),
+    ).splitlines()
+    assert len(lines) == 4
+    assert lines[2].split() == (
+        ["synchronous", "1234.5", "1098.7", "1234", "50/100", "12346", "oracle"]
+    )
+    assert lines[3].split() == (
+        ["Algorithm", "1,", "greedy", "1234.5", "-", "1234", "50/100", "12346", "59", "of", "60"]
+    )
+
+
+def test_a_text_that_differs_from_its_oracle_is_marked() -> None:
+    console = Console(width=80, force_terminal=True, color_system="standard", no_color=False)
+    for equal, colour in ((6, "\x1b[32m"), (5, "\x1b[31m")):
+        with console.capture() as captured:
+            console.print(comparison_table([Row(LEADERLESS, SPENT, 6, equal)]))
+        assert f"{colour}{equal} of 6" in captured.get()
+
+
+def test_the_legend_names_every_column() -> None:
+    for word in ("ms per token", "after first", "Accepted", "Bytes", "oracle"):
+        assert word in LEGEND

@@ -1,0 +1,96 @@
+"""The demonstration as a user starts it: two real processes, sample documents, a fresh index."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from rich.console import Console
+from dragonrt import bundled
+from dragonrt.experiments.demo import run_demo
+from dragonrt.runtime.endpoints import emulation
+from dragonrt.runtime.plan import Plan
+from dragonrt.sampling.samplers import Sampler
+
+run_demo(
+    Plan(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
+    output=Console(width=80),
+    messages=Console(stderr=True),
+    emulate=emulation("device", None, sys.argv[1], None, None, None, 0),
+    questions=bundled.questions()[:2],
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A user whose data directory is empty at first."""
+    home = tmp_path_factory.mktemp("home")
+    return {
+        **os.environ,
+        "HOME": str(home),
+        "XDG_DATA_HOME": str(home / "data"),
+        "DRAGONRT_LATENCY": "10s",  # settings of the user's own must not reach the cloud
+        "OMP_NUM_THREADS": "1",
+        "TERM": "dumb",
+    }
+
+
+def start(environment: dict[str, str], latency: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, latency],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.slow
+def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
+    environment: dict[str, str],
+) -> None:
+    shown, errors = start(environment, "5ms").communicate(timeout=60)
+    lines = shown.splitlines()
+    assert [line.split("  ")[0] for line in lines[-20:] if "coupled, " in line] == [
+        "coupled, greedy",
+        "coupled, leaderless",
+    ], errors
+    assert len(re.findall(r"\b2 of 2$", shown, re.MULTILINE)) == 3
+    assert re.search(r"^synchronous .* oracle$", shown, re.MULTILINE)
+    assert shown.count("ms to first token") == 2
+    for line in (r"^device  \d+ private notes \(", r"^cloud   \d+ public articles \("):
+        assert re.search(line, shown, re.MULTILINE)
+    assert "dragonrt demo --ask" in lines[-2]
+    found = re.search(r"in process (\d+), 127", shown)
+    assert found is not None
+    assert has_ended(int(found[1]))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_both_processes(environment: dict[str, str]) -> None:
+    with start(environment, "500ms") as demo:
+        assert demo.stdout is not None
+        cloud = next(
+            int(found[1]) for line in demo.stdout if (found := re.search(r"process (\d+),", line))
+        )
+        assert not has_ended(cloud)
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=30)
+    assert demo.returncode != 0
+    assert has_ended(cloud)
