@@ -333,10 +333,13 @@ class Asking:
                 generation.stop(self._stopped)
             if self._session is None and self._rejoin.is_set():
                 self._join(())  # the cloud may have come back while this side prepared
-            if self._session is not None:
-                self._session.attach(generation)
-            else:
-                self._miss()
+            try:
+                if self._session is not None:
+                    self._session.attach(generation)
+                else:
+                    self._miss()
+            except (GenerationError, CodecError) as error:  # in what came while this side prepared
+                self._give_up(str(error))
             await self._generate(generation)
             answer.finish = generation.finish or Finish.CANCELLED
         finally:
@@ -365,8 +368,7 @@ class Asking:
                 except (GenerationError, CodecError) as error:
                     if self._alone:
                         raise
-                    self._leave(Reason.ERROR, str(error))
-                    self._go_alone(str(error))
+                    self._give_up(str(error))
         finally:
             rejoin.cancel()
             await asyncio.gather(rejoin, return_exceptions=True)
@@ -428,6 +430,11 @@ class Asking:
         session, self._session = self._session, None
         if session is not None:
             session.close(reason, text)
+
+    def _give_up(self, reason: str) -> None:
+        """The cloud's session is of no use: it ends, and this side answers alone."""
+        self._leave(Reason.ERROR, reason)
+        self._go_alone(reason)
 
     def _go_alone(self, reason: str) -> None:
         if self._generation is not None and self._generation.finish is None and not self._alone:

@@ -1,0 +1,529 @@
+"""What one side can do to the other over a healthy connection, in virtual time.
+
+`Stranger` speaks the protocol by hand, so it can break every rule of it. Whatever it says, the
+session or the connection ends with a reason, and everything else goes on.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dragonrt.errors import DragonError
+from dragonrt.link.memory import memory_streams
+from dragonrt.link.stream import Stream
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.draft import start_hash
+from dragonrt.runtime.modes.dragon import Answer, Asking, open_message
+from dragonrt.runtime.peer import HANDSHAKE_S, SILENCE_S, ConnectionLostError, Peer
+from dragonrt.runtime.plan import PATIENCE_S, Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.runtime.trace import NoTrace
+from dragonrt.sampling.noise import Side
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.drafter import Script
+from dragonrt.simulation.loop import run
+from dragonrt.simulation.oracle import oracle
+from dragonrt.simulation.pair import (
+    SimulatedCloud,
+    SimulatedSide,
+    simulated_cloud,
+    simulated_device,
+)
+from dragonrt.simulation.schedule import Schedule
+from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.errors import Reason
+from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.messages import (
+    Close,
+    Draft,
+    Goodbye,
+    Message,
+    Open,
+    Opened,
+    Ping,
+    Pong,
+    Source,
+    Target,
+)
+
+PLAN = Plan(3, Sampler(0.8), codec="topp:0.95", max_tokens=8, stop_tokens=(0,), run_ahead=4)
+GREEDY = replace(PLAN, placement=Placement.GREEDY)
+
+
+def script(question: str) -> Script:
+    return Script(len(question))
+
+
+class Stranger:
+    """One side of a connection in the hands of a test."""
+
+    def __init__(self, stream: Stream, side: SimulatedSide) -> None:
+        self.stream = stream
+        self.heard: list[Message] = []
+        self._connection: Connection = side.connection()
+        self._frames = FrameDecoder(2**22)
+
+    async def handshake(self) -> None:
+        """Agree as an honest side does."""
+        connection = self._connection
+        self.stream.write(connection.data_to_send())
+        while connection.state is not State.OPEN:
+            self._frames.feed(await self.stream.receive())
+            while connection.state is not State.OPEN and (body := self._frames.next_body()):
+                connection.receive_data(encode_frame(body))
+                self.stream.write(connection.data_to_send())
+        self._take()
+
+    def say(self, *messages: Message) -> None:
+        for message in messages:
+            self.stream.write(encode_frame(encode(message)))
+
+    async def hear(self, kind: type[Message]) -> Message:
+        """The next message of that kind, after as many others as come."""
+        while True:
+            for index, message in enumerate(self.heard):
+                if isinstance(message, kind):
+                    del self.heard[: index + 1]
+                    return message
+            data = await self.stream.receive()
+            if not data:
+                raise EOFError
+            self._frames.feed(data)
+            self._take()
+
+    def _take(self) -> None:
+        while (body := self._frames.next_body()) is not None:
+            message = decode(body)
+            if isinstance(message, Ping):
+                self.say(Pong(message.sequence, message.time_us, len(body) + 4))
+            self.heard.append(message)
+
+    async def listen(self) -> None:
+        """Answer pings until the stream ends."""
+        with pytest.raises(EOFError):
+            await self.hear(Authenticated)
+
+    async def leave(self) -> None:
+        self.stream.close()
+        await self.stream.wait_closed()
+
+
+class Authenticated(Goodbye):
+    """A kind of message that never comes."""
+
+
+# A device, and a cloud that misbehaves.
+
+
+async def ask_a_strange_cloud(
+    plan: Plan, answer: Callable[[Stranger, Open], None], times: int = 1
+) -> tuple[list[Answer], str | None]:
+    """What a device makes of it, and why its connection ended, if it did."""
+    device = SimulatedSide("device", script)
+    ours, theirs = memory_streams()
+    stranger = Stranger(theirs, SimulatedSide("cloud", script))
+
+    async def dial() -> Peer:
+        return Peer(ours, device.connection(), NoTrace())
+
+    async def be_strange() -> None:
+        await stranger.handshake()
+        try:
+            while isinstance(message := await stranger.hear(Open), Open):
+                answer(stranger, message)
+        except EOFError:
+            return
+
+    strange = asyncio.create_task(be_strange(), name="the strange cloud")
+    connector = Connector(dial)
+    await connector.connect()
+    peer = connector.peer
+    assert peer is not None
+    keeper = asyncio.create_task(peer.run(), name="the device's peer")
+    answers = []
+    for _ in range(times):
+        asking = Asking(
+            device,
+            connector,
+            plan,
+            on_decision=lambda decision: None,
+            on_notice=lambda text: None,
+        )
+        answers.append(await asking.ask("who?"))
+    reason = peer.lost_reason
+    keeper.cancel()
+    await asyncio.gather(keeper, return_exceptions=True)
+    await stranger.leave()
+    await strange
+    return answers, reason
+
+
+def opened(message: Open) -> Opened:
+    return Opened(message.session, (Source("t", "n", 1.0),), 4, 0, 0)
+
+
+def draft(message: Open, **changes: object) -> Draft:
+    fields: dict[str, object] = {
+        "session": message.session,
+        "step": 0,
+        "prefix_hash": start_hash(message.seed),
+        "token": 5,
+        "relevance": 0.0,
+        "decode_us": 1000,
+        "ahead": 0,
+        "decided_hash": start_hash(message.seed) & 0xFFFFFFFF,
+        "payload": b"\xff",
+    }
+    return Draft(**(fields | changes))  # type: ignore[arg-type]
+
+
+def target(message: Open, **changes: object) -> Target:
+    fields: dict[str, object] = {
+        "session": message.session,
+        "step": 0,
+        "prefix_hash": start_hash(message.seed),
+        "token": 5,
+        "aggregator": "device",
+    }
+    return Target(**(fields | changes))  # type: ignore[arg-type]
+
+
+FAULTS: list[tuple[str, Plan, Callable[[Open], list[Message]], str]] = [
+    ("refusal", PLAN, lambda m: [Close(m.session, Reason.UNSUPPORTED, "not today")], "not today"),
+    ("bad payload", PLAN, lambda m: [opened(m), draft(m)], "payload"),
+    ("far step", PLAN, lambda m: [opened(m), draft(m, step=500)], "further ahead"),
+    ("token", PLAN, lambda m: [opened(m), draft(m, token=10**6)], "outside the vocabulary"),
+    ("target unasked", PLAN, lambda m: [opened(m), target(m)], "target token"),
+    ("target too soon", GREEDY, lambda m: [opened(m), target(m, step=3)], "target token"),
+    (
+        "target elsewhere",
+        replace(PLAN, placement=Placement.CLOUD),
+        lambda m: [opened(m), target(m, prefix_hash=7)],
+        "target token",
+    ),
+    ("opened twice", PLAN, lambda m: [opened(m), opened(m)], "may not come"),
+    ("draft too soon", PLAN, lambda m: [draft(m)], "may not come"),
+    ("silence", PLAN, lambda m: [opened(m)], "nothing useful"),
+    ("nothing", PLAN, lambda m: [], "nothing useful"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plan", "messages", "expected"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS]
+)
+def test_a_cloud_that_breaks_a_session_loses_that_session_only(
+    plan: Plan, messages: Callable[[Open], list[Message]], expected: str
+) -> None:
+    answers, reason = run(
+        ask_a_strange_cloud(plan, lambda cloud, message: cloud.say(*messages(message)), times=2)
+    )
+    assert reason is None
+    for answer in answers:
+        assert answer.counts.alone_from == 0
+        assert expected in answer.notices[-1]
+        assert answer.tokens[-1] == 0 or len(answer.tokens) == plan.max_tokens
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_payload_that_cannot_be_read_is_found_whichever_draft_comes_first(late: bool) -> None:
+    """The payload is decoded when both drafts are at hand: in the peer's task or the decoder's."""
+
+    def answer(cloud: Stranger, message: Open) -> None:
+        cloud.say(opened(message))
+        delay_s = 1.0 if late else 0.0
+        asyncio.get_running_loop().call_later(delay_s, cloud.say, draft(message))
+
+    (given,), _ = run(ask_a_strange_cloud(PLAN, answer))
+    assert given.counts.alone_from == 0
+    assert len(given.tokens) in range(1, PLAN.max_tokens + 1)
+
+
+def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
+    """They come again and again, but for another text."""
+
+    def answer(cloud: Stranger, message: Open) -> None:
+        cloud.say(opened(message))
+
+        def again(n: int) -> None:
+            if n < 1000:
+                cloud.say(draft(message, prefix_hash=n))
+                asyncio.get_running_loop().call_later(0.5, again, n + 1)
+
+        again(0)
+
+    async def timed() -> float:
+        (given,), _ = await ask_a_strange_cloud(PLAN, answer)
+        assert "nothing useful" in given.notices[-1]
+        return asyncio.get_running_loop().time()
+
+    assert run(timed()) < 2 * PATIENCE_S
+
+
+def random_message(chance: random.Random, message: Open) -> Message:
+    """Well-formed, and mostly nonsense."""
+    session = message.session if chance.random() < 0.9 else chance.randrange(4)
+    step = chance.randrange(10) if chance.random() < 0.9 else chance.randrange(100_000)
+    known = start_hash(message.seed)
+    prefix_hash = known if chance.random() < 0.5 else chance.getrandbits(64)
+    kind = chance.choice(["draft"] * 6 + ["target", "opened", "close", "open", "ping", "pong"])
+    match kind:
+        case "draft":
+            return draft(
+                message,
+                session=session,
+                step=step if chance.random() < 0.5 else 0,
+                prefix_hash=prefix_hash,
+                token=chance.randrange(32),
+                relevance=chance.choice([0.0, 1e308, -1e308, chance.gauss(0, 1)]),
+                decode_us=chance.choice([0, 1, 2**62]),
+                payload=chance.randbytes(chance.randrange(30)),
+            )
+        case "target":
+            return target(message, session=session, step=step, prefix_hash=prefix_hash)
+        case "opened":
+            return replace(opened(message), session=session)
+        case "close":
+            return Close(session, chance.choice(list(Reason)), "so")
+        case "open":
+            return replace(message, session=chance.randrange(6))
+        case "ping":
+            return Ping(chance.getrandbits(32), chance.getrandbits(62), b"\0" * 10)
+        case _:
+            return Pong(chance.randrange(4), chance.getrandbits(62), chance.getrandbits(32))
+
+
+@pytest.mark.slow
+def test_whatever_a_cloud_says_the_device_finishes() -> None:
+    for seed in range(200):
+        chance = random.Random(seed)
+        plan = replace(PLAN, placement=chance.choice(list(Placement)), seed=seed)
+
+        def answer(cloud: Stranger, message: Open, chance: random.Random = chance) -> None:
+            if chance.random() < 0.8:
+                cloud.say(opened(message))
+            loop = asyncio.get_running_loop()
+            for _ in range(chance.randrange(30)):
+                said = random_message(chance, message)
+                loop.call_later(chance.choice([0.0, 0.02, 0.5]), cloud.say, said)
+
+        (given,), _ = run(ask_a_strange_cloud(plan, answer))
+        ended = given.tokens[-1] == 0 or len(given.tokens) == plan.max_tokens
+        assert ended, f"seed {seed}"
+
+
+# A cloud, and a device that misbehaves.
+
+
+async def disturb(
+    disturbance: Callable[[Stranger], None], expected: type[Message] | None
+) -> tuple[Message | None, SimulatedCloud]:
+    """What the cloud says to a strange device while a good one gets its answer."""
+    schedule = Schedule(seed=0, latency_s=0.01)
+    cloud = simulated_cloud(schedule, script)
+    ours, theirs = memory_streams()
+    cloud.accept(theirs)
+    stranger = Stranger(ours, SimulatedSide("device", script))
+    async with simulated_device(cloud, schedule, script) as device:
+        asking = asyncio.create_task(device.asking(PLAN).ask("who?"))
+        await stranger.handshake()
+        disturbance(stranger)
+        heard = await stranger.hear(expected) if expected is not None else None
+        given = await asking
+        assert given.tokens == oracle(PLAN, script("who?"))
+        assert given.counts.alone_from is None
+        await stranger.leave()
+    await cloud.wait_idle()
+    assert cloud.sessions == 0
+    return heard, cloud
+
+
+OPEN = open_message(PLAN, "a strange question", (), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([replace(OPEN, rule="coin")], Reason.UNSUPPORTED),
+        ([replace(OPEN, aggregator="nobody")], Reason.UNSUPPORTED),
+        ([replace(OPEN, codec="zip")], Reason.UNSUPPORTED),
+        ([replace(OPEN, rule="algorithm1")], Reason.UNSUPPORTED),
+        ([replace(OPEN, stop_tokens=(10**6,))], Reason.MALFORMED),
+        ([OPEN, OPEN], Reason.OUT_OF_ORDER),
+        ([OPEN, target(OPEN)], Reason.OUT_OF_ORDER),
+        ([draft(OPEN)], Reason.UNKNOWN_SESSION),
+        ([OPEN, draft(OPEN, step=9000)], Reason.ERROR),
+        ([OPEN, *(draft(OPEN, prefix_hash=n) for n in range(1000))], Reason.ERROR),
+        ([OPEN, draft(OPEN)], Reason.ERROR),
+    ],
+)
+def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reason: Reason) -> None:
+    heard, _ = run(disturb(lambda device: device.say(*messages), Close))
+    assert isinstance(heard, Close)
+    assert heard.reason is reason
+    assert heard.text
+
+
+@pytest.mark.slow
+def test_whatever_a_device_says_the_cloud_serves_the_others() -> None:
+    for seed in range(100):
+        chance = random.Random(seed)
+        placement = chance.choice([p.value for p in Placement])
+        opening = replace(OPEN, aggregator=placement, run_ahead=chance.randrange(1, 9))
+
+        def say(device: Stranger, chance: random.Random = chance, opening: Open = opening) -> None:
+            device.say(opening)
+            loop = asyncio.get_running_loop()
+            for _ in range(chance.randrange(30)):
+                said = random_message(chance, opening)
+                loop.call_later(chance.choice([0.0, 0.02, 0.5]), device.say, said)
+
+        run(disturb(say, None))
+
+
+def test_a_device_that_never_drafts_is_left_after_patience() -> None:
+    async def ignore() -> Message:
+        cloud = simulated_cloud(Schedule(seed=0), script)
+        ours, theirs = memory_streams()
+        cloud.accept(theirs)
+        stranger = Stranger(ours, SimulatedSide("device", script))
+        await stranger.handshake()
+        stranger.say(OPEN)
+        heard = await stranger.hear(Close)
+        await stranger.leave()
+        await cloud.wait_idle()
+        return heard
+
+    heard = run(ignore())
+    assert isinstance(heard, Close)
+    assert "nothing useful" in heard.text
+
+
+@pytest.mark.parametrize("side", ["device", "cloud"])
+def test_a_side_that_only_asks_refuses_to_answer(side: Side) -> None:
+    async def ask_back() -> Message:
+        ours, theirs = memory_streams()
+        peer = Peer(ours, SimulatedSide(side, script).connection(), NoTrace())
+        other = SimulatedSide("cloud" if side == "device" else "device", script)
+        stranger = Stranger(theirs, other)
+        await asyncio.gather(peer.handshake(), stranger.handshake())
+        working = asyncio.create_task(peer.run())
+        stranger.say(OPEN)
+        heard = await stranger.hear(Close)
+        await stranger.leave()
+        await working
+        return heard
+
+    heard = run(ask_back())
+    assert isinstance(heard, Close)
+    assert heard.reason is Reason.UNSUPPORTED
+
+
+# Connections.
+
+
+async def silent_pair() -> tuple[Peer, Stranger]:
+    ours, theirs = memory_streams()
+    peer = Peer(ours, SimulatedSide("device", script).connection(), NoTrace())
+    return peer, Stranger(theirs, SimulatedSide("cloud", script))
+
+
+def test_a_handshake_that_never_comes_is_given_up() -> None:
+    async def wait() -> float:
+        peer, _ = await silent_pair()
+        with pytest.raises(ConnectionLostError, match="did not complete the handshake"):
+            await peer.handshake()
+        return asyncio.get_running_loop().time()
+
+    assert run(wait()) == HANDSHAKE_S
+
+
+def test_a_connection_on_which_nothing_is_heard_is_lost() -> None:
+    async def wait() -> tuple[str | None, Message, float]:
+        peer, stranger = await silent_pair()
+        await asyncio.gather(peer.handshake(), stranger.handshake())
+        await peer.run()
+        time_s = asyncio.get_running_loop().time()
+        return peer.lost_reason, await stranger.hear(Goodbye), time_s
+
+    reason, goodbye, time_s = run(wait())
+    assert reason is not None
+    assert "nothing was heard" in reason
+    assert isinstance(goodbye, Goodbye)
+    assert goodbye.reason is Reason.IDLE
+    assert SILENCE_S <= time_s < 2 * SILENCE_S
+
+
+def test_a_connection_that_answers_probes_lives() -> None:
+    async def wait() -> None:
+        peer, stranger = await silent_pair()
+        await asyncio.gather(peer.handshake(), stranger.handshake())
+        working = asyncio.create_task(peer.run())
+        listening = asyncio.create_task(stranger.listen())
+        await asyncio.sleep(10 * SILENCE_S)
+        assert not working.done()
+        assert peer.rtt.average == 0.0
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await listening
+
+    run(wait())
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "does not speak"),
+        ((2**27).to_bytes(4, "big"), "frame of 134217728 bytes"),
+        (encode_frame(b"\xc1"), "msgpack"),
+        (encode_frame(encode(Pong(1, 1, 1)))[:5], "in the middle"),
+        (encode_frame(encode(Goodbye(Reason.SHUTDOWN, "good night"))), "good night"),
+    ],
+)
+def test_bytes_that_make_no_sense_end_the_connection(data: bytes, expected: str) -> None:
+    async def end() -> str | None:
+        peer, stranger = await silent_pair()
+        await asyncio.gather(peer.handshake(), stranger.handshake())
+        working = asyncio.create_task(peer.run())
+        stranger.stream.write(data)
+        await asyncio.sleep(0.1)
+        await stranger.leave()
+        await working
+        return peer.lost_reason
+
+    reason = run(end())
+    assert reason is not None
+    assert expected in reason
+
+
+def test_an_error_of_our_own_ends_the_connection_and_is_seen() -> None:
+    """A defect is not hidden, nor does it leave tasks behind."""
+
+    class Defective:
+        def receive(self, message: Message) -> None:
+            raise DragonError("no place for this")
+
+        def lost(self, reason: str) -> None:
+            reasons.append(reason)
+
+    reasons: list[str] = []
+
+    async def fail() -> Message:
+        peer, stranger = await silent_pair()
+        await asyncio.gather(peer.handshake(), stranger.handshake())
+        working = asyncio.create_task(peer.run())
+        peer.open(Defective(), lambda number: replace(OPEN, session=number))
+        await stranger.hear(Open)
+        stranger.say(opened(OPEN))
+        heard = await stranger.hear(Close)
+        await stranger.leave()
+        await working
+        return heard
+
+    heard = run(fail())
+    assert isinstance(heard, Close)
+    assert heard.text == "no place for this"
+    assert reasons == ["no place for this"]
