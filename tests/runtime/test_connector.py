@@ -1,0 +1,147 @@
+"""Connections that are made again: with back-off, in virtual time, unless the cloud refuses."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dragonrt.link.errors import LinkError
+from dragonrt.link.memory import memory_streams
+from dragonrt.runtime.connector import FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S, Connector
+from dragonrt.runtime.peer import ConnectionLostError, Peer
+from dragonrt.runtime.trace import NoTrace
+from dragonrt.simulation.drafter import Script
+from dragonrt.simulation.faults import Cut, CutStream
+from dragonrt.simulation.loop import run
+from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
+from dragonrt.wire.errors import HandshakeError
+
+
+def side(name: str, vocabulary: int = 32) -> SimulatedSide:
+    return SimulatedSide("cloud" if name == "cloud" else "device", lambda _: Script(0, vocabulary))
+
+
+class Network:
+    """A cloud that can be reached or not; `dials` are the times of all attempts."""
+
+    def __init__(self, vocabulary: int = 32) -> None:
+        self.cloud = SimulatedCloud(side("cloud", vocabulary))
+        self.reachable = True
+        self.cut: Cut | None = None
+        self.dials: list[float] = []
+
+    async def dial(self) -> Peer:
+        self.dials.append(asyncio.get_running_loop().time())
+        if not self.reachable:
+            raise LinkError("cannot reach the cloud")
+        ours, theirs = memory_streams()
+        self.cloud.accept(theirs if self.cut is None else CutStream(theirs, self.cut))
+        return Peer(ours, side("device").connection(), NoTrace())
+
+
+async def with_connector(network: Network, act: Callable[[Connector], object]) -> object:
+    """What `act` returns, while a connector keeps its connection."""
+    connector = Connector(network.dial)
+    await connector.connect()
+    keeper = asyncio.create_task(connector.run(), name="connector")
+    try:
+        result = act(connector)
+        return await result if asyncio.iscoroutine(result) else result
+    finally:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        await network.cloud.wait_idle()
+
+
+def test_the_first_connection_says_why_there_is_none() -> None:
+    async def connect() -> None:
+        network = Network()
+        network.reachable = False
+        connector = Connector(network.dial)
+        with pytest.raises(LinkError, match="cannot reach the cloud"):
+            await connector.connect()
+        assert not connector.connected
+        assert connector.peer is None
+
+        connector = Connector(Network(vocabulary=33).dial)
+        with pytest.raises(HandshakeError, match="vocabulary"):
+            await connector.connect()
+        assert not connector.connected
+
+    run(connect())
+
+
+def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
+    async def lose(connector: Connector) -> None:
+        first, before = connector.peer, connector.traffic()
+        assert first is not None
+        await asyncio.sleep(0.01)  # the cloud has the handshake's last message
+        await network.cloud.kill()
+        await asyncio.sleep(0.01)
+        assert first.lost_reason == "this side ends"
+        second = await connector.wait_connected(1.0)
+        assert second is not None
+        assert second is not first
+        after = connector.traffic()
+        assert after[0] >= 2 * second.connection.statistics().bytes_sent - 100 > 0
+        assert after[1] > before[1]
+
+    network = Network()
+    run(with_connector(network, lose))
+
+
+def test_back_off_doubles_up_to_its_bound() -> None:
+    async def wait(connector: Connector) -> None:
+        network.reachable = False
+        await network.cloud.kill()
+        assert await connector.wait_connected(100.0) is None
+        assert connector.peer is None
+        network.reachable = True
+        assert await connector.wait_connected(LONGEST_BACK_OFF_S) is not None
+
+    network = Network()
+    run(with_connector(network, wait))
+    gaps = [b - a for a, b in zip(network.dials[1:], network.dials[2:], strict=False)]
+    expected = FIRST_BACK_OFF_S
+    for gap in gaps:
+        assert gap == pytest.approx(expected)
+        expected = min(2 * expected, LONGEST_BACK_OFF_S)
+    assert gaps[-1] == pytest.approx(LONGEST_BACK_OFF_S)
+
+
+def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
+    async def wait(connector: Connector) -> None:
+        for after_writes in (0, 1):
+            network.cut = Cut("cloud", after_writes=after_writes)
+            await network.cloud.kill()
+            assert await connector.wait_connected(5.0) is None
+            network.cut = None
+            assert await connector.wait_connected(60.0) is not None
+
+    network = Network()
+    run(with_connector(network, wait))
+
+
+def test_a_refusal_is_final(caplog: pytest.LogCaptureFixture) -> None:
+    async def wait(connector: Connector) -> None:
+        await network.cloud.kill()
+        network.cloud = SimulatedCloud(side("cloud", vocabulary=33))
+        assert await connector.wait_connected(100.0) is None
+
+    network = Network()
+    run(with_connector(network, wait))
+    assert len(network.dials) == 2
+    assert "not connecting again" in caplog.text
+    assert "vocabulary" in caplog.text
+
+
+def test_a_cloud_that_never_completes_the_handshake_is_reported() -> None:
+    async def connect() -> None:
+        async def dial() -> Peer:
+            ours, _ = memory_streams()
+            return Peer(ours, side("device").connection(), NoTrace())
+
+        with pytest.raises(ConnectionLostError, match="is it dragonrt that listens there"):
+            await Connector(dial).connect()
+
+    run(connect())
