@@ -1,5 +1,6 @@
 """One side's distribution: its documents' rows, weighted by relevance (SPEC section 1)."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 def aggregate_locally(
     log_probabilities: Tensor, relevances: Sequence[float]
-) -> tuple[NDArray[np.float64], float]:
+) -> tuple[NDArray[np.float32], float]:
     """Mix the rows of one step by the softmax of their documents' relevances (DRAGON Eq. 2).
 
     Args:
@@ -18,15 +19,14 @@ def aggregate_locally(
         relevances: one number per row, already divided by the temperature.
 
     Returns:
-        The locally aggregated distribution p_s, dense, summing to 1 in float64, and
-        h = logsumexp(relevances), by which the other side weighs it. The same input gives the same
-        bits.
+        The locally aggregated distribution p_s, dense, summing to 1 up to float32's rounding (a
+        codec makes it exact), and h = logsumexp(relevances), by which the other side weighs it.
+        The same input gives the same bits.
     """
-    scores = np.asarray(relevances, dtype=np.float64)
-    highest = scores.max()
-    h = float(highest + np.log(np.exp(scores - highest).sum()))
+    highest = max(relevances)
+    h = highest + math.log(sum(math.exp(score - highest) for score in relevances))
+    log_weights = [[score - h] for score in relevances]
     with torch.inference_mode():
-        log_weights = torch.tensor(scores - h, dtype=torch.float32, device=log_probabilities.device)
-        mixed = (log_probabilities + log_weights[:, None]).exp_().sum(dim=0)
-    probabilities = mixed.cpu().numpy().astype(np.float64)
-    return probabilities / probabilities.sum(), h
+        weights = torch.tensor(log_weights, dtype=torch.float32, device=log_probabilities.device)
+        mixed = (log_probabilities + weights).exp_().sum(dim=0)
+    return mixed.numpy(force=True), h

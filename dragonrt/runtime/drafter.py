@@ -44,6 +44,9 @@ class Drafter(Protocol):
     async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
         """Predictions after each prefix of `line` of length `first`, `first` + 1, … `last`.
 
+        There may be more: each further one is after the prefix that the draft token of the one
+        before it makes, so a drafter may run ahead along its own drafts.
+
         Raises PreemptedError after `preempt`.
         """
         ...

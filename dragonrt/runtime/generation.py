@@ -81,7 +81,7 @@ class OtherSide(Protocol):
         ...
 
     def round_trip_s(self, size: int) -> float:
-        """The estimated seconds for a draft with `size` bytes of payload there, and a target back."""
+        """The estimated seconds for a draft of `size` bytes there and a target token back."""
         ...
 
 
@@ -434,7 +434,7 @@ class Generation:
             self._trace.event(
                 self.session, "decode", step=first, tokens=len(predictions), seconds=seconds
             )
-            self._take(predictions, first, requested)
+            self._take(predictions, first, last, requested)
             if self._other is not None:
                 await self._other.drain()
         return self.finish
@@ -480,14 +480,15 @@ class Generation:
         first += 1
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
-    def _take(self, predictions: list[Prediction], first: int, requested: int) -> None:
-        """Queue and send own drafts, unless the line died while they were computed."""
+    def _take(self, predictions: list[Prediction], first: int, last: int, requested: int) -> None:
+        """Queue and send own drafts, as far as the line is alive that they were computed for."""
         self._progress_s = self._loop.time()
         line = self.line
-        last = first + len(predictions) - 1
         if len(line) < last or line.hashes[last] != requested:
             return
         for step, prediction in enumerate(predictions, start=first):
+            if step > last and not self._step_to(step, predictions[step - 1 - first].token):
+                break
             draft = Draft(
                 step=step,
                 prefix_hash=line.hashes[step],
@@ -503,6 +504,15 @@ class Generation:
                 self._own.put(draft)
                 self._send_draft(draft)
         self._advance("own")
+
+    def _step_to(self, step: int, token: int) -> bool:
+        """Bring the line to `step` by an own draft; False where it goes, or has gone, elsewhere."""
+        line = self.line
+        if step > self._limit():
+            return False
+        if len(line) < step:
+            line.append(token)
+        return line.tokens[step - 1] == token
 
     def _send_draft(self, draft: Draft) -> None:
         if self._other is not None:

@@ -11,8 +11,8 @@ from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.sequence import Sequence as Rows
-from dragonrt.runtime.draft import start_hash
 from dragonrt.runtime.library import Library
+from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.model_drafter import ModelDrafter, Relevances, Weighing
 from dragonrt.runtime.modes.dragon import Prepared, Turn
 from dragonrt.runtime.plan import Plan
@@ -62,9 +62,10 @@ class LocalSide:
             sequence,
             log_probs,
             self._weighing(question, plan, hits),
-            plan.aggregation_rule(),
+            Lookup([self.model.encode(hit.chunk.text) for hit in hits]),
+            plan,
             codec(plan.codec, self.vocabulary),
-            start_hash(plan.seed),
+            exact_blocks=self.model.exact_blocks,
         )
         return Prepared(
             drafter=drafter,

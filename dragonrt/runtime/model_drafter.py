@@ -1,8 +1,8 @@
 """A Drafter on a real model: rows of documents, weighed by relevance, in the worker thread."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,12 @@ from dragonrt.distributions.codec import Codec
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.relevance import aggregate_locally
 from dragonrt.language.sequence import Sequence
-from dragonrt.runtime.draft import Line
+from dragonrt.runtime.draft import Line, extend_hash, start_hash
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
+from dragonrt.runtime.lookup import Lookup
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.aggregation import Rule
 from dragonrt.sampling.noise import Side
 
 REMEMBERED_WEIGHINGS = 8
@@ -38,9 +40,34 @@ class Weighing:
     again: Callable[[list[int]], Relevances] | None = None
 
 
+class _Forward:
+    """One forward over `tokens`: predictions after their prefixes from length `first` on.
+
+    `claimed` says that the generation asked for it; `done` is awaited on the loop.
+    """
+
+    def __init__(
+        self, tokens: list[int], hashes: list[int], first: int, done: "asyncio.Future[None]"
+    ) -> None:
+        self.tokens = tokens
+        self.hashes = hashes
+        self.first = first
+        self.claimed = False
+        self.preemption = Preemption()
+        self.done = done
+        self.predictions: list[Prediction] = []
+        self.error: BaseException | None = None
+
+
 class ModelDrafter:
-    """Implements Drafter. `sequence` already holds the question, `prompt` the log-probabilities
-    [rows, vocabulary] after it, `start` is the prefix hash of the empty answer."""
+    """Implements Drafter.
+
+    `sequence` already holds the question, `prompt` the log-probabilities [rows, vocabulary] after
+    it. Unless the plan is synchronous, the worker thread decodes what follows a draft while the
+    loop still handles it, so that no hand-over between the two stands between forwards, and feeds
+    what `lookup` guesses in the same forward. Without `exact_blocks` tokens are fed one by one,
+    since a block would have other bits (SPEC section 0), and nothing is guessed.
+    """
 
     def __init__(
         self,
@@ -49,9 +76,11 @@ class ModelDrafter:
         sequence: Sequence,
         prompt: Tensor,
         weighing: Weighing,
-        rule: Rule,
+        lookup: Lookup,
+        plan: Plan,
         codec: Codec,
-        start: int,
+        *,
+        exact_blocks: bool,
     ) -> None:
         self._side = side
         self._worker = worker
@@ -60,54 +89,133 @@ class ModelDrafter:
         self._prompt_length = sequence.length
         self._weighing = weighing
         self._weighed: dict[int, Relevances] = {}
-        self._rule = rule
+        self._lookup = lookup
+        self._plan = plan
+        self._ahead = plan.placement is not Placement.SYNC
+        self._rule = plan.aggregation_rule()
         self._codec = codec
-        self._preemption = Preemption()
-        self._hashes = [start]  # of the prefixes that the KV cache holds, and perhaps beyond
-        self._clock = asyncio.get_running_loop().time
+        self._exact_blocks = exact_blocks
+        self._hashes = [start_hash(plan.seed)]  # of the prefixes in the KV cache, and perhaps more
+        self._current: _Forward | None = None
+        self._next: _Forward | None = None
+        self._loop = asyncio.get_running_loop()
 
     def preempt(self) -> None:
-        self._preemption.request()
+        for forward in (self._current, self._next):
+            if forward is not None:
+                forward.preemption.request()
 
     async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
-        keep = min(self._common(line), last, max(first - 1, 0))
-        tokens, hashes = line.tokens[:last], line.hashes[: last + 1]
-        self._preemption.clear()
+        forward, self._next = self._next, None
+        if forward is None or first != last or forward.hashes[-1] != line.hashes[last]:
+            if forward is not None:
+                forward.preemption.request()
+            tokens, hashes = line.tokens[:last], line.hashes[: last + 1]
+            forward = _Forward(tokens, hashes, first, self._loop.create_future())
+            self._start(forward)
+        forward.claimed = True
+        self._current = forward
         try:
-            return await self._worker.run(lambda: self._predict(tokens, hashes, keep, first))
-        except Preempted:
-            raise PreemptedError from None
+            await forward.done
+        finally:
+            self._current = None
+        if isinstance(forward.error, Preempted):
+            raise PreemptedError
+        if forward.error is not None:
+            raise forward.error
+        return forward.predictions
 
-    def _common(self, line: Line) -> int:
-        """The length of the longest prefix of the line that the KV cache holds."""
-        length = min(self._sequence.length - self._prompt_length, len(line))
-        while self._hashes[length] != line.hashes[length]:
+    def _start(self, forward: _Forward) -> None:
+        self._worker.submit(lambda: self._run(forward))
+
+    def _run(self, forward: _Forward) -> None:
+        """In the worker thread: one forward, and the start of the one that follows it."""
+        following = None
+        try:
+            forward.predictions = self._predict(forward)
+            following = self._following(forward)
+        except BaseException as error:  # it belongs to who awaits the forward
+            forward.error = error
+        self._worker.post(self._finished, forward, following)
+        if following is not None:
+            self._start(following)
+
+    def _following(self, forward: _Forward) -> _Forward | None:
+        """The forward after this one's drafts: it is asked for next unless the line dies."""
+        steps = len(forward.tokens) - forward.first
+        drafted = [prediction.token for prediction in forward.predictions[steps:]]
+        length = len(forward.tokens) + len(drafted)
+        if not (self._ahead and forward.claimed and self._goes_on(drafted[-1], length)):
+            return None
+        tokens, hashes = [*forward.tokens, *drafted], _extended(forward.hashes, drafted)
+        return _Forward(tokens, hashes, length, self._loop.create_future())
+
+    def _goes_on(self, token: int, length: int) -> bool:
+        """Whether an answer of `length` tokens that ends in `token` has a next one."""
+        return length < self._plan.max_tokens and token not in self._plan.stop_tokens
+
+    def _finished(self, forward: _Forward, following: _Forward | None) -> None:
+        """On the loop, in the order in which the forwards ended."""
+        if following is not None:
+            self._next = following
+        if not forward.done.done():
+            forward.done.set_result(None)
+
+    def _predict(self, forward: _Forward) -> list[Prediction]:
+        """Cut the cache back to what is common, run the forward, quantize and sample."""
+        start_s = self._loop.time()
+        forward.preemption.check()
+        tokens, first = forward.tokens, forward.first
+        keep = min(self._common(forward.hashes), max(first - 1, 0))
+        guess = self._guess(tokens) if len(tokens) > keep else []
+        fed = [*tokens, *guess]
+        self._sequence.truncate(self._prompt_length + keep)
+        self._hashes = _extended(forward.hashes, guess)
+        after = {0: self._prompt}
+        for start, block in self._blocks(fed, keep):
+            rows = self._sequence.extend_all(block, forward.preemption)
+            after.update(enumerate(rows.unbind(dim=1), start=start + 1))
+        forward_s = self._loop.time() - start_s
+        predictions = [self._predicted(after[n], fed, n) for n in range(first, len(tokens) + 1)]
+        right = 0
+        while right < len(guess) and predictions[-1].token == guess[right]:
+            right += 1
+            predictions.append(
+                self._predicted(after[len(tokens) + right], fed, len(tokens) + right)
+            )
+        self._lookup.learn(len(guess), right)
+        decode_s = forward_s / len(predictions)
+        return [replace(prediction, decode_s=decode_s) for prediction in predictions]
+
+    def _guess(self, tokens: list[int]) -> list[int]:
+        """What the lookup offers, as far as the answer may go."""
+        if not (self._ahead and self._exact_blocks):
+            return []
+        guess = self._lookup.guess(tokens, self._plan.max_tokens - len(tokens) - 1)
+        for length, token in enumerate(guess):
+            if token in self._plan.stop_tokens:
+                return guess[:length]
+        return guess
+
+    def _common(self, hashes: list[int]) -> int:
+        """The length of the longest prefix that the KV cache and the line of `hashes` share."""
+        length = min(self._sequence.length - self._prompt_length, len(hashes) - 1)
+        while self._hashes[length] != hashes[length]:
             length -= 1
         return length
 
-    def _predict(
-        self, tokens: list[int], hashes: list[int], keep: int, first: int
-    ) -> list[Prediction]:
-        """In the worker thread: cut the cache back, run the forward, quantize and sample."""
-        start_s = self._clock()
-        self._sequence.truncate(self._prompt_length + keep)
-        self._hashes = hashes
-        after = {0: self._prompt}
-        if len(tokens) > keep:
-            block = self._sequence.extend_all(tokens[keep:], self._preemption)
-            after.update(enumerate(block.unbind(dim=1), start=keep + 1))
-        steps = range(first, len(tokens) + 1)
-        decode_s = (self._clock() - start_s) / len(steps)
-        return [self._prediction(after[step], tokens, step, decode_s) for step in steps]
+    def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
+        """(start, tokens) of what to feed behind the first `keep`, in one piece or singly."""
+        size = max(len(tokens) - keep, 1) if self._exact_blocks else 1
+        for start in range(keep, len(tokens), size):
+            yield start, tokens[start : start + size]
 
-    def _prediction(
-        self, rows: Tensor, tokens: list[int], step: int, decode_s: float
-    ) -> Prediction:
+    def _predicted(self, rows: Tensor, tokens: list[int], step: int) -> Prediction:
         relevances = self._relevances(tokens, step)
         p, relevance = aggregate_locally(rows, relevances.tolist())
         token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
         document = int((rows[:, token].double().numpy(force=True) + relevances).argmax())
-        return Prediction(token, distribution, payload, relevance, document, decode_s)
+        return Prediction(token, distribution, payload, relevance, document, decode_s=0.0)
 
     def _relevances(self, tokens: list[int], step: int) -> Relevances:
         weighing = self._weighing
@@ -120,3 +228,11 @@ class ModelDrafter:
                 self._weighed.clear()
             self._weighed[key] = weighing.again(tokens[:length])
         return self._weighed[key]
+
+
+def _extended(hashes: list[int], tokens: list[int]) -> list[int]:
+    """The prefix hashes of a line after more tokens."""
+    extended = list(hashes)
+    for token in tokens:
+        extended.append(extend_hash(extended[-1], token))
+    return extended

@@ -9,18 +9,15 @@ from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
 
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
-
 
 class ModelWorker:
     """Runs jobs one after another in the order of their arrival, off the loop.
 
-    A failing job raises where it is awaited. The queue is as long as there are sessions, since
-    each waits for its job before it hands in the next one.
+    The queue is short: each session has at most the job it waits for and the one that follows it.
     """
 
     def __init__(self, name: str = "model") -> None:
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -37,23 +34,34 @@ class ModelWorker:
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """The result of `job()`, computed in the thread."""
-        done: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put((job, done))
-        return await done
+    def submit(self, job: Callable[[], None]) -> None:
+        """Have `job` run in the thread; callable from any thread. It must not raise."""
+        self._jobs.put(job)
 
-    def _work(self) -> None:
-        while (entry := self._jobs.get()) is not None:
-            job, done = entry
+    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """Have `callback` run on the loop; for jobs to hand over what they found."""
+        self._loop.call_soon_threadsafe(callback, *arguments)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """The result of `job()`, computed in the thread; its exception is raised here."""
+        done: asyncio.Future[T] = self._loop.create_future()
+
+        def work() -> None:
             if done.cancelled():
-                continue
+                return
             try:
                 result = job()
             except BaseException as error:  # whatever it is, it belongs to who awaits the job
-                self._loop.call_soon_threadsafe(_fail, done, error)
+                self.post(_fail, done, error)
             else:
-                self._loop.call_soon_threadsafe(_finish, done, result)
+                self.post(_finish, done, result)
+
+        self.submit(work)
+        return await done
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
 
 
 def _finish(done: "asyncio.Future[Any]", result: Any) -> None:

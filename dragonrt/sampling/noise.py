@@ -44,26 +44,29 @@ class Noise:
         self._seed = seed
         # Slot i holds the newest race whose step is i modulo the number of slots: bounded, and
         # read and replaced by one atomic operation each.
-        self._races: dict[int, tuple[int, NDArray[np.float64]]] = {}
+        self._races: dict[int, tuple[int, NDArray[np.uint64]]] = {}
 
     def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        """E_t(x) ~ Exp(1) for every token x: float64 [V], above 0, read-only, same on both sides.
+        """E_t(x) ~ Exp(1) for every token x: float64 [V], above 0, same on both sides.
 
         The value of a token does not depend on the size of the vocabulary.
         """
+        return _exponential(self._race_bits(step, vocabulary))
+
+    def exponentials_of(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """E_t(x) of the tokens `ids` alone, float64 [K]: logarithms are the dear part of it."""
+        return _exponential(self._race_bits(step, vocabulary)[ids])
+
+    def _race_bits(self, step: int, vocabulary: int) -> NDArray[np.uint64]:
         slot = step % max(_MIN_SLOTS, min(_MAX_SLOTS, _CACHED_NUMBERS // vocabulary))
         cached = self._races.get(slot)
         if cached is not None and cached[0] == step and cached[1].size == vocabulary:
             return cached[1]
-        bits = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
-        # 52 bits and a half: exactly representable and never 0 or 1, so its logarithm is never 0.
-        uniform = (bits >> np.uint64(12)) + 0.5
-        uniform *= 2.0**-52
-        race: NDArray[np.float64] = np.log(uniform, out=uniform)
-        np.negative(race, out=race)
-        race.flags.writeable = False
-        self._races[slot] = (step, race)
-        return race
+        bits: NDArray[np.uint64] = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
+        self._races[slot] = (step, bits)
+        return bits
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         """A number uniform in [0, 1), for `side` or, with None, for both sides together."""
@@ -75,6 +78,14 @@ class Noise:
 
 
 _SIDE_CODES: dict[Side | None, int] = {None: 0, "device": 1, "cloud": 2}
-_CACHED_NUMBERS = 1 << 21  # 16 MiB of float64: the run-ahead at 8k tokens, 13 steps at 152k
+_CACHED_NUMBERS = 1 << 21  # 16 MiB of bits: the run-ahead at 8k tokens, 13 steps at 152k
 _MIN_SLOTS = 4
 _MAX_SLOTS = 64
+
+
+def _exponential(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    # 52 bits and a half: exactly representable and never 0 or 1, so its logarithm is never 0.
+    uniform = (bits >> np.uint64(12)) + 0.5
+    uniform *= 2.0**-52
+    race: NDArray[np.float64] = np.log(uniform, out=uniform)
+    return np.negative(race, out=race)

@@ -96,6 +96,11 @@ def most_likely(p: Distribution) -> int:
     return listed if lead > 0 or (lead == 0 and listed < other) else other
 
 
+def race_listed(p: Distribution, exponentials: NDArray[np.float64]) -> int:
+    """The race of a distribution without `rest`: `exponentials` are those of `p.ids`, [K]."""
+    return int(p.ids[int((p.probabilities / exponentials).argmax())])
+
+
 def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
     """argmax p(x) / E(x), an exact sample of `p` (exponential race); ties: the lowest id.
 

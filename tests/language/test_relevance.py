@@ -19,9 +19,9 @@ def test_it_is_the_mixture_by_softmax(scores: list[float], seed: int) -> None:
     probabilities = logits.softmax(-1).numpy()
     weights = torch.tensor(scores, dtype=torch.float64).softmax(0).numpy()
     mixed, h = aggregate_locally(logits.log_softmax(-1).float(), scores)
-    assert mixed.dtype == np.float64
+    assert mixed.dtype == np.float32
     np.testing.assert_allclose(mixed, weights @ probabilities, atol=2e-6)
-    assert mixed.sum() == pytest.approx(1, abs=1e-12)
+    assert mixed.sum() == pytest.approx(1, abs=1e-5)
     assert h == pytest.approx(float(torch.tensor(scores, dtype=torch.float64).logsumexp(0)))
 
 
