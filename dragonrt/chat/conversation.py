@@ -17,6 +17,9 @@ from dragonrt.wire.messages import Source
 HISTORY = 16
 """Turns kept for the following questions; a model with less room drops the oldest ones."""
 
+SEED_BITS = 32
+"""Of a fresh seed: short enough to be typed again."""
+
 OnPiece = Callable[[str, Decision], None]
 """Called with each piece of text and the decision that completed it."""
 
@@ -124,7 +127,7 @@ class Conversation:
         strings = (*model.prompt.stops, *self.stops)
         plan = replace(
             self.plan,
-            seed=self.seed if self.seed is not None else secrets.randbits(48),
+            seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=stop_tokens(model, strings),
         )
         stream = TextStream(model.decode, strings)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.patch_stdout import patch_stdout
+from prompt_toolkit.output import create_output
 from rich.console import Console
+from rich.text import Text
 
 from dragonrt.chat.conversation import Conversation
 from dragonrt.chat.view import AnswerView
@@ -17,55 +18,80 @@ from dragonrt.errors import DragonError
 
 PROMPT = "> "
 GREETING = (
-    "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves. [cyan]Cyan[/] words come from "
-    "your documents, [yellow]yellow[/] ones from the cloud's."
+    "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves.\n"
+    "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
 )
 
 
 async def ask_once(conversation: Conversation, question: str, console: Console) -> None:
     """One question, streamed; Ctrl-C ends it with what there is."""
-    view = AnswerView(console)
     with _interrupt_stops(conversation):
-        reply = await conversation.ask(question, view.piece, view.notice)
-    view.end(reply)
+        await _stream(conversation, question, console)
 
 
 async def ask_once_json(conversation: Conversation, question: str) -> None:
     """One question, its answer as one JSON object on one line."""
     with _interrupt_stops(conversation):
-        reply = await conversation.ask(question)
-    print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
+        await _print_json(conversation, question)
 
 
 async def chat(conversation: Conversation, console: Console, *, as_json: bool) -> None:
     """Questions from the terminal, or line by line from a pipe, until there are no more."""
-    if not as_json and sys.stdin.isatty():
-        console.print(GREETING)
-    async for question in _questions():
-        try:
-            if as_json:
-                await ask_once_json(conversation, question)
-            else:
-                await ask_once(conversation, question, console)
-        except DragonError as error:
-            if as_json:
-                print(json.dumps({"question": question, "error": str(error)}), flush=True)
-            else:
-                console.print(f"[red]{error}[/]")
-
-
-async def _questions() -> AsyncIterator[str]:
+    answer = _chat_json if as_json else _chat_text
     if not sys.stdin.isatty():
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            if line.strip():
-                yield line.strip()
+        async for question in _piped_questions():
+            with _interrupt_stops(conversation):
+                await answer(conversation, question, console)
         return
-    session: PromptSession[str] = PromptSession()
+    if not as_json:
+        console.print(GREETING)
+    # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
+    with _interrupt_stops(conversation):
+        async for question in _typed_questions():
+            await answer(conversation, question, console)
+
+
+async def _chat_text(conversation: Conversation, question: str, console: Console) -> None:
+    try:
+        await _stream(conversation, question, console)
+    except DragonError as error:
+        console.print(Text(str(error), style="red"), soft_wrap=True)
+
+
+async def _chat_json(conversation: Conversation, question: str, console: Console) -> None:
+    try:
+        await _print_json(conversation, question)
+    except DragonError as error:
+        failure = {"question": question, "error": str(error)}
+        print(json.dumps(failure, ensure_ascii=False), flush=True)
+
+
+async def _stream(conversation: Conversation, question: str, console: Console) -> None:
+    view = AnswerView(console)
+    try:
+        reply = await conversation.ask(question, view.piece, view.notice)
+    finally:
+        view.end_line()
+    view.end(reply)
+
+
+async def _print_json(conversation: Conversation, question: str) -> None:
+    reply = await conversation.ask(question)
+    print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
+
+
+async def _piped_questions() -> AsyncIterator[str]:
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        if line.strip():
+            yield line.strip()
+
+
+async def _typed_questions() -> AsyncIterator[str]:
+    session: PromptSession[str] = PromptSession(output=create_output(always_prefer_tty=True))
     while True:
         try:
-            with patch_stdout():
-                line = await session.prompt_async(PROMPT)
-        except KeyboardInterrupt:
+            line = await session.prompt_async(PROMPT, handle_sigint=False)
+        except KeyboardInterrupt:  # Ctrl-C at the prompt drops the line
             continue
         except EOFError:
             return
@@ -75,7 +101,7 @@ async def _questions() -> AsyncIterator[str]:
 
 @contextmanager
 def _interrupt_stops(conversation: Conversation) -> Iterator[None]:
-    """While an answer is under way Ctrl-C stops the answer, not the program."""
+    """Ctrl-C stops the answer under way, not the program."""
     loop = asyncio.get_running_loop()
     try:
         loop.add_signal_handler(signal.SIGINT, conversation.stop)

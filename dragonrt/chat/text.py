@@ -27,30 +27,37 @@ class TextStream:
     def push(self, token: int) -> str:
         """The text that `token` made certain."""
         self._tokens.append(token)
-        start = max(0, self._settled - CONTEXT)
-        known = self._decode(self._tokens[start : self._settled])
-        text = self._decode(self._tokens[start:])
-        if text.endswith(REPLACEMENT) or not text.startswith(known):
+        text = self._unsettled()
+        if text is None or text.endswith(REPLACEMENT):
             return ""
         self._settled = len(self._tokens)
-        return self._release(self._held + text[len(known) :])
+        return self._release(self._held + text)
 
     def finish(self) -> str:
         """What was held back, once no token can follow."""
         if self.stopped:
             return ""
-        unsettled = self._decode(self._tokens[self._settled :])
-        held, self._held = self._held + unsettled, ""
+        shown = self._release(self._held + (self._unsettled() or ""))
+        held, self._held = self._held, ""
         self._settled = len(self._tokens)
-        return held
+        return shown + held
+
+    def _unsettled(self) -> str | None:
+        """The text of the tokens since the last settled one; None if they change what was shown."""
+        start = max(0, self._settled - CONTEXT)
+        known = self._decode(self._tokens[start : self._settled])
+        text = self._decode(self._tokens[start:])
+        return text[len(known) :] if text.startswith(known) else None
 
     def _release(self, text: str) -> str:
-        """Cut at the first stop string; hold back an end that may become one."""
-        found = [text.index(stop) for stop in self._stops if stop in text]
+        """Cut at the stop string that is complete first; hold back an end that may become one."""
+        found = [
+            (text.index(stop) + len(stop), text.index(stop)) for stop in self._stops if stop in text
+        ]
         if found:
             self.stopped = True
             self._held = ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         longest = max((len(stop) for stop in self._stops), default=0)
         for length in range(min(longest - 1, len(text)), 0, -1):
             if any(stop.startswith(text[-length:]) for stop in self._stops):

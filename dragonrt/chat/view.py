@@ -1,10 +1,13 @@
 """How answers look in a terminal: text tinted by side, sources, one line of costs."""
 
+from pathlib import PurePath
+
 from rich.console import Console
 from rich.text import Text
 
 from dragonrt.chat.conversation import Reply
-from dragonrt.runtime.generation import Decision
+from dragonrt.runtime.generation import Decision, Finish
+from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
 CLEAR_SHARE = 0.75
@@ -23,39 +26,61 @@ class AnswerView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._in_line = False
 
     def piece(self, text: str, decision: Decision) -> None:
         self._console.print(Text(text, style=COLOURS[carrier(decision)]), end="", soft_wrap=True)
+        self._in_line = not text.endswith("\n")
 
     def notice(self, text: str) -> None:
-        self._console.print(Text(f"\n[{text}]", style="italic red"), soft_wrap=True)
+        """A line of its own, wherever the answer is."""
+        self.end_line()
+        self._console.print(Text(f"[{text}]", style="italic red"), soft_wrap=True)
+
+    def end_line(self) -> None:
+        """Leave the line that the answer is on."""
+        if self._in_line:
+            self._console.print()
+        self._in_line = False
 
     def end(self, reply: Reply) -> None:
         """The sources and the cost line under an answer."""
-        console = self._console
-        console.print()
+        self.end_line()
         for side, source in reply.sources:
             line = Text("  ")
             line.append(f"{side:<6} ", style=COLOURS[side])
+            line.append(f"{source.relevance:.2f}  ", style="dim")
             line.append(source.name)
-            line.append(f"  {source.title}  {source.relevance:.2f}", style="dim")
-            console.print(line, soft_wrap=True)
-        console.print(Text(f"  {cost_line(reply)}", style="dim"), soft_wrap=True)
+            line.append(f"  {title(source)}", style="dim")
+            line.truncate(self._console.width, overflow="ellipsis")
+            self._console.print(line, soft_wrap=True)
+        self._console.print(Text(f"  {cost_line(reply)}", style="dim"), soft_wrap=True)
+
+
+def title(source: Source) -> str:
+    """A document's title, or nothing where it only repeats the file's name or the text."""
+    name = PurePath(source.name)
+    if name.suffix.lower() == ".txt" or source.title.endswith("…"):
+        return ""
+    return "" if _words(source.title) == _words(name.stem) else source.title
+
+
+def _words(text: str) -> list[str]:
+    return text.casefold().replace("_", " ").replace("-", " ").split()
 
 
 def cost_line(reply: Reply) -> str:
     """What the answer cost, in one line."""
     numbers = reply.statistics()
     acceptance = numbers["acceptance"]
+    device, cloud = _percent(acceptance["device"]), _percent(acceptance["cloud"])
     parts = [
+        "stopped" if reply.answer.finish is Finish.CANCELLED else "",
         f"{numbers['tokens']} tokens",
-        _number(numbers["time_to_first_token_ms"], "ms to first token", 0),
-        _number(numbers["ms_per_token"], "ms/token", 1),
-        "accepted device "
-        + _percent(acceptance["device"])
-        + " cloud "
-        + _percent(acceptance["cloud"]),
-        _number(numbers["bytes_per_token"], "bytes/token", 0),
+        _number(numbers["time_to_first_token_ms"], "first {:.0f} ms"),
+        _number(numbers["ms_per_token"], "{:.1f} ms/token"),
+        f"accepted device {device} cloud {cloud}",
+        _number(numbers["bytes_per_token"], "{:.0f} bytes/token"),
         f"seed {reply.answer.plan.seed}",
     ]
     if numbers["alone_from"] is not None:
@@ -63,8 +88,8 @@ def cost_line(reply: Reply) -> str:
     return " | ".join(part for part in parts if part)
 
 
-def _number(value: float | None, unit: str, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f} {unit}"
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else form.format(value)
 
 
 def _percent(share: float | None) -> str:
