@@ -1,4 +1,4 @@
-"""The drafter on a real model: whatever path leads to a prefix, its prediction has the same bits."""
+"""The drafter on a real model: however a prefix is reached, its prediction has the same bits."""
 
 import asyncio
 import random
