@@ -51,6 +51,11 @@ class ConnectionLostError(DragonError):
 class Session(Protocol):
     """What a mode registers for each of its sessions."""
 
+    @property
+    def schedules(self) -> bool:
+        """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
+        ...
+
     def receive(self, message: SessionMessage) -> None:
         """Take in a message of this session; a DragonError closes the session with its line."""
         ...
@@ -313,7 +318,7 @@ class Peer:
                 self._end(Goodbye(Reason.IDLE, text))
                 raise ConnectionLostError(text)
             self._ping(b"\0" * BURST_BYTES if burst else b"")
-            burst = bool(self._sessions) and not burst
+            burst = not burst and any(session.schedules for session in self._sessions.values())
             self._wake_probe.clear()
             try:
                 async with asyncio.timeout(PROBE_S if self._sessions else KEEP_ALIVE_S):

@@ -503,6 +503,8 @@ def test_an_error_of_our_own_ends_the_connection_and_is_seen() -> None:
     """A defect is not hidden, nor does it leave tasks behind."""
 
     class Defective:
+        schedules = False
+
         def receive(self, message: Message) -> None:
             raise DragonError("no place for this")
 

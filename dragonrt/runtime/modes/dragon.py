@@ -18,6 +18,7 @@ from dragonrt.runtime.generation import Counts, Decision, Finish, Generation, Ge
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import PATIENCE_S, Plan, placement_of
 from dragonrt.runtime.profiler import DecodeProfile
+from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
@@ -202,6 +203,10 @@ class DragonSession:
                 self.sources = message.sources
             case _:
                 raise GenerationError(f"a {type(message).__name__} has no place in an answer")
+
+    @property
+    def schedules(self) -> bool:
+        return self._plan.placement is Placement.GREEDY
 
     def lost(self, reason: str) -> None:
         self._lost(reason)
