@@ -45,6 +45,8 @@ class AnswerView:
 
     def end(self, reply: Reply) -> None:
         """The sources and the cost line under an answer."""
+        if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
+            self._in_line = True  # the terminal has shown ^C
         self.end_line()
         for side, source in reply.sources:
             line = Text("  ")
@@ -54,13 +56,14 @@ class AnswerView:
             line.append(f"  {title(source)}", style="dim")
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
-        self._console.print(Text(f"  {cost_line(reply)}", style="dim"), soft_wrap=True)
+        line = Text(f"  {cost_line(reply)}", style="dim")
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
 
 
 def title(source: Source) -> str:
-    """A document's title, or nothing where it only repeats the file's name or the text."""
+    """A document's title, or nothing where it repeats the file's name or the text's beginning."""
     name = PurePath(source.name)
-    if name.suffix.lower() == ".txt" or source.title.endswith("…"):
+    if name.suffix.lower() == ".txt" or source.title.endswith((".", "!", "?", "…")):
         return ""
     return "" if _words(source.title) == _words(name.stem) else source.title
 
@@ -81,8 +84,10 @@ def cost_line(reply: Reply) -> str:
         _number(numbers["ms_per_token"], "{:.1f} ms/token"),
         f"accepted device {device} cloud {cloud}",
         _number(numbers["bytes_per_token"], "{:.0f} bytes/token"),
-        f"seed {reply.answer.plan.seed}",
     ]
+    plan = reply.answer.plan
+    if plan.sampler.temperature > 0:  # without a temperature every seed gives the same text
+        parts.append(f"seed {plan.seed}")
     if numbers["alone_from"] is not None:
         parts.append(f"alone from token {numbers['alone_from']}")
     return " | ".join(part for part in parts if part)
