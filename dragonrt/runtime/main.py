@@ -1,6 +1,7 @@
 """Running a process: its event loop, and the two programs that live in it."""
 
 import asyncio
+import gc
 import signal
 import sys
 import time
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's coroutine, on uvloop where there is one."""
+    # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
+    gc.freeze()
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(main)
 
