@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.bundled import questions
+
 PROGRAM = """
 import sys
 from rich.console import Console
@@ -73,7 +75,8 @@ def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
     ], errors
     assert len(re.findall(r"\b2 of 2$", shown, re.MULTILINE)) == 3
     assert re.search(r"^synchronous .* oracle$", shown, re.MULTILINE)
-    assert shown.count("ms to first token") == 2
+    for question in questions()[:2]:
+        assert shown.count(question.text) == 1
     for line in (r"^device  \d+ private notes \(", r"^cloud   \d+ public articles \("):
         assert re.search(line, shown, re.MULTILINE)
     assert "dragonrt demo --ask" in lines[-2]
