@@ -126,9 +126,17 @@ def _result(model: str, rows: int, tokens: int, measured: Sequence[Measured]) ->
         "following_ms": following.to_json(),
         "ratio": round(pair.median / alone_ms, 4),
         "ratio_following": round(following.median / alone_ms, 4),
+        "device_forwards_per_token": round(_forwards_per_token(measured), 4),
         "accepted_device": spent.accepted_device,
         "accepted_cloud": spent.accepted_cloud,
     }
+
+
+def _forwards_per_token(measured: Sequence[Measured]) -> float:
+    """The device's forwards, preempted ones included: above 1 is work that rejections wasted."""
+    counts = [each.answer.counts for each in measured]
+    forwards = sum(count.forwards + count.preempted for count in counts)
+    return forwards / sum(len(each.answer.decisions) for each in measured)
 
 
 def _cells(result: dict[str, Any]) -> list[str]:

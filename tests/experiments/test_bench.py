@@ -1,0 +1,95 @@
+"""What benchmarks report: medians with all samples, ratios, and one last line of JSON."""
+
+import json
+
+import pytest
+from rich.console import Console
+
+from dragonrt.experiments.bench import latency, overhead
+from dragonrt.experiments.bench.decode import bench_decode
+from dragonrt.experiments.bench.report import Series, bench_table, print_report
+from dragonrt.runtime.generation import Counts, Decision
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.plan import Plan
+from dragonrt.sampling.samplers import Sampler
+
+PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
+
+
+def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Answer:
+    """An answer to a question asked at time 0, with evenly spaced tokens."""
+    decisions = [
+        Decision(step, token, first_s + step * step_s, 0.5, None)
+        for step, token in enumerate(tokens)
+    ]
+    counts = Counts(own_accepted=1, own_compared=2, other_accepted=2, other_compared=2)
+    counts.forwards, counts.preempted = 3, 1
+    return Answer(PLAN, decisions, counts=counts)
+
+
+def test_a_series_reports_its_median_and_keeps_every_sample() -> None:
+    series = Series((3.0, 1.0, 2.00004, 10.0))
+    assert series.median == pytest.approx(2.50002)
+    assert series.to_json() == {"median": 2.5, "samples": [3.0, 1.0, 2.0, 10.0]}
+
+
+def test_the_last_line_is_one_json_object_however_narrow_the_terminal() -> None:
+    console = Console(width=20)
+    table = bench_table("model", "ms")
+    table.add_row("toy", "1.5")
+    with console.capture() as captured:
+        print_report(console, "decode", table, [{"text": "[red]é " * 40}], seed=4, note="[x] " * 20)
+    last = captured.get().rstrip("\n").rsplit("\n", 1)[1]
+    record = json.loads(last)
+    assert record["benchmark"] == "decode"
+    assert record["seed"] == 4
+    assert record["results"] == [{"text": "[red]é " * 40}]
+    assert record["machine"]["cores"] >= 1
+    assert {"dragonrt", "python", "torch", "transformers"} <= set(record["versions"])
+    assert record["command"].startswith("dragonrt")
+
+
+def test_latency_is_judged_answer_by_answer_with_and_without_the_first_token() -> None:
+    synchronous = [answer(0.4, 0.3, (1, 2, 3)), answer(0.4, 0.3, (4, 5)), answer(0.4, 0.0, (6,))]
+    leaderless = [answer(0.4, 0.03, (1, 2, 3)), answer(0.4, 0.03, (4, 7)), answer(0.4, 0.0, (6,))]
+    result = latency._result(latency.Setting(300, 0.0, False), synchronous, leaderless)
+    assert result["synchronous_ms"]["samples"] == pytest.approx([333.3333, 350.0, 400.0])
+    assert result["leaderless_ms"]["samples"] == pytest.approx([153.3333, 215.0, 400.0])
+    assert result["ratio"] == pytest.approx(215 / 350, abs=1e-4)
+    assert result["synchronous_between_ms"]["samples"] == pytest.approx([300.0, 300.0])
+    assert result["ratio_between"] == pytest.approx(0.1)
+    assert (result["answers"], result["same_texts"]) == (3, 2)
+    assert (result["accepted_device"], result["accepted_cloud"]) == (0.5, 1.0)
+
+
+def test_the_pair_is_compared_with_the_median_of_its_slower_side() -> None:
+    one = answer(0.1, 0.01, (1, 2, 3))
+    measured = [
+        overhead.Measured(device=2.0, cloud=3.0, pair=3.3, following=1.5, answer=one),
+        overhead.Measured(device=9.0, cloud=3.0, pair=3.6, following=1.5, answer=one),
+        overhead.Measured(device=2.0, cloud=3.0, pair=3.0, following=1.8, answer=one),
+    ]
+    result = overhead._result("toy", 2, 3, measured)
+    assert result["ratio"] == pytest.approx(1.1)
+    assert result["ratio_following"] == pytest.approx(0.5)
+    assert result["device_forwards_per_token"] == pytest.approx(4 / 3, abs=1e-4)
+    assert result["device_alone_ms"]["samples"] == [2.0, 9.0, 2.0]
+
+
+@pytest.mark.slow
+def test_extend_and_generate_decode_the_same_tokens() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        bench_decode(
+            output=console,
+            messages=Console(quiet=True),
+            models=("dragon-draft",),
+            rows=(2,),
+            prompt_tokens=40,
+            new_tokens=6,
+            repeats=1,
+        )
+    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    assert result["same_tokens"] is True
+    assert result["extend_ms"]["median"] > 0
+    assert result["generate_ms"]["median"] > 0
