@@ -74,3 +74,11 @@ def ttft() -> None:
     from dragonrt.experiments.bench.ttft import bench_ttft
 
     bench_ttft(output=output, messages=messages)
+
+
+@bench.command()
+def oracle() -> None:
+    """Whether every way of aggregating, at any latency, gives the synchronous run's text."""
+    from dragonrt.experiments.bench.oracle import bench_oracle
+
+    bench_oracle(output=output, messages=messages)

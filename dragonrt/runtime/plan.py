@@ -29,7 +29,8 @@ class Plan:
     `run_ahead` bounds how many undecided steps a side drafts; `stop_tokens` end the answer and
     belong to it; `documents` is the number of documents each side uses, `relevance_temperature`
     divides their scores, every `reweight_every` tokens they are taken again (0: never). `follow`
-    lets a side draft along the other's line where that is the better guess (SPEC 1.7).
+    lets a side draft along what is likely to be decided anyway: the other side's line where that is
+    the better guess (SPEC 1.7), and what its documents say next.
     """
 
     seed: int
