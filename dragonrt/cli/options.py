@@ -303,7 +303,7 @@ class AnswerOptions:
             kind="NAME",
             panel=TOGETHER,
         ),
-    ] = "topp:0.95"
+    ] = "topp:0.8"
     run_ahead: Annotated[
         int,
         option(
