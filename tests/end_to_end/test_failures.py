@@ -1,0 +1,97 @@
+"""The cloud's process is killed in the middle of an answer, and started again."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dragonrt.chat.conversation import Reply
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.runtime.generation import Finish
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.samplers import Sampler
+
+from .conftest import PLAN, DeviceAt
+
+QUESTION = "What is needed to make lemon cake?"
+WANDERING = replace(
+    PLAN,
+    seed=4,
+    sampler=Sampler(temperature=5.0),
+    codec="dense:fp16",
+    max_tokens=48,
+    placement=Placement.SYNC,
+)
+"""A long answer, every token of which waits for the cloud."""
+TIME_LIMIT_S = 60.0
+"""Only stops a test that hangs."""
+
+
+@contextmanager
+def cloud_at(port: int, index: Path) -> Iterator[CloudProcess]:
+    """Another process of the same cloud, on this port (0: any)."""
+    with cloud_process("--index", str(index), "--port", str(port)) as process:
+        yield process
+
+
+def killing(
+    process: CloudProcess, pieces: int, killed: Callable[[], None] = lambda: None
+) -> Callable[[str, object], None]:
+    """Kills a process when so many pieces of an answer have been shown, and says so."""
+    left = [pieces]
+
+    def on_piece(text: str, decision: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(process.pid, signal.SIGKILL)
+            killed()
+
+    return on_piece
+
+
+@pytest.mark.slow
+async def test_a_killed_cloud_is_survived_and_its_successor_used(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with cloud_at(0, cloud_index) as first:
+        port = await asyncio.to_thread(first.wait_ready)
+        async with device_at(port) as device:
+            whole = (await device.ask(QUESTION, WANDERING)).answer.tokens
+            assert len(whole) > 20
+
+            reply = await device.ask(QUESTION, WANDERING, killing(first, 5))
+            alone_from = reply.answer.counts.alone_from
+            assert alone_from is not None
+            assert alone_from >= 5
+            assert any(f"alone from token {alone_from}:" in line for line in reply.answer.notices)
+            assert reply.answer.tokens[:alone_from] == whole[:alone_from]
+            assert reply.answer.finish in (Finish.STOP, Finish.LENGTH)
+
+            private = await device.ask("What do I do when the printer beeps?")
+            assert "press green twice" in private.text
+            assert private.answer.counts.alone_from == 0
+
+            with cloud_at(port, cloud_index) as second:
+                assert await asyncio.to_thread(second.wait_ready) == port
+                assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
+                again = await device.ask(QUESTION, WANDERING)
+                assert again.answer.tokens == whole
+                assert again.answer.counts.alone_from is None
+
+                conversation = device.conversation(WANDERING, on_loss="wait")
+                killed = asyncio.Event()
+                waiting: asyncio.Task[Reply] = asyncio.create_task(
+                    conversation.ask(QUESTION, killing(second, 5, killed.set))
+                )
+                await killed.wait()
+                with cloud_at(port, cloud_index):
+                    waited = await waiting
+                assert waited.answer.tokens == whole
+                assert waited.answer.counts.alone_from is None
+                assert waited.answer.notices[0].startswith("waiting for the cloud at token")

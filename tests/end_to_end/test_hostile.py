@@ -1,0 +1,265 @@
+"""Strangers at the socket of a real cloud: each is told why it is refused, and nobody else suffers.
+
+While all of them are at it, a good device asks and gets the text that it gets when alone.
+"""
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+
+from dragonrt.experiments.cloud_process import CloudProcess
+from dragonrt.runtime.draft import start_hash
+from dragonrt.runtime.modes.dragon import open_message
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.errors import Reason
+from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.messages import (
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    Close,
+    Draft,
+    Goodbye,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Target,
+)
+
+from .conftest import PLAN, Device, DeviceAt
+
+TIME_LIMIT_S = 60.0
+"""Only stops a test that hangs."""
+
+
+@pytest.fixture
+async def good(cloud: CloudProcess, device_at: DeviceAt) -> Device:
+    """A device that behaves."""
+    async with device_at(cloud.wait_ready()) as device:
+        yield device
+
+
+@pytest.fixture
+def hello(good: Device) -> Hello:
+    """What an honest device says of itself."""
+    model = good.side.model
+    return Hello(
+        PROTOCOL_VERSION,
+        bytes(NONCE_BYTES),
+        "device",
+        model.tokenizer_fingerprint,
+        model.vocabulary,
+        "stranger",
+        "stranger",
+        "dragon",
+    )
+
+
+class Stranger:
+    """A raw socket to the cloud."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), TIME_LIMIT_S)
+        self.name = "{}:{}".format(*self.socket.getsockname())
+        self._frames = FrameDecoder(2**22)
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def say(self, *messages: Message) -> None:
+        self.send(b"".join(encode_frame(encode(message)) for message in messages))
+
+    def shake(self, hello: Hello) -> None:
+        """The handshake of an honest device."""
+        connection = Connection("device", hello)
+        self.send(connection.data_to_send())
+        while connection.state is not State.OPEN:
+            connection.receive_data(encode_frame(self._body()))
+            self.send(connection.data_to_send())
+
+    def hear(self, *kinds: type[Message]) -> Message:
+        """The next message of one of these kinds."""
+        while True:
+            message = decode(self._body())
+            if isinstance(message, kinds):
+                return message
+            if isinstance(message, Ping):
+                self.say(Pong(message.sequence, message.time_us, 0))
+
+    def hears_the_end(self) -> None:
+        """The cloud closes the connection."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+
+    def _body(self) -> bytes:
+        while (body := self._frames.next_body()) is None:
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError("the cloud closed the connection without a word")
+            self._frames.feed(data)
+        return body
+
+
+@contextmanager
+def stranger_at(cloud: CloudProcess) -> Iterator[Stranger]:
+    stranger = Stranger(cloud.wait_ready())
+    with closing(stranger.socket):
+        yield stranger
+
+
+async def the_cloud_says(cloud: CloudProcess, pattern: str) -> None:
+    """Wait until the cloud has written a line that matches."""
+    async with asyncio.timeout(TIME_LIMIT_S):
+        while not any(re.search(pattern, line) for line in cloud.lines):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def all_is_well(good: Device) -> None:
+    """The good device gets its answer from both sides."""
+    reply = await good.ask("What is needed to make lemon cake?")
+    assert "three lemons" in reply.text
+    assert reply.answer.counts.alone_from is None
+
+
+GOODBYES: list[tuple[str, Callable[[Hello], bytes], Reason]] = [
+    ("garbage", lambda hello: b"\x16\x03\x01" + bytes(range(200)), Reason.MALFORMED),
+    ("http", lambda hello: b"GET / HTTP/1.1\r\nHost: cloud\r\n\r\n", Reason.MALFORMED),
+    ("oversize", lambda hello: (2**20).to_bytes(4, "big"), Reason.TOO_LARGE),
+    ("not msgpack", lambda hello: encode_frame(b"\xc1\xc1"), Reason.MALFORMED),
+    ("bomb", lambda hello: (2**31 | 8).to_bytes(4, "big") + b"\xff" * 8, Reason.TOO_LARGE),
+    ("version", lambda hello: said(replace(hello, version=99)), Reason.VERSION),
+    ("tokenizer", lambda hello: said(replace(hello, tokenizer="00" * 8)), Reason.TOKENIZER),
+    ("vocabulary", lambda hello: said(replace(hello, vocabulary=7)), Reason.VOCABULARY),
+    ("role", lambda hello: said(replace(hello, role="cloud")), Reason.ROLE),
+    ("mode", lambda hello: said(replace(hello, mode="solo")), Reason.MODE),
+    ("no hello", lambda hello: said(OPEN), Reason.OUT_OF_ORDER),
+    ("hello twice", lambda hello: said(hello) + said(hello), Reason.OUT_OF_ORDER),
+]
+
+
+def said(message: Message) -> bytes:
+    return encode_frame(encode(message))
+
+
+OPEN = open_message(PLAN, "What is needed to make lemon cake?", (), (), 1)
+DRAFT = Draft(1, 0, start_hash(PLAN.seed), 5, 0.0, 10, 0, start_hash(PLAN.seed) & 0xFFFFFFFF, b"x")
+TARGET = Target(1, 0, start_hash(PLAN.seed), 5, "device")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "reason"), [case[1:] for case in GOODBYES], ids=[case[0] for case in GOODBYES]
+)
+async def test_a_stranger_is_refused_with_a_reason_on_both_sides(
+    cloud: CloudProcess,
+    good: Device,
+    hello: Hello,
+    data: Callable[[Hello], bytes],
+    reason: Reason,
+) -> None:
+    with stranger_at(cloud) as stranger:
+        stranger.send(data(hello))
+        goodbye = await asyncio.to_thread(stranger.hear, Goodbye)
+        assert isinstance(goodbye, Goodbye)
+        assert goodbye.reason is reason
+        assert goodbye.text
+        await asyncio.to_thread(stranger.hears_the_end)
+        await the_cloud_says(cloud, f"refused {stranger.name}: .")
+    await all_is_well(good)
+
+
+CLOSES: list[tuple[str, list[Message], Reason]] = [
+    ("unknown session", [DRAFT], Reason.UNKNOWN_SESSION),
+    ("unknown rule", [replace(OPEN, rule="coin")], Reason.UNSUPPORTED),
+    ("unknown codec", [replace(OPEN, codec="zip:9")], Reason.UNSUPPORTED),
+    ("opened twice", [OPEN, OPEN], Reason.OUT_OF_ORDER),
+    ("target while preparing", [OPEN, TARGET], Reason.OUT_OF_ORDER),
+    ("bad payload", [OPEN, DRAFT], Reason.ERROR),
+    ("far ahead", [OPEN, replace(DRAFT, step=5000)], Reason.ERROR),
+    ("a flood", [OPEN, *(replace(DRAFT, prefix_hash=n) for n in range(5000))], Reason.ERROR),
+    ("too long", [replace(OPEN, prompt="why " * 10_000)], Reason.ERROR),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("messages", "reason"), [case[1:] for case in CLOSES], ids=[case[0] for case in CLOSES]
+)
+async def test_a_broken_session_ends_and_its_connection_lives(
+    cloud: CloudProcess, good: Device, hello: Hello, messages: list[Message], reason: Reason
+) -> None:
+    with stranger_at(cloud) as stranger:
+        await asyncio.to_thread(stranger.shake, hello)
+        stranger.say(*messages)
+        heard = await asyncio.to_thread(stranger.hear, Close)
+        assert isinstance(heard, Close)
+        assert heard.reason is reason
+        assert heard.text
+        stranger.say(Ping(77, 1))
+        pong = await asyncio.to_thread(stranger.hear, Pong)
+        assert isinstance(pong, Pong)
+        assert pong.sequence == 77
+        await all_is_well(good)
+
+
+@pytest.mark.slow
+async def test_half_open_and_silent_strangers_do_not_stop_others(
+    cloud: CloudProcess, good: Device, hello: Hello
+) -> None:
+    """One says nothing, one half a frame, one closes its half, one vanishes within a session."""
+    with (
+        stranger_at(cloud) as silent,
+        stranger_at(cloud) as half,
+        stranger_at(cloud) as shut,
+        stranger_at(cloud) as gone,
+        stranger_at(cloud) as asking,
+    ):
+        half.send(said(hello)[:9])
+        shut.send(said(hello)[:9])
+        shut.socket.shutdown(socket.SHUT_WR)
+        for stranger in (gone, asking):
+            await asyncio.to_thread(stranger.shake, hello)
+            stranger.say(OPEN)
+        linger = b"\x01\0\0\0\0\0\0\0"  # closing sends a reset
+        gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        gone.socket.close()
+        await all_is_well(good)
+        await the_cloud_says(cloud, f"refused {shut.name}: the other side closed")
+        await the_cloud_says(cloud, f"{gone.name} left: .*(broke|closed)")
+        for stranger in (silent, half):
+            await asyncio.to_thread(stranger.hears_the_end)
+            pattern = f"refused {stranger.name}: .*did not complete the handshake"
+            await the_cloud_says(cloud, pattern)
+        await all_is_well(good)
+
+
+@pytest.mark.slow
+async def test_two_devices_at_once_get_what_each_gets_alone(
+    cloud: CloudProcess, device_at: DeviceAt
+) -> None:
+    asked = ["What is needed to make lemon cake?", "What do I do when the printer beeps?"]
+    plan = replace(PLAN, max_tokens=32)
+    other_plan = replace(plan, placement=Placement.GREEDY)
+    port = cloud.wait_ready()
+    async with device_at(port) as first, device_at(port) as second:
+        alone = [(await first.ask(question, plan)).answer.tokens for question in asked]
+        for _ in range(3):
+            replies = await asyncio.gather(
+                first.ask(asked[0], plan),
+                first.ask(asked[1], other_plan),
+                second.ask(asked[1], plan),
+                second.ask(asked[0], other_plan),
+            )
+            tokens = [reply.answer.tokens for reply in replies]
+            assert tokens == [alone[0], alone[1], alone[1], alone[0]]
+            assert all(reply.answer.counts.alone_from is None for reply in replies)
