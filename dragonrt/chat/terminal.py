@@ -70,8 +70,9 @@ async def _stream(conversation: Conversation, question: str, console: Console) -
     view = AnswerView(console)
     try:
         reply = await conversation.ask(question, view.piece, view.notice)
-    finally:
+    except BaseException:
         view.end_line()
+        raise
     view.end(reply)
 
 

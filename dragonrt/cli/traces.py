@@ -92,21 +92,21 @@ def _answers(summary: "Summary") -> Table:
     """A row per answer."""
     table = Table(title=f"answers, as the {summary.side} saw them", box=box.SIMPLE_HEAD)
     for name in ("session", "end"):
-        table.add_column(name)
-    for name in ("tokens", "first", "ms/token", "accepted", "waited", "bytes/token", "dropped"):
-        table.add_column(name, justify="right")
+        table.add_column(name, no_wrap=True)
+    for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
+        table.add_column(name, justify="right", no_wrap=True)
+    several = len({answer.peer for answer in summary.answers}) > 1
     for answer in summary.answers:
         report = answer.to_json()
         acceptance = report["acceptance"]
-        name = str(answer.session) if answer.peer is None else f"{answer.peer} {answer.session}"
+        name = f"{answer.session} of {answer.peer}" if several else f"{answer.session}"
         table.add_row(
             f"{name} (resumed)" if answer.resumed else name,
             answer.finish or "none",
             str(report["tokens"]),
             _number(report["time_to_first_token_ms"], 0, " ms"),
-            _number(report["ms_per_token"], 1, ""),
-            f"{_share(acceptance['device'])} / {_share(acceptance['cloud'])}",
-            _number(sum(report["waited_ms"].values()), 0, " ms"),
+            _number(report["ms_per_token"], 1, " ms"),
+            f"{_share(acceptance['device'])}, {_share(acceptance['cloud'])}",
             _number(report["bytes_per_token"], 0, ""),
             str(report["dropped"]),
         )
@@ -118,7 +118,7 @@ def _number(value: Any, digits: int, unit: str) -> str:
 
 
 def _share(value: float | None) -> str:
-    return MISSING if value is None else f"{100 * value:.0f} %"
+    return MISSING if value is None else f"{100 * value:.0f}%"
 
 
 def _bandwidth(bits: int | None) -> str:
