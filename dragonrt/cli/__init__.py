@@ -75,6 +75,8 @@ def configure(
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
+    if not verbose:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its warnings are for programmers
     context.default_map = read_settings(config, context.command)
 
 
