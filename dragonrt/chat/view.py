@@ -35,7 +35,8 @@ class AnswerView:
     def notice(self, text: str) -> None:
         """A line of its own, wherever the answer is."""
         self.end_line()
-        self._console.print(Text(f"[{text}]", style="italic red"), soft_wrap=True)
+        line = Text(f"[{text}]", style="italic red")
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
 
     def end_line(self) -> None:
         """Leave the line that the answer is on."""
