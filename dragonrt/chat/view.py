@@ -54,7 +54,8 @@ class AnswerView:
             line.append(f"{side:<6} ", style=COLOURS[side])
             line.append(f"{source.relevance:.2f}  ", style="dim")
             line.append(source.name)
-            line.append(f"  {title(source)}", style="dim")
+            if heading := title(source):
+                line.append(f"  {heading}", style="dim")
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
         line = Text(f"  {cost_line(reply)}", style="dim")

@@ -95,8 +95,7 @@ def test_an_answer_ends_with_its_sources_and_its_costs() -> None:
     view = AnswerView(target)
     view.piece("yes", HALF)
     view.end(reply())
-    lines = [line.rstrip() for line in written(target).splitlines()]
-    assert lines == [
+    assert written(target).splitlines() == [
         "yes",
         "  device 0.80  notes/tom.txt",
         "  cloud  0.25  vardo_ferry.md  The Vardo ferry",
