@@ -12,7 +12,8 @@ import pytest
 
 from dragonrt.chat.conversation import Reply
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.runtime.generation import Finish
+from dragonrt.runtime.outcome import Finish
+from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
 
@@ -54,6 +55,12 @@ def killing(
     return on_piece
 
 
+async def peer_ended(peer: Peer) -> None:
+    """Wait until a peer knows that its connection is over."""
+    while not peer.connection.closed:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 @pytest.mark.slow
 async def test_a_killed_cloud_is_survived_and_its_successor_used(
     cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
@@ -92,6 +99,11 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
                 await killed.wait()
                 with cloud_at(port, cloud_index):
                     waited = await waiting
+                    peer = device.connector.peer
+                assert peer is not None
+                async with asyncio.timeout(TIME_LIMIT_S):
+                    await peer_ended(peer)
+                assert peer.lost_reason == "this side ends"
                 assert waited.answer.tokens == whole
                 assert waited.answer.counts.alone_from is None
                 assert waited.answer.notices[0].startswith("waiting for the cloud at token")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from dragonrt.runtime.draft import Line
+from dragonrt.runtime.draft import Draft, Line
 from dragonrt.runtime.drafter import Prediction
-from dragonrt.runtime.generation import Finish
 from dragonrt.runtime.modes.dragon import Answer, OnLoss
+from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import PATIENCE_S, Plan
+from dragonrt.runtime.queues import LINES_PER_STEP, DraftQueue
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
@@ -119,7 +120,7 @@ def test_lost_connections(on_loss: OnLoss, block: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("on_loss", ["wait", "alone"])
 def test_stalled_links(on_loss: OnLoss) -> None:
-    for seed in range(150):
+    for seed in range(100):
         schedule, plan = Schedule.draw(seed, cuts=seed % 2, stalls=True), plan_of(seed)
         given = run(answer(schedule, plan, on_loss))
         if on_loss == "wait":
@@ -164,6 +165,25 @@ def test_a_cloud_that_does_not_come_back_ends_the_wait() -> None:
             assert PATIENCE_S < duration_s < 2 * PATIENCE_S, schedule
 
 
+@pytest.mark.slow
+def test_queues_are_bounded_and_honest_drafts_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    put, longest = DraftQueue.put, 0
+
+    def watched(queue: DraftQueue, draft: Draft) -> bool:
+        nonlocal longest
+        fits = put(queue, draft)
+        assert fits, f"a draft of step {draft.step} lies beyond the window"
+        longest = max(longest, len(queue))
+        assert len(queue) <= LINES_PER_STEP * plan.window
+        return fits
+
+    monkeypatch.setattr(DraftQueue, "put", watched)
+    for seed in range(60):
+        schedule, plan = Schedule.draw(seed, cuts=seed % 3), plan_of(seed)
+        check(run(answer(schedule, plan, "wait")), plan, f"{schedule}")
+    assert longest > 0
+
+
 # Several at once.
 
 
@@ -192,7 +212,7 @@ def test_sessions_of_one_connection_and_of_two_devices_do_not_disturb_each_other
         assert cloud.sessions == 0
         return [answers[:3], answers[3:]]
 
-    for seed in range(40):
+    for seed in range(20):
         schedule = Schedule.draw(seed, cuts=cuts)
         plans = [plan_of(seed + n) for n in range(3)]
         for answers in run(ask_all(schedule, plans)):
