@@ -8,9 +8,9 @@ from typing import Any
 from dragonrt.chat.text import TextStream
 from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.generation import Decision, Finish
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.modes.dragon import Answer, Asking, OnLoss, Turn
+from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.wire.messages import Source
 

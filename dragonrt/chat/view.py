@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.chat.conversation import Reply
-from dragonrt.runtime.generation import Decision, Finish
+from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}

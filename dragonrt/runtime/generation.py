@@ -8,26 +8,24 @@ goes against the line cut it back and preempt the forward.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Protocol
 
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
 from dragonrt.runtime.draft import Draft, Line, start_hash
 from dragonrt.runtime.drafter import Drafter, Prediction, PreemptedError
+from dragonrt.runtime.estimates import Estimates
+from dragonrt.runtime.other_side import OtherSide
+from dragonrt.runtime.outcome import Counts, Decision, Finish
 from dragonrt.runtime.plan import PATIENCE_S, Plan
-from dragonrt.runtime.profiler import AcceptanceRate, DecodeProfile
+from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.queues import DraftQueue
 from dragonrt.runtime.scheduler import (
-    Estimate,
     Placement,
     latency_difference,
     next_aggregator,
     other,
 )
 from dragonrt.runtime.trace import Trace
-from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.sampling.noise import Noise, Side
 
@@ -40,66 +38,6 @@ LOW_BITS = 0xFFFFFFFF
 
 class GenerationError(DragonError):
     """The other side sent what this generation cannot use: its session ends, nothing else."""
-
-
-class Finish(StrEnum):
-    """Why an answer ended."""
-
-    STOP = "stop"
-    LENGTH = "length"
-    CANCELLED = "cancelled"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One target token.
-
-    `device_share` is the part of the token's probability that came from the device's documents,
-    `document` the own row that carried it (None where the own draft was another token).
-    """
-
-    step: int
-    token: int
-    time_s: float
-    device_share: float
-    document: int | None
-
-
-class OtherSide(Protocol):
-    """The session of a living connection: where a generation's messages go."""
-
-    def send_draft(self, draft: Draft, decided: int, decided_hash: int) -> None: ...
-
-    def send_target(self, step: int, prefix_hash: int, token: int, aggregator: Side) -> None: ...
-
-    def diverged(self) -> None:
-        """The two sides decided different texts: start the session again from the device's."""
-        ...
-
-    async def drain(self) -> None:
-        """Wait while too much is queued for sending."""
-        ...
-
-    def round_trip_s(self, size: int) -> float:
-        """The estimated seconds for a draft of `size` bytes there and a target token back."""
-        ...
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened in one generation, on this side."""
-
-    own_accepted: int = 0
-    own_compared: int = 0
-    other_accepted: int = 0
-    other_compared: int = 0
-    forwards: int = 0
-    preempted: int = 0
-    rollbacks: int = 0
-    switches: int = 0
-    divergences: int = 0
-    alone_from: int | None = None
-    waited_s: dict[str, float] = field(default_factory=dict)
 
 
 class Generation:
@@ -144,13 +82,7 @@ class Generation:
         self._other: OtherSide | None = None
         self._alone = False
         self._aggregator = plan.placement.first()
-        self._profiles: dict[Side, DecodeProfile] = {}
-        if profile is not None:
-            self._profiles[side] = profile
-        self._acceptance: dict[Side, AcceptanceRate] = {
-            "device": AcceptanceRate(),
-            "cloud": AcceptanceRate(),
-        }
+        self._estimates = Estimates(side, plan.rule, plan.placement, profile)
         self._other_decided: tuple[int, int] | None = None
         self._predicting: int | None = None
         self._wake = asyncio.Event()
@@ -212,7 +144,7 @@ class Generation:
             )
         self._other_decided = (decided, decided_hash)
         self._compare_decided()
-        self._profile(other(self.side), draft.step, draft.decode_s)
+        self._estimates.decoded(other(self.side), draft.step, draft.decode_s)
         self._advance("other")
         if self._follows:
             self._wake.set()
@@ -312,7 +244,7 @@ class Generation:
         for draft, side in ((own, self.side), (theirs, other(self.side))):
             accepted[side] = None if draft is None else draft.token == token
             if draft is not None and not self._alone:
-                self._acceptance[side].update(float(draft.token == token))
+                self._estimates.compared(side, draft.token == token)
         if own is not None and theirs is not None:
             counts.own_compared += 1
             counts.own_accepted += own.token == token
@@ -339,7 +271,10 @@ class Generation:
     ) -> None:
         """Tell the other side what was decided and who decides next."""
         placement = self.plan.placement
-        estimate = self._estimate(own, theirs)
+        device, cloud = self._ordered(own, theirs)
+        size = len(own.payload)
+        rtt_s = self._other.round_trip_s(size) if self._other is not None else 0.0
+        estimate = self._estimates.for_scheduling(device, cloud, rtt_s)
         chosen = next_aggregator(placement, step + 1, self._aggregator, estimate, self._noise)
         if chosen != self._aggregator:
             self.counts.switches += 1
@@ -350,39 +285,6 @@ class Generation:
         self._aggregator = chosen
         if self._other is not None:
             self._other.send_target(step, prefix_hash, token, chosen)
-
-    def _estimate(self, own: Draft, theirs: Draft) -> Estimate:
-        remote = other(self.side)
-        if self.plan.rule == "algorithm1" and self.plan.placement is Placement.GREEDY:
-            device, cloud = self._ordered(own, theirs)
-            eta = side_weights(device.relevance, cloud.relevance)
-            p_device = device.candidate.distribution
-            p_cloud = cloud.candidate.distribution
-            acceptance: dict[Side, float] = {
-                "device": expected_acceptance_algorithm1(p_device, p_cloud, eta[0]),
-                "cloud": expected_acceptance_algorithm1(p_cloud, p_device, eta[1]),
-            }
-            for side, expected in acceptance.items():
-                self._acceptance[side].update(expected)
-        return Estimate(
-            decode_s={
-                self.side: self._decode_s(self.side, own),
-                remote: self._decode_s(remote, theirs),
-            },
-            acceptance={name: rate.value for name, rate in self._acceptance.items()},
-            rtt_s=self._other.round_trip_s(len(own.payload)) if self._other is not None else 0.0,
-        )
-
-    def _decode_s(self, side: Side, draft: Draft) -> float:
-        profile = self._profiles.get(side)
-        return profile.predict(draft.step + 1) if profile is not None else draft.decode_s
-
-    def _profile(self, side: Side, step: int, decode_s: float) -> None:
-        profile = self._profiles.get(side)
-        if profile is None:
-            self._profiles[side] = DecodeProfile.flat(decode_s)
-        else:
-            profile.update(step + 1, decode_s)
 
     def _compare_decided(self) -> None:
         """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
@@ -458,15 +360,10 @@ class Generation:
                 line.append(self._target(len(line), own, theirs.decoded(self._codec)))
             elif own is not None:
                 line.append(own.token)
-            elif theirs is not None and self._trusts_other():
+            elif theirs is not None and self._estimates.trusts_other(self.side):
                 line.append(theirs.token)
             else:
                 return
-
-    def _trusts_other(self) -> bool:
-        """Whether the other side's draft is likelier to become the target than the own."""
-        theirs = self._acceptance[other(self.side)].value
-        return theirs > self._acceptance[self.side].value
 
     def _unpredicted(self) -> tuple[int, int] | None:
         """The first and last prefix of the line to predict next, or None: nothing to draft."""
@@ -499,7 +396,7 @@ class Generation:
                 distribution=prediction.distribution,
                 document=prediction.document,
             )
-            self._profile(self.side, step, prediction.decode_s)
+            self._estimates.decoded(self.side, step, prediction.decode_s)
             if step >= self.decided:
                 self._own.put(draft)
                 self._send_draft(draft)

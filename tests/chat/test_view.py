@@ -7,8 +7,8 @@ from rich.console import Console
 
 from dragonrt.chat.conversation import Reply
 from dragonrt.chat.view import AnswerView, carrier, cost_line, title
-from dragonrt.runtime.generation import Counts, Decision, Finish
 from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.outcome import Counts, Decision, Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.messages import Source

@@ -8,8 +8,8 @@ from rich.console import Console
 from dragonrt.experiments.bench import latency, overhead
 from dragonrt.experiments.bench.decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.runtime.generation import Counts, Decision
 from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.outcome import Counts, Decision
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 

@@ -19,8 +19,8 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
-from dragonrt.runtime.generation import Counts, Decision
 from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.outcome import Counts, Decision
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler

@@ -14,7 +14,8 @@ from dragonrt.distributions.errors import CodecError
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.drafter import Drafter
-from dragonrt.runtime.generation import Counts, Decision, Finish, Generation, GenerationError
+from dragonrt.runtime.generation import Generation, GenerationError
+from dragonrt.runtime.outcome import Counts, Decision, Finish
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import PATIENCE_S, Plan, placement_of
 from dragonrt.runtime.profiler import DecodeProfile
