@@ -9,9 +9,10 @@ from dragonrt.chat.text import TextStream
 from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.dragon import Answer, Asking, OnLoss, Turn
+from dragonrt.runtime.modes.dragon import Answer, Asking, OnLoss
 from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.preparing import Turn
 from dragonrt.wire.messages import Source
 
 HISTORY = 16

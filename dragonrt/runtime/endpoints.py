@@ -14,8 +14,9 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.modes.dragon import Preparer, answerer
+from dragonrt.runtime.modes.dragon import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
+from dragonrt.runtime.preparing import Preparer
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.wire.connection import Connection

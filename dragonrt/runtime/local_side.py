@@ -14,8 +14,8 @@ from dragonrt.language.sequence import Sequence as Rows
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.model_drafter import ModelDrafter, Relevances, Weighing
-from dragonrt.runtime.modes.dragon import Prepared, Turn
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.preparing import Prepared, Turn
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import Trace
 from dragonrt.runtime.worker import ModelWorker

@@ -17,9 +17,10 @@ from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.drafter import Drafter
-from dragonrt.runtime.modes.dragon import Asking, OnLoss, Prepared, Turn, answerer
+from dragonrt.runtime.modes.dragon import Asking, OnLoss, answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.preparing import Prepared, Turn
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import NoTrace, Trace
 from dragonrt.sampling.noise import Side
@@ -104,7 +105,8 @@ class SimulatedCloud:
 
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
-        peer = Peer(stream, self.side.connection(), self.side.trace, answerer(self.side))
+        trace = self.side.trace.of(stream.peer_name)
+        peer = Peer(stream, self.side.connection(), trace, answerer(self.side))
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
         task.add_done_callback(self._connections.pop)
@@ -199,6 +201,7 @@ def simulated_cloud(
     schedule: Schedule,
     script: Callable[[str], Script],
     make_drafter: MakeDrafter = SimulatedDrafter,
+    trace: Trace | None = None,
 ) -> SimulatedCloud:
     """A cloud as slow as the schedule says."""
     return SimulatedCloud(
@@ -209,6 +212,7 @@ def simulated_cloud(
             schedule.cloud_prepare_s,
             schedule.cloud_decode_s,
             make_drafter,
+            trace or NoTrace(),
         )
     )
 
@@ -216,7 +220,7 @@ def simulated_cloud(
 def _link(cloud: SimulatedCloud, schedule: Schedule, number: int) -> Stream:
     """The device's end of its connection of that number; the other end goes to the cloud."""
     fault = schedule.faults[number] if number < len(schedule.faults) else None
-    ours, theirs = memory_streams()
+    ours, theirs = memory_streams((f"device {schedule.seed}.{number}", "cloud"))
     if isinstance(fault, Cut):
         if fault.side == "device":
             ours = CutStream(ours, fault)

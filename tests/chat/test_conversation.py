@@ -14,9 +14,9 @@ from dragonrt.language.prompt import PlainPrompt
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import Prediction, quantize
-from dragonrt.runtime.modes.dragon import Prepared, Turn
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.preparing import Prepared, Turn
 from dragonrt.runtime.trace import NoTrace
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.messages import Source
