@@ -10,6 +10,8 @@ from dragonrt.wire.errors import HandshakeError, Reason
 
 FIRST_BACK_OFF_S = 0.2
 LONGEST_BACK_OFF_S = 10.0
+REACH_S = 0.5
+"""Seconds that a question waits for a lost connection before it goes on without it."""
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 """Ends of a handshake after which another one may succeed."""
 
@@ -23,6 +25,7 @@ class Connector:
         self._dial = dial
         self._peer: Peer | None = None
         self._connected = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._sent = self._received = 0
 
     @property
@@ -57,6 +60,11 @@ class Connector:
                 return peer
         except TimeoutError:
             return None
+
+    async def reach(self) -> Peer | None:
+        """The living connection, dialled now if it is lost; None if that takes too long."""
+        self._hurry.set()
+        return self.peer or await self.wait_connected(REACH_S)
 
     async def run(self) -> None:
         """Work on the connection, and on those that follow it, until cancelled.
@@ -97,5 +105,10 @@ class Connector:
                 if isinstance(error, HandshakeError) and error.reason not in PASSING:
                     raise
                 log.debug("cannot reconnect yet: %s", error)
-            await asyncio.sleep(back_off_s)
-            back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
+            self._hurry.clear()
+            try:
+                async with asyncio.timeout(back_off_s):
+                    await self._hurry.wait()
+                back_off_s = FIRST_BACK_OFF_S
+            except TimeoutError:
+                back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)

@@ -1,5 +1,6 @@
 """The two ends of the network: a cloud that listens, a device that dials."""
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MAX_STRANGERS = 64
+"""Connections that may be in their handshake at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +141,39 @@ async def serve(
 
     Raises DragonError for an address beyond loopback without a key or certificates.
     """
-    if address.host not in LOOPBACK and address.key is None and address.tls is None:
+    knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
+    if not (_is_loopback(address.host) or address.key is not None or knows_devices):
         raise DragonError(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
-            "or give --tls-cert and --tls-key"
+            "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
         )
+    strangers = 0
 
     async def handle(stream: TcpStream) -> None:
         # Devices number their sessions alike: a cloud's events name the device too.
+        nonlocal strangers
+        if strangers >= MAX_STRANGERS:
+            on_change(f"refused {stream.peer_name}: {strangers} others have not said who they are")
+            return
         trace = preparer.trace.of(stream.peer_name)
         peer = _peer(stream, address, identity, preparer, trace)
+        strangers += 1
         try:
             await peer.handshake()
         except (HandshakeError, ConnectionLostError) as error:
             on_change(f"refused {stream.peer_name}: {error}")
             return
+        finally:
+            strangers -= 1
         on_change(f"{stream.peer_name} connected")
         await peer.run()
         on_change(f"{stream.peer_name} left: {peer.lost_reason or 'done'}")
 
     return await listen(address.host, address.port, handle, tls=address.tls)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -7,7 +7,12 @@ import pytest
 
 from dragonrt.link.errors import LinkError
 from dragonrt.link.memory import memory_streams
-from dragonrt.runtime.connector import FIRST_BACK_OFF_S, LONGEST_BACK_OFF_S, Connector
+from dragonrt.runtime.connector import (
+    FIRST_BACK_OFF_S,
+    LONGEST_BACK_OFF_S,
+    REACH_S,
+    Connector,
+)
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.trace import NoTrace
 from dragonrt.simulation.drafter import Script
@@ -145,3 +150,39 @@ def test_a_cloud_that_never_completes_the_handshake_is_reported() -> None:
             await Connector(dial).connect()
 
     run(connect())
+
+
+def test_a_question_does_not_wait_for_the_back_off() -> None:
+    """The cloud comes back when the back-off is long: asking dials at once."""
+
+    async def ask(connector: Connector) -> float:
+        loop = asyncio.get_running_loop()
+        network.reachable = False
+        await asyncio.sleep(0.01)
+        await network.cloud.kill()
+        while len(network.dials) < 12:
+            await asyncio.sleep(LONGEST_BACK_OFF_S)
+        network.reachable = True
+        assert not connector.connected
+        asked_s = loop.time()
+        assert await connector.reach() is not None
+        return loop.time() - asked_s
+
+    network = Network()
+    waited_s = run(with_connector(network, ask))
+    assert isinstance(waited_s, float)
+    assert waited_s < REACH_S
+
+
+def test_a_question_goes_on_without_a_cloud_that_stays_away() -> None:
+    async def ask(connector: Connector) -> float:
+        loop = asyncio.get_running_loop()
+        network.reachable = False
+        await asyncio.sleep(0.01)
+        await network.cloud.kill()
+        asked_s = loop.time()
+        assert await connector.reach() is None
+        return loop.time() - asked_s
+
+    network = Network()
+    assert run(with_connector(network, ask)) == pytest.approx(REACH_S)

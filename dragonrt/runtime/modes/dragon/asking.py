@@ -91,6 +91,7 @@ class Asking:
         answer, loop = self.answer, asyncio.get_running_loop()
         answer.asked_s = loop.time()
         before = self._connector.traffic()
+        await self._connector.reach()
         self._join(())
         if self._session is None:
             trace_open(self._preparer.trace, 0, self._plan, 0)
