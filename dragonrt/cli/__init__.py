@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from dragonrt import __version__
 from dragonrt.cli.console import messages, output
-from dragonrt.cli.experiments import bench, demo
+from dragonrt.cli.experiments import bench, demo, experiment
 from dragonrt.cli.groups import grouped
 from dragonrt.cli.preparing import index, profile
 from dragonrt.cli.settings import read_settings
@@ -86,6 +86,7 @@ app.command()(grouped(device))
 app.command()(grouped(index))
 app.command()(grouped(profile))
 app.command()(trace)
+app.command()(experiment)
 app.add_typer(bench, name="bench")
 
 

@@ -1,10 +1,13 @@
-"""`dragonrt demo` and `dragonrt bench`: what the project shows, and what it measures of itself."""
+"""`dragonrt demo`, `bench` and `experiment`: what the project shows, and measures of itself."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dragonrt.cli.console import messages, output
+from dragonrt.cli.groups import option
+from dragonrt.cli.loading import progress_bar
 from dragonrt.cli.options import AnswerOptions, AsJson, EmulationOptions
 
 ROUND_TRIP_OF_100_MS = "50ms"
@@ -42,6 +45,57 @@ def demo(
         stops=answers.stops,
         on_loss=answers.on_loss,
     )
+
+
+def experiment(
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; without it, what there is.")
+    ] = None,
+    quick: Annotated[bool, option("A version of less than a minute.", "--quick")] = False,
+    repeats: Annotated[
+        int | None,
+        option("Times each point is measured; else 5, quick 2.", "--repeats", kind="N", min=1),
+    ] = None,
+    seed: Annotated[int, option("All chance comes from it.", "--seed", kind="N", min=0)] = 0,
+    results: Annotated[
+        Path, option("Writes DIR/NAME/NAME.csv, .json, .png.", "--results", kind="DIR")
+    ] = Path("results"),
+    real: Annotated[
+        bool | None,
+        typer.Option(
+            "--real/--virtual",
+            help="Real models in real time, or simulated ones in virtual time, where both can be.",
+            show_default=False,
+        ),
+    ] = None,
+    replot: Annotated[
+        bool, typer.Option("--replot", help="Draw the picture again from the CSV, run nothing.")
+    ] = False,
+) -> None:
+    """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
+    from dragonrt.experiments import catalogue, framework
+
+    if name is None:
+        for each in catalogue.EXPERIMENTS:
+            clocks = " or ".join(each.CLOCKS)
+            output.print(f"{each.NAME:<15} {each.SUMMARY} ({clocks})", soft_wrap=True)
+        return
+    chosen = catalogue.experiment(name)
+    clock = framework.clock(chosen, real)
+    files = framework.files(chosen, results)
+    if replot:
+        framework.draw_again(chosen, files)
+    else:
+        settings = framework.Settings(
+            quick, clock == "real", repeats or (2 if quick else 5), seed, files.directory
+        )
+        with progress_bar(name) as bar:
+            task = bar.add_task("", total=None)
+            framework.run_experiment(
+                chosen, settings, lambda done, all_: bar.update(task, completed=done, total=all_)
+            )
+    for path in (files.rows, files.record, files.picture):
+        output.print(str(path), markup=False, soft_wrap=True)
 
 
 @bench.command()

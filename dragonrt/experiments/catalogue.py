@@ -1,0 +1,16 @@
+"""All experiments, in the order in which they are listed. A new one adds its module here."""
+
+from dragonrt.errors import DragonError
+from dragonrt.experiments import wire
+from dragonrt.experiments.framework import Experiment
+
+EXPERIMENTS: tuple[Experiment, ...] = (wire,)
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name; DragonError lists the names there are."""
+    for each in EXPERIMENTS:
+        if name == each.NAME:
+            return each
+    names = ", ".join(each.NAME for each in EXPERIMENTS)
+    raise DragonError(f"there is no experiment {name!r}; there are {names}")

@@ -1,0 +1,214 @@
+"""What every experiment has in common: its settings, its files, and drawing it again from them.
+
+An experiment is a module (see `Experiment`). It measures rows; its picture and its summary come
+from the rows alone, so that the CSV is all that has to be kept.
+"""
+
+import csv
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from dragonrt.errors import DragonError
+from dragonrt.experiments.statistics import Row
+
+Clock = Literal["virtual", "real"]
+"""Simulated models in virtual time, or real models (and real processes) in real time."""
+
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is to do."""
+
+
+class ExperimentError(DragonError):
+    """An experiment that cannot run as asked, or results that cannot be read or written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an experiment runs.
+
+    `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
+    point is measured where chance or the machine varies it. What a run writes beside its rows
+    goes into the directory `results`, which exists.
+    """
+
+    quick: bool
+    real: bool
+    repeats: int
+    seed: int
+    results: Path
+
+
+class Experiment(Protocol):
+    """A module of an experiment. It imports torch and the like in `run` only: listing is quick."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a module's constant
+        """What it is called on the command line."""
+
+    @property
+    def SUMMARY(self) -> str:  # noqa: N802
+        """One line: what it measures, and which figure of which paper that is."""
+
+    @property
+    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802
+        """The clocks it can run on, its default first."""
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        """Measure: one row per sample, every row with the same columns."""
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """Draw the rows into a PNG file at `path`."""
+
+    def summarise(self, rows: list[Row]) -> dict[str, Any]:
+        """The headline numbers, as what JSON can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the results of one experiment are: DIR/NAME/NAME.csv, .json and .png."""
+
+    directory: Path
+    name: str
+
+    @property
+    def rows(self) -> Path:
+        return self.directory / f"{self.name}.csv"
+
+    @property
+    def record(self) -> Path:
+        return self.directory / f"{self.name}.json"
+
+    @property
+    def picture(self) -> Path:
+        return self.directory / f"{self.name}.png"
+
+
+def files(experiment: Experiment, results: Path) -> Files:
+    """The files of an experiment below `results`, their directory made."""
+    directory = results / experiment.NAME
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ExperimentError(f"cannot make {directory}: {error.strerror}") from None
+    return Files(directory, experiment.NAME)
+
+
+def clock(experiment: Experiment, real: bool | None) -> Clock:
+    """The clock asked for, or the experiment's own choice (None); refuses one it cannot run on."""
+    if real is None:
+        return experiment.CLOCKS[0]
+    asked: Clock = "real" if real else "virtual"
+    if asked not in experiment.CLOCKS:
+        raise ExperimentError(
+            f"{experiment.NAME} runs on the {experiment.CLOCKS[0]} clock only: leave --{asked} out"
+        )
+    return asked
+
+
+def run_experiment(experiment: Experiment, settings: Settings, progress: Progress) -> Files:
+    """Measure, then write rows, record and picture. `settings.results` is the experiment's own.
+
+    The record has the command, versions, hardware, seed and settings, and the summary.
+    """
+    where = Files(settings.results, experiment.NAME)
+    start_s = time.monotonic()
+    rows = experiment.run(settings, progress)
+    seconds = time.monotonic() - start_s
+    write_rows(rows, where.rows)
+    from dragonrt.experiments.bench.report import environment
+
+    record = {
+        "experiment": experiment.NAME,
+        **environment(),
+        "clock": "real" if settings.real else "virtual",
+        "quick": settings.quick,
+        "repeats": settings.repeats,
+        "seed": settings.seed,
+        "seconds": round(seconds, 3),
+        "rows": len(rows),
+        "summary": experiment.summarise(rows),
+    }
+    text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+    where.record.write_text(text, encoding="utf-8")
+    experiment.plot(rows, where.picture)
+    return where
+
+
+def draw_again(experiment: Experiment, where: Files) -> None:
+    """The picture again, and the record's summary, from the CSV alone."""
+    rows = read_rows(where.rows)
+    experiment.plot(rows, where.picture)
+    try:
+        record = json.loads(where.record.read_text(encoding="utf-8"))
+        record["summary"] = experiment.summarise(rows)
+    except (OSError, ValueError, TypeError):
+        raise ExperimentError(
+            f"cannot read {where.record}: run {experiment.NAME} without --replot"
+        ) from None
+    text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
+    where.record.write_text(text, encoding="utf-8")
+
+
+def write_rows(rows: Sequence[Row], path: Path) -> None:
+    """A CSV with one header line; None is an empty cell, true and false are words.
+
+    Raises ExperimentError where rows are missing or differ in their columns.
+    """
+    if not rows:
+        raise ExperimentError("nothing was measured: there are no rows to write")
+    columns = list(rows[0])
+    for row in rows:
+        if row.keys() != rows[0].keys():
+            raise ExperimentError(f"a row has other columns than the first: {', '.join(row)}")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            writer.writerow([_cell(row[column]) for column in columns])
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV that `write_rows` wrote, values of the kinds they had."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError):
+        raise ExperimentError(f"cannot read {path}: run the experiment first") from None
+    try:
+        rows = [dict(zip(lines[0], map(_value, line), strict=True)) for line in lines[1:]]
+    except ValueError:
+        rows = []
+    if not rows:
+        raise ExperimentError(f"{path} does not hold the rows of an experiment: run it again")
+    return rows
+
+
+def _cell(value: Any) -> str:
+    """Text as JSON where it would be read as something else."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        plain = value.isprintable() and not value.startswith('"') and _value(value) == value
+        return value if plain else json.dumps(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(float(value))
+    return str(value)
+
+
+def _value(cell: str) -> Any:
+    if cell in ("", "true", "false"):
+        return {"": None, "true": True, "false": False}[cell]
+    if cell.startswith('"'):
+        return json.loads(cell)
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell

@@ -1,0 +1,65 @@
+"""How all pictures look: one size, one font, light grid, colours that colour-blind readers see.
+
+matplotlib is an extra of the package; whoever draws asks for it here.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.errors import DragonError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES = 8.0
+DOTS_PER_INCH = 200
+"""1600 pixels wide: sharp where a README shows 800."""
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW, BLACK, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#000000", "#8A8A8A"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY)
+"""Okabe and Ito's palette, in the order in which lines take it."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SIDE_COLOURS = {"device": BLUE, "cloud": ORANGE}
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+
+@contextmanager
+def picture(
+    path: Path, *, rows: int = 1, columns: int = 1, height_inches: float = 4.0, **subplots: Any
+) -> "Iterator[tuple[Figure, Any]]":
+    """A figure and its axes (one, or an array of rows x columns), written to `path` at the end.
+
+    `subplots` are further arguments of Figure.subplots. Raises DragonError without matplotlib or
+    where the file cannot be written.
+    """
+    try:
+        import matplotlib
+        from cycler import cycler
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DragonError("pictures need matplotlib: pip install 'dragonrt[experiments]'") from None
+    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}):
+        figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+        yield figure, figure.subplots(rows, columns, **subplots)
+        try:
+            figure.savefig(path, format="png", dpi=DOTS_PER_INCH)
+        except OSError as error:
+            raise DragonError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,224 @@
+"""`wire`: the bytes that a draft's distribution takes (SPEC 1.5, DRAGON §7.1).
+
+Real distributions are the bundled models' on the sample questions. Larger vocabularies are
+synthetic: a Zipf-Mandelbrot law p(r) ∝ 1 / (r + 2.7)^s over ids in random order, its s solved so
+that its entropy is that of a real distribution. Real tokenizers give frequent tokens low ids, so
+random ids make the sets of ids as dear as they can be.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution, codec, entropy
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.messages import Draft
+
+NAME = "wire"
+SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's reported 2,363x (§7.1)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+MODELS = ("dragon-small", "dragon-opt")
+SYNTHETIC = (50_272, 151_936)
+"""The vocabularies of OPT, which DRAGON reports, and of Qwen2.5."""
+CODECS = (
+    "dense:fp32",
+    "dense:fp16",
+    "topk:64:residual",
+    "topk:16:renorm",
+    "topp:0.95",
+    "topp:0.8",
+)
+JSON, DRAGON_LAYOUT = "JSON", "topp:0.8, uint8 + fp16"
+REPORTED, REPORTED_VOCABULARY = 2363, 50_272
+SHIFT = 2.7  # Mandelbrot's
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per distribution and way to write it: entropy in nats, bytes of the payload alone and
+    of the whole Draft message around it (None where no Draft can carry it)."""
+    from dragonrt.experiments.teacher_forced import Reading
+
+    models = MODELS[:1] if settings.quick else MODELS
+    per_source = 40 if settings.quick else 60 * settings.repeats
+    total = per_source * (len(models) + len(SYNTHETIC))
+    rows: list[Row] = []
+
+    def measure(source: str, distributions: Iterator[NDArray[np.floating[Any]]]) -> None:
+        for number, p in enumerate(distributions):
+            rows.extend(_sizes(source, number, p))
+            progress(len(rows) // (len(CODECS) + 2), total)
+
+    random = np.random.Generator(np.random.Philox(settings.seed))
+    entropies: list[float] = []
+    for model in models:
+        positions = list(Reading.load(model).positions(16, 32, settings.seed))
+        real = [p for position in positions for p in (position.device, position.cloud)]
+        chosen = random.choice(len(real), min(per_source, len(real)), replace=False)
+        entropies += [entropy(Distribution.from_dense(real[index])) for index in chosen]
+        measure(model, (real[index] for index in chosen))
+    for vocabulary in SYNTHETIC:
+        wanted = random.choice(entropies, per_source)
+        measure("synthetic", (zipf(vocabulary, nats, random) for nats in wanted))
+    return rows
+
+
+def zipf(vocabulary: int, nats: float, random: np.random.Generator) -> NDArray[np.float64]:
+    """A Zipf-Mandelbrot law of that entropy over ids in random order, float64 [V].
+
+    An entropy above log V gives the uniform distribution.
+    """
+    log_ranks = np.log(np.arange(vocabulary) + SHIFT)
+    low, high = 0.0, 64.0
+    for _ in range(50):
+        exponent = (low + high) / 2
+        p = np.exp(-exponent * (log_ranks - log_ranks[0]))
+        p /= p.sum()
+        if -(p @ np.log(np.maximum(p, 1e-300))) > nats:
+            low = exponent
+        else:
+            high = exponent
+    shuffled: NDArray[np.float64] = p[random.permutation(vocabulary)]
+    return shuffled
+
+
+def _sizes(source: str, number: int, p: NDArray[np.floating[Any]]) -> Iterator[Row]:
+    """All ways to write one distribution."""
+    common = {
+        "source": source,
+        "vocabulary": p.size,
+        "sample": number,
+        "entropy": round(entropy(Distribution.from_dense(p)), 6),
+    }
+    text = json.dumps(p.astype(np.float32).tolist())
+    yield {**common, "codec": JSON, "entries": p.size, "bytes": len(text), "message_bytes": None}
+    for name in CODECS:
+        code = codec(name, p.size)
+        payload = code.encode(p)
+        entries = len(code.decode(payload))
+        draft = Draft(
+            session=1,
+            step=100,
+            prefix_hash=2**64 - 1,
+            token=p.size - 1,
+            relevance=1.0,
+            decode_us=50_000,
+            ahead=10,
+            decided_hash=2**32 - 1,
+            payload=payload,
+        )
+        frame = len(encode(draft)) if len(payload) < 2**20 else None
+        yield {
+            **common,
+            "codec": name,
+            "entries": entries,
+            "bytes": len(payload),
+            "message_bytes": frame,
+        }
+    # A byte for an id cannot address a vocabulary (SPEC 1.5): its size only, for comparison.
+    size = 3 * entries
+    yield {
+        **common,
+        "codec": DRAGON_LAYOUT,
+        "entries": entries,
+        "bytes": size,
+        "message_bytes": None,
+    }
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Median and mean bytes of each codec and source, and how many times smaller than JSON."""
+    medians = estimates(rows, "bytes", "source", "vocabulary", "codec")
+    means = estimates(rows, "bytes", "source", "vocabulary", "codec", statistic="mean")
+    summary: dict[str, Any] = {"reported_by_dragon": {"times_smaller_than_json": REPORTED}}
+    for (source, vocabulary), group in grouped(rows, "source", "vocabulary").items():
+        dense = means[source, vocabulary, "dense:fp16"].value
+        text = means[source, vocabulary, JSON].value
+        one_each = [row["entropy"] for row in group if row["codec"] == JSON]
+        summary[f"{source}, V = {vocabulary}"] = {
+            "mean_entropy_nats": round(sum(one_each) / len(one_each), 4),
+            "codecs": {
+                name: {
+                    "bytes": medians[source, vocabulary, name].to_json(),
+                    "mean_bytes": means[source, vocabulary, name].to_json(),
+                    "times_smaller_than_json": round(
+                        text / means[source, vocabulary, name].value, 1
+                    ),
+                    "times_smaller_than_dense_fp16": round(
+                        dense / means[source, vocabulary, name].value, 1
+                    ),
+                }
+                for name in (JSON, *CODECS, DRAGON_LAYOUT)
+            },
+        }
+    overheads = [row["message_bytes"] - row["bytes"] for row in rows if row["message_bytes"]]
+    summary["draft_message_beyond_payload_bytes"] = max(overheads)
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Bytes by codec and source; and by entropy for what depends on it."""
+    means = estimates(rows, "bytes", "source", "vocabulary", "codec", statistic="mean")
+    sources = list(grouped(rows, "source", "vocabulary"))
+    names = (JSON, *CODECS, DRAGON_LAYOUT)
+    with style.picture(path, rows=2, height_inches=8.0) as (_, (bars, curves)):
+        width = 0.8 / len(sources)
+        for number, (source, vocabulary) in enumerate(sources):
+            found = [means[source, vocabulary, name] for name in names]
+            places = np.arange(len(names)) + (number - (len(sources) - 1) / 2) * width
+            bars.bar(
+                places,
+                [each.value for each in found],
+                width,
+                yerr=[
+                    [each.value - each.low for each in found],
+                    [each.high - each.value for each in found],
+                ],
+                error_kw={"elinewidth": 0.8},
+                color=style.COLOURS[number],
+                label=f"{source}, V = {vocabulary:,}",
+            )
+        text = means.get(("synthetic", REPORTED_VOCABULARY, JSON))
+        if text is not None:
+            bars.axhline(text.value / REPORTED, color=style.BLACK, linestyle="--", linewidth=1)
+            bars.text(
+                len(names) - 0.5,
+                text.value / REPORTED * 1.2,
+                f"JSON of {REPORTED_VOCABULARY:,}\nover {REPORTED:,}, as\nDRAGON reports",
+                ha="right",
+                fontsize=8,
+            )
+        bars.set_yscale("log")
+        bars.set_ylabel("bytes per token (mean, 95 %)")
+        labels = [name.replace(", ", ",\n").replace("topk:", "topk:\n") for name in names]
+        bars.set_xticks(range(len(names)), labels, fontsize=8)
+        bars.legend(loc="upper right")
+        for number, (source, vocabulary) in enumerate(sources):
+            for name, filled in (("topp:0.95", False), ("topp:0.8", True)):
+                points = [
+                    (row["entropy"], row["bytes"])
+                    for row in rows
+                    if (row["source"], row["vocabulary"], row["codec"])
+                    == (source, vocabulary, name)
+                ]
+                colour = style.COLOURS[number]
+                curves.scatter(
+                    *zip(*points, strict=True),
+                    s=12,
+                    marker=style.MARKERS[number],
+                    edgecolors=colour,
+                    facecolors=colour if filled else "none",
+                    linewidths=0.8,
+                    label=f"{name}, {source}, V = {vocabulary:,}",
+                )
+        curves.set_yscale("log")
+        curves.set_xlabel("entropy of the distribution (nats)")
+        curves.set_ylabel("payload (bytes)")
+        curves.legend(fontsize=8, ncols=2)

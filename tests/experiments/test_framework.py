@@ -1,0 +1,178 @@
+"""Experiments: rows to files and back, settings, clocks, and the command that runs them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragonrt.errors import DragonError
+from dragonrt.experiments import catalogue
+from dragonrt.experiments.framework import (
+    Clock,
+    ExperimentError,
+    Files,
+    Progress,
+    Row,
+    Settings,
+    clock,
+    draw_again,
+    files,
+    read_rows,
+    run_experiment,
+    write_rows,
+)
+from dragonrt.experiments.statistics import estimate, estimates, grouped
+from dragonrt.experiments.style import WIDTH_INCHES, picture
+
+
+class Doubling:
+    """An experiment that measures nothing."""
+
+    NAME = "doubling"
+    SUMMARY = "Doubles numbers"
+    CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        for done in range(settings.repeats):
+            progress(done + 1, settings.repeats)
+        return [{"n": n, "twice": 2.0 * n} for n in range(settings.repeats)]
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        path.write_text(repr(rows))
+
+    def summarise(self, rows: list[Row]) -> dict[str, Any]:
+        return {"sum": sum(row["twice"] for row in rows)}
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Files:
+    return files(Doubling(), tmp_path / "results")
+
+
+def test_a_run_leaves_rows_a_record_and_a_picture(where: Files) -> None:
+    seen: list[tuple[int, int]] = []
+    settings = Settings(True, False, 3, 7, where.directory)
+    written = run_experiment(Doubling(), settings, lambda *now: seen.append(now))
+    assert written == where
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert where.rows.read_text() == "n,twice\n0,0.0\n1,2.0\n2,4.0\n"
+    record = json.loads(where.record.read_text())
+    assert record["summary"] == {"sum": 6.0}
+    assert {"machine", "versions", "command", "seconds"} <= set(record)
+    assert (record["seed"], record["repeats"], record["quick"]) == (7, 3, True)
+    assert (record["clock"], record["rows"]) == ("virtual", 3)
+    assert where.picture.exists()
+
+
+def test_the_csv_is_enough_to_draw_again(where: Files) -> None:
+    settings = Settings(True, False, 2, 0, where.directory)
+    run_experiment(Doubling(), settings, lambda *now: None)
+    drawn = where.picture.read_text()
+    where.picture.unlink()
+    where.rows.write_text("n,twice\n0,0.0\n1,5.5\n")
+    draw_again(Doubling(), where)
+    assert where.picture.read_text() != drawn
+    record = json.loads(where.record.read_text())
+    assert (record["summary"], record["repeats"]) == ({"sum": 5.5}, 2)
+
+
+@pytest.mark.parametrize("text", [None, "", "n,twice\n", "n,twice\n1\n", "n\n\xff\n"])
+def test_what_is_no_csv_of_rows_is_one_line(where: Files, text: str | None) -> None:
+    if text is not None:
+        where.rows.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ExperimentError, match=r"doubling\.csv"):
+        draw_again(Doubling(), where)
+
+
+def test_rows_that_differ_in_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match="other columns"):
+        write_rows([{"a": 1}, {"b": 1}], tmp_path / "rows.csv")
+    with pytest.raises(ExperimentError, match="no rows"):
+        write_rows([], tmp_path / "rows.csv")
+
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(min_size=1)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=st.lists(st.fixed_dictionaries({"a": SCALARS, "b": SCALARS}), min_size=1, max_size=5))
+def test_rows_come_back_as_they_were(
+    rows: list[Row], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    write_rows(rows, path)
+    again = read_rows(path)
+    assert again == rows
+    assert [(type(row["a"]), type(row["b"])) for row in again] == [
+        (type(row["a"]), type(row["b"])) for row in rows
+    ]
+
+
+def test_an_experiment_runs_on_its_own_clock_unless_told() -> None:
+    assert clock(Doubling(), None) == clock(Doubling(), False) == "virtual"
+    with pytest.raises(ExperimentError, match="leave --real out"):
+        clock(Doubling(), True)
+
+
+def test_the_catalogue_knows_every_experiment_by_one_name() -> None:
+    names = [each.NAME for each in catalogue.EXPERIMENTS]
+    assert len(set(names)) == len(names)
+    for each in catalogue.EXPERIMENTS:
+        assert catalogue.experiment(each.NAME) is each
+        assert each.CLOCKS
+        assert "\n" not in each.SUMMARY
+        assert len(each.SUMMARY) <= 90
+    with pytest.raises(DragonError, match="there is no experiment 'nothing'; there are "):
+        catalogue.experiment("nothing")
+
+
+def test_the_estimate_is_the_median_within_its_interval() -> None:
+    samples = [1.0, 2.0, 3.0, 4.0, 100.0]
+    found = estimate(samples)
+    assert found.value == 3.0
+    assert 1.0 <= found.low < 3.0 < found.high <= 100.0
+    assert found == estimate(samples)
+    assert found.to_json()["median"] == 3.0
+    assert estimate(samples, "mean").to_json()["mean"] == 22.0
+    alone = estimate([5.0])
+    assert (alone.low, alone.value, alone.high, alone.count) == (5.0, 5.0, 5.0, 1)
+    with pytest.raises(DragonError, match="nothing was measured"):
+        estimate([])
+
+
+def test_the_interval_covers_the_true_mean_nineteen_times_of_twenty() -> None:
+    random = np.random.default_rng(1)
+    covered = 0
+    for _ in range(20):
+        found = estimate(random.normal(7.0, 1.0, 60).tolist(), "mean")
+        covered += found.low <= 7.0 <= found.high
+    assert covered >= 17
+
+
+def test_groups_keep_their_order_and_skip_empty_cells() -> None:
+    rows: list[Row] = [
+        {"way": "b", "ms": 1.0},
+        {"way": "a", "ms": None},
+        {"way": "b", "ms": 3.0},
+    ]
+    assert list(grouped(rows, "way")) == [("b",), ("a",)]
+    assert {key: each.value for key, each in estimates(rows, "ms", "way").items()} == {("b",): 2.0}
+
+
+def test_a_picture_is_a_png_of_the_common_width(tmp_path: Path) -> None:
+    path = tmp_path / "line.png"
+    with picture(path, height_inches=2) as (figure, axes):
+        axes.plot([1, 2], [3, 4], label="line")
+        assert figure.get_size_inches()[0] == WIDTH_INCHES
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DragonError, match="cannot write"), picture(tmp_path / "no" / "where.png"):
+        pass
