@@ -20,6 +20,7 @@ from dragonrt.cli.groups import grouped
 from dragonrt.cli.preparing import index, profile
 from dragonrt.cli.settings import read_settings
 from dragonrt.cli.sides import cloud, device
+from dragonrt.cli.simulate import simulate
 from dragonrt.cli.traces import trace
 from dragonrt.errors import DragonError
 
@@ -86,6 +87,7 @@ app.command()(grouped(device))
 app.command()(grouped(index))
 app.command()(grouped(profile))
 app.command()(trace)
+app.command()(simulate)
 app.command()(experiment)
 app.add_typer(bench, name="bench")
 

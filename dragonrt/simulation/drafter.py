@@ -1,6 +1,7 @@
 """A simulated model: scripted distributions, decoding delays charged in virtual time."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,21 +31,28 @@ class Script:
     stop: float = 0.02
 
     def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
-        """Dense probabilities [vocabulary], float64."""
-        key = np.random.SeedSequence([self.seed, prefix_hash]).generate_state(2, np.uint64)
-        random = np.random.Generator(np.random.Philox(key=key))
-        shared = self.sharpness * random.standard_normal(self.vocabulary)
-        bends = self.disagreement * random.standard_normal((2, self.vocabulary))
-        logits = shared + bends[0 if side == "device" else 1]
-        p: NDArray[np.float64] = np.exp(logits - logits.max())
-        p[0] = 0.0
-        p *= (1.0 - self.stop) / p.sum()
-        p[0] = self.stop
-        return p
+        """Dense probabilities [vocabulary], float64, read only."""
+        return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
         """h̃ of one side, which changes with the text as dynamic weights do."""
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
+
+
+@functools.lru_cache(maxsize=4096)
+def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.float64]:
+    """Kept, because a prefix comes back: after a roll-back, on another line, in the oracle."""
+    key = np.random.SeedSequence([script.seed, prefix_hash]).generate_state(2, np.uint64)
+    random = np.random.Generator(np.random.Philox(key=key))
+    shared = script.sharpness * random.standard_normal(script.vocabulary)
+    bends = script.disagreement * random.standard_normal((2, script.vocabulary))
+    logits = shared + bends[0 if side == "device" else 1]
+    p: NDArray[np.float64] = np.exp(logits - logits.max())
+    p[0] = 0.0
+    p *= (1.0 - script.stop) / p.sum()
+    p[0] = script.stop
+    p.setflags(write=False)
+    return p
 
 
 class SimulatedDrafter:

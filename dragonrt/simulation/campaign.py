@@ -1,0 +1,61 @@
+"""Many scenarios on all cores: a seed for each run, and what was found."""
+
+import logging
+import multiprocessing
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+
+from dragonrt.simulation.exploration import Outcome, explore
+
+BATCH = 50
+"""Runs that a process is given at once."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """The sum over all runs; `violations` are in the order of their seeds."""
+
+    runs: int = 0
+    tokens: int = 0
+    virtual_s: float = 0.0
+    violations: list[Outcome] = field(default_factory=list)
+
+    def take(self, outcomes: list[Outcome]) -> None:
+        """Add the outcomes of more runs."""
+        self.runs += len(outcomes)
+        self.tokens += sum(outcome.tokens for outcome in outcomes)
+        self.virtual_s += sum(outcome.duration_s for outcome in outcomes)
+        self.violations += [outcome for outcome in outcomes if outcome.violation is not None]
+        self.violations.sort(key=lambda outcome: outcome.seed)
+
+
+def explore_many(
+    runs: int, seed: int, on_progress: Callable[[int, int], None] = lambda done, violations: None
+) -> Findings:
+    """Run the scenarios of the seeds `seed` … `seed + runs - 1`, on as many cores as there are.
+
+    `on_progress` hears the runs done and the violations found so far. What a run does depends on
+    its seed alone, not on the process or the order it is run in.
+    """
+    findings = Findings()
+    batches = [
+        range(first, min(first + BATCH, seed + runs)) for first in range(seed, seed + runs, BATCH)
+    ]
+    if len(batches) == 1:
+        _be_quiet()
+        findings.take(explore(batches[0]))
+        return findings
+    spawn = multiprocessing.get_context("spawn")
+    workers = min(len(batches), os.cpu_count() or 1)
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_be_quiet) as pool:
+        for done in as_completed([pool.submit(explore, batch) for batch in batches]):
+            findings.take(done.result())
+            on_progress(findings.runs, len(findings.violations))
+    return findings
+
+
+def _be_quiet() -> None:
+    """Broken links are what these runs are about: their warnings say nothing."""
+    logging.getLogger("dragonrt").setLevel(logging.CRITICAL)
