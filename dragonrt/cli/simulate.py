@@ -45,12 +45,15 @@ def _report(findings: "Findings", seed: int, seconds: float) -> None:
     output.print(
         f"{findings.runs} runs from seed {seed}: {findings.runs / seconds:.1f} runs per second, "
         f"{findings.tokens} tokens, {findings.virtual_s / 3600:.1f} simulated hours in "
-        f"{seconds:.1f} s"
+        f"{seconds:.1f} s",
+        soft_wrap=True,
     )
     output.print(f"violations: {len(findings.violations)}")
     if findings.violations:
         first = findings.violations[0]
-        output.print(f"first violation, seed {first.seed}: {first.violation}", markup=False)
+        output.print(
+            f"first violation, seed {first.seed}: {first.violation}", markup=False, soft_wrap=True
+        )
         output.print(f"repeat it with: dragonrt simulate --runs 1 --seed {first.seed}")
         if findings.runs == 1:
             from dragonrt.simulation.scenario import Scenario

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from dragonrt.simulation.exploration import Outcome, explore
 
+_log = logging.getLogger("dragonrt")
+
 BATCH = 50
 """Runs that a process is given at once."""
 
@@ -44,8 +46,10 @@ def explore_many(
         range(first, min(first + BATCH, seed + runs)) for first in range(seed, seed + runs, BATCH)
     ]
     if len(batches) == 1:
+        level = _log.level
         _be_quiet()
         findings.take(explore(batches[0]))
+        _log.setLevel(level)
         return findings
     spawn = multiprocessing.get_context("spawn")
     workers = min(len(batches), os.cpu_count() or 1)
@@ -58,4 +62,4 @@ def explore_many(
 
 def _be_quiet() -> None:
     """Broken links are what these runs are about: their warnings say nothing."""
-    logging.getLogger("dragonrt").setLevel(logging.CRITICAL)
+    _log.setLevel(logging.CRITICAL)
