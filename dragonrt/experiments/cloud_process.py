@@ -74,11 +74,22 @@ class CloudProcess:
 def cloud_process(*options: str) -> Iterator[CloudProcess]:
     """`dragonrt cloud` on a free loopback port with these options, until the context ends.
 
-    The user's settings (DRAGONRT_* and settings files) do not reach it. It has its own session, so
-    that Ctrl-C is this process's alone; SIGTERM and SIGHUP end the context like an exception.
+    Settings files do not reach it.
     """
-    command = [sys.executable, "-m", "dragonrt", "--config", os.devnull]
+    command = ["dragonrt", "--config", os.devnull]
     command += ["cloud", "--host", "127.0.0.1", "--port", "0", *options]
+    with listening_process(*command) as cloud:
+        yield cloud
+
+
+@contextmanager
+def listening_process(*module: str) -> Iterator[CloudProcess]:
+    """`python -m` this module with these arguments, which says on stderr where it listens.
+
+    The user's settings (DRAGONRT_*) do not reach it. It has its own session, so that Ctrl-C is this
+    process's alone; SIGTERM and SIGHUP end the context like an exception.
+    """
+    command = [sys.executable, "-m", *module]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("DRAGONRT_")
     }

@@ -1,0 +1,66 @@
+"""The cloud's side of the baselines: it gives away documents, KV, tokens or whole sequences."""
+
+from safetensors.numpy import save
+
+from dragonrt.experiments.baselines.messages import (
+    BaselineError,
+    Channel,
+    Drawn,
+    End,
+    Request,
+    Score,
+    Scored,
+    StoredKv,
+    Text,
+    Token,
+    pack,
+    unpack,
+)
+from dragonrt.experiments.baselines.reading import BaselineSide, Found
+from dragonrt.link.errors import LinkError
+from dragonrt.link.stream import Stream
+
+
+async def serve_baselines(stream: Stream, side: BaselineSide) -> None:
+    """Answer one device's requests, one after another, until it hangs up."""
+    channel = Channel(stream)
+    try:
+        await channel.greet(side.model.document_fingerprint)
+        while True:
+            await _answer(channel, side, await channel.receive(Request))
+    except (BaselineError, LinkError):
+        pass  # the device has left, or was no baseline's device: there is nobody to tell
+    finally:
+        await channel.close()
+
+
+async def _answer(channel: Channel, side: BaselineSide, request: Request) -> None:
+    hits = await side.find(request.question, request.documents)
+    match request.what:
+        case "texts":
+            for hit in hits:
+                await channel.send(Text(hit.chunk.title, hit.chunk.text, hit.score))
+            await channel.send(End())
+        case "kv":
+            for hit, stored in zip(hits, await side.kv(hits), strict=True):
+                await channel.send(StoredKv(save(stored.to_arrays()), hit.score))
+            await channel.send(End())
+        case "answer":
+            found = [Found.of(hit) for hit in hits]
+            reading = await side.read_context(found, request.question, request.tokens)
+            decoded = side.decode(reading, request.seed, request.temperature, request.tokens)
+            async for token, _ in decoded:
+                await channel.send(Token(token))
+        case "sequence":
+            scores = [hit.score for hit in hits]
+            reading = await side.read_rows(
+                await side.kv(hits), scores, request.question, request.tokens
+            )
+            decoded = side.decode(reading, request.seed, request.temperature, request.tokens)
+            drawn = [each async for each in decoded]
+            tokens, log_probabilities = zip(*drawn, strict=True)
+            await channel.send(Drawn(pack(tokens), sum(log_probabilities), reading.relevance))
+            theirs = await channel.receive(Score)
+            await channel.send(Scored(await side.score(reading, unpack(theirs.tokens))))
+        case _:
+            raise BaselineError(f"no baseline asks for {request.what!r}")

@@ -1,0 +1,166 @@
+"""The device's side of the baselines of SPEC 1.6, each from the question to its last token.
+
+DRDG/TW, output aggregation token by token, is not here: it is an ordinary answer with the
+aggregator "sync".
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from dragonrt.experiments.baselines.messages import (
+    BaselineError,
+    Channel,
+    Drawn,
+    Request,
+    Score,
+    Scored,
+    StoredKv,
+    Text,
+    Token,
+    pack,
+    unpack,
+)
+from dragonrt.experiments.baselines.reading import BaselineSide, Found, Reading
+from dragonrt.language.document import DocumentKV
+
+NOTICE = (
+    "baselines: DRCG/Text and DRCG/KV send the cloud's documents and their KV to the device, over "
+    "loopback and for this experiment only; dragonrt itself never does"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question and how it is to be answered: exactly `tokens` tokens."""
+
+    question: str
+    documents: int
+    seed: int
+    temperature: float
+    tokens: int
+
+    def request(self, what: str) -> Request:
+        """The same for the cloud."""
+        return Request(
+            what, self.question, self.documents, self.seed, float(self.temperature), self.tokens
+        )
+
+
+@dataclass(slots=True)
+class Timed:
+    """An answer: its tokens, when each was there (the loop's clock), and bytes both ways."""
+
+    asked_s: float
+    tokens: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    wire_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineDevice:
+    """A device with a channel to a baselines' cloud, both past their greetings."""
+
+    side: BaselineSide
+    channel: Channel
+
+    async def ask(self, baseline: str, asked: Asked) -> Timed:
+        """Answer by the baseline of that name, one of `BASELINES`."""
+        channel, clock = self.channel, asyncio.get_running_loop().time
+        before = channel.bytes_sent + channel.bytes_received
+        answer = Timed(clock())
+
+        def show(token: int) -> None:
+            answer.tokens.append(token)
+            answer.times_s.append(clock())
+
+        await BASELINES[baseline](self, asked, show)
+        answer.wire_bytes = channel.bytes_sent + channel.bytes_received - before
+        return answer
+
+    async def crcg_device(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """The device alone, its own documents in the context."""
+        await self._decode(await self._read([], asked), asked, show)
+
+    async def crcg_cloud(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """The cloud alone, its own documents in the context; the device shows its tokens."""
+        await self.channel.send(asked.request("answer"))
+        for _ in range(asked.tokens):
+            show((await self.channel.receive(Token)).token)
+
+    async def drcg_text(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """The device alone, with both sides' documents in the context: it fetches the texts."""
+        await self.channel.send(asked.request("texts"))
+        texts = await self.channel.receive_until_end(Text)
+        fetched = [Found(each.title, each.text, each.score) for each in texts]
+        await self._decode(await self._read(fetched, asked), asked, show)
+
+    async def drcg_kv(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """The device alone, with a row per document of both sides: it fetches the stored KV.
+
+        KV of separate documents cannot be put one behind another without computing it anew, so the
+        outputs are aggregated; nothing but the question is prefilled.
+        """
+        await self.channel.send(asked.request("kv"))
+        hits = await self.side.find(asked.question, asked.documents)
+        stored, scores = await self.side.kv(hits), [hit.score for hit in hits]
+        for fetched in await self.channel.receive_until_end(StoredKv):
+            stored.append(_document(fetched))
+            scores.append(fetched.score)
+        reading = await self.side.read_rows(stored, scores, asked.question, asked.tokens)
+        await self._decode(reading, asked, show)
+
+    async def drdg_sw(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """Both sides draw a whole sequence each; the likelier one of the mixture is the answer.
+
+        Both score both sequences y: η_l p_l(y) + η_r p_r(y) (RAG-Sequence with REPLUG's weights).
+        No token is there before the last one is.
+        """
+        side, channel = self.side, self.channel
+        await channel.send(asked.request("sequence"))
+        hits = await side.find(asked.question, asked.documents)
+        scores = [hit.score for hit in hits]
+        reading = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
+        decoded = side.decode(reading, asked.seed, asked.temperature, asked.tokens)
+        own, own_log_probabilities = zip(*[each async for each in decoded], strict=True)
+        await channel.send(Score(pack(own)))
+        drawn = await channel.receive(Drawn)
+        other = unpack(drawn.tokens)
+        other_here = await side.score(reading, other)
+        own_there = (await channel.receive(Scored)).log_probability
+        h = reading.relevance, drawn.relevance
+        own_score = np.logaddexp(h[0] + sum(own_log_probabilities), h[1] + own_there)
+        other_score = np.logaddexp(h[0] + other_here, h[1] + drawn.log_probability)
+        for token in own if own_score >= other_score else other:
+            show(token)
+
+    async def _read(self, fetched: list[Found], asked: Asked) -> Reading:
+        """Own and fetched documents and the question, in one context."""
+        own = await self.side.find(asked.question, asked.documents)
+        found = [*(Found.of(hit) for hit in own), *fetched]
+        return await self.side.read_context(found, asked.question, asked.tokens)
+
+    async def _decode(self, reading: Reading, asked: Asked, show: Callable[[int], None]) -> None:
+        decoded = self.side.decode(reading, asked.seed, asked.temperature, asked.tokens)
+        async for token, _ in decoded:
+            show(token)
+
+
+BASELINES: dict[str, Callable[[BaselineDevice, Asked, Callable[[int], None]], Awaitable[None]]] = {
+    "CRCG/device": BaselineDevice.crcg_device,
+    "CRCG/cloud": BaselineDevice.crcg_cloud,
+    "DRCG/Text": BaselineDevice.drcg_text,
+    "DRCG/KV": BaselineDevice.drcg_kv,
+    "DRDG/SW": BaselineDevice.drdg_sw,
+}
+
+
+def _document(message: StoredKv) -> DocumentKV:
+    try:
+        return DocumentKV.from_arrays(load(message.data))
+    except SafetensorError as error:
+        raise BaselineError(f"the KV that came cannot be read: {error}") from None
