@@ -74,6 +74,7 @@ class Reply:
             "question": self.question,
             "text": self.text,
             "tokens": self.answer.tokens,
+            "carried": [self._carrier(decision) for decision in self.answer.decisions],
             "finish": self.answer.finish.value,
             "seed": plan.seed,
             "rule": plan.rule,
@@ -90,6 +91,15 @@ class Reply:
             ],
             "notices": self.answer.notices,
             "statistics": self.statistics(),
+        }
+
+    def _carrier(self, decision: Decision) -> dict[str, Any]:
+        """Whose documents made a token likely, and which own one drafted it."""
+        own = self.answer.device_sources
+        known = decision.document is not None and decision.document < len(own)
+        return {
+            "device_share": round(decision.device_share, 4),
+            "document": own[decision.document or 0].name if known else None,
         }
 
 

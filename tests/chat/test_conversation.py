@@ -176,6 +176,7 @@ async def test_json_says_everything_about_an_answer() -> None:
     report = reply.to_json()
     assert report["text"] == "yes"
     assert report["tokens"] == [*b"yes\n"]
+    assert report["carried"] == 4 * [{"device_share": 1.0, "document": "notes.txt"}]
     assert (report["finish"], report["seed"], report["aggregator"]) == ("stop", 3, "both")
     assert report["sources"] == [
         {"side": "device", "file": "notes.txt", "title": "Notes", "relevance": 0.5}
