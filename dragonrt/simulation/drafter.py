@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,18 +56,19 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
     return p
 
 
-class SimulatedDrafter:
-    """A Drafter on the loop's clock; `delay_s` gives the seconds of each forward in turn."""
+class TimedDrafter(ABC):
+    """A Drafter on the loop's clock; `delay_s` gives the seconds of each forward in turn.
 
-    def __init__(
-        self, side: Side, plan: Plan, script: Script, delay_s: Callable[[], float]
-    ) -> None:
-        self._side = side
-        self._script = script
+    A forward over several positions takes as long as one over a single position (SPEC 1.7).
+    """
+
+    def __init__(self, delay_s: Callable[[], float]) -> None:
         self._delay_s = delay_s
-        self._rule = plan.aggregation_rule()
-        self._codec = codec(plan.codec, script.vocabulary)
         self._forward: asyncio.Future[None] | None = None
+
+    @abstractmethod
+    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
+        """What the model says after the prefix of `step` tokens with that hash."""
 
     async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
         hashes = line.hashes[first : last + 1]
@@ -79,15 +81,73 @@ class SimulatedDrafter:
         finally:
             timer.cancel()
             self._forward = None
-        predictions = []
-        for step, prefix_hash in enumerate(hashes, start=first):
-            p = self._script.distribution(self._side, prefix_hash)
-            token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
-            relevance = self._script.relevance(self._side, prefix_hash)
-            share = delay_s / len(hashes)
-            predictions.append(Prediction(token, distribution, payload, relevance, 0, share))
-        return predictions
+        share_s = delay_s / len(hashes)
+        return [
+            self._predict(step, prefix_hash, share_s)
+            for step, prefix_hash in enumerate(hashes, start=first)
+        ]
 
     def preempt(self) -> None:
         if self._forward is not None and not self._forward.done():
             self._forward.set_exception(PreemptedError())
+
+
+class SimulatedDrafter(TimedDrafter):
+    """The model of one side as its script has it."""
+
+    def __init__(
+        self, side: Side, plan: Plan, script: Script, delay_s: Callable[[], float]
+    ) -> None:
+        super().__init__(delay_s)
+        self._side = side
+        self._script = script
+        self._rule = plan.aggregation_rule()
+        self._codec = codec(plan.codec, script.vocabulary)
+
+    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
+        p = self._script.distribution(self._side, prefix_hash)
+        token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
+        relevance = self._script.relevance(self._side, prefix_hash)
+        return Prediction(token, distribution, payload, relevance, 0, decode_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptances:
+    """Which drafts become target tokens: one entry per step and side, replayed as they are."""
+
+    device: tuple[bool, ...]
+    cloud: tuple[bool, ...]
+
+    def of(self, side: Side) -> tuple[bool, ...]:
+        return self.device if side == "device" else self.cloud
+
+
+class AcceptanceDrafter(TimedDrafter):
+    """A model whose draft of a step is the target there if `acceptances` says so, else another.
+
+    Meant for temperature 0 and equal weights. The target after a prefix follows from its hash; a
+    side that is to be refused gives it 0.4 and another token of its own 0.6, which loses against
+    0.4 twice as it does against 0.4 and 1.
+    """
+
+    VOCABULARY = 64
+
+    def __init__(
+        self, side: Side, plan: Plan, acceptances: Acceptances, delay_s: Callable[[], float]
+    ) -> None:
+        super().__init__(delay_s)
+        self._side = side
+        self._accepted = acceptances.of(side)
+        self._rule = plan.aggregation_rule()
+        self._codec = codec(plan.codec, self.VOCABULARY)
+
+    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
+        target = prefix_hash % self.VOCABULARY
+        p = np.zeros(self.VOCABULARY)
+        if self._accepted[step]:
+            p[target] = 1.0
+        else:
+            p[target] = 0.4
+            p[(target + (1 if self._side == "device" else 2)) % self.VOCABULARY] = 0.6
+        token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
+        return Prediction(token, distribution, payload, 0.0, 0, decode_s)

@@ -198,6 +198,27 @@ async def simulated_device(
         await asyncio.gather(keeper, return_exceptions=True)
 
 
+@asynccontextmanager
+async def linked_device(
+    cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device `side` on a link that does not fail, until the context ends."""
+
+    async def dial() -> Peer:
+        ours, theirs = memory_streams()
+        cloud.accept(theirs)
+        return Peer(emulate(ours), side.connection(), side.trace)
+
+    connector = Connector(dial)
+    await connector.connect()
+    keeper = asyncio.create_task(connector.run(), name="connector")
+    try:
+        yield SimulatedDevice(side, connector)
+    finally:
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+
+
 def simulated_cloud(
     schedule: Schedule,
     script: Callable[[str], Script],

@@ -1,0 +1,182 @@
+"""`scheduling`: who should aggregate, over latency and the two sides' speeds (DRAGON Fig. 8).
+
+The real runtime in virtual time replays the same acceptance sequences under every scheduler. The
+sequences are seeded: for stretches of the answer one side's documents hold what is said and its
+drafts are nearly always accepted, the other's less than half the time, as was measured on the
+bundled models (SPEC 1.7).
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.paced_pair import JITTER_PERIOD_S, Pace, replay_acceptances
+from dragonrt.experiments.parallel import measure_all
+from dragonrt.experiments.statistics import Estimate, Row, estimates, grouped
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.simulation.drafter import Acceptances
+
+NAME = "scheduling"
+SUMMARY = "Seconds for 100 tokens by aggregator, latency and the sides' speeds (DRAGON Fig. 8)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+SCHEDULERS = {
+    "cloud": Placement.CLOUD,
+    "random": Placement.RANDOM,
+    "device": Placement.DEVICE,
+    "greedy": Placement.GREEDY,
+    "leaderless": Placement.BOTH,
+}
+SPEEDS_MS = ((30, 30), (60, 30), (120, 30))
+"""Milliseconds per draft of the device and the cloud."""
+EXTRA_MS = (0, 100, 200, 300, 400)
+EXTRA_MS_QUICK = (0, 200, 400)
+BASE_RTT_MS = 10.0
+JITTER = 0.2
+"""Amplitude, as a part of the latency."""
+TOKENS = 100
+RUN_AHEAD = 32
+SEQUENCES = 10
+"""For every repeat; a quick run has QUICK_SEQUENCES in all."""
+QUICK_SEQUENCES = 6
+
+KNOWS, DOES_NOT, AGREE = 0.97, 0.45, 0.8
+"""Acceptance of the side whose documents say what comes, of the other one, and of both where
+neither knows more."""
+STRETCH = (10, 40)
+"""Tokens for which that stays so: from, to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: times are milliseconds, `sequence` is the seed of the acceptance sequence."""
+
+    device_ms: float
+    cloud_ms: float
+    extra_ms: float
+    scheduler: str
+    sequence: int
+
+
+def acceptance_sequence(seed: int) -> Acceptances:
+    """Both sides' acceptances of `TOKENS` steps."""
+    chance = random.Random(seed)
+    levels: list[tuple[float, float]] = []
+    while len(levels) < TOKENS:
+        level = chance.choice(((KNOWS, DOES_NOT), (DOES_NOT, KNOWS), (AGREE, AGREE)))
+        levels += [level] * chance.randint(*STRETCH)
+    device, cloud = (
+        tuple(chance.random() < level[side] for level in levels[:TOKENS]) for side in (0, 1)
+    )
+    return Acceptances(device, cloud)
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per sequence, scheduler, latency and pair of speeds."""
+    sequences = QUICK_SEQUENCES if settings.quick else SEQUENCES * settings.repeats
+    cases = [
+        Case(device_ms, cloud_ms, extra_ms, scheduler, settings.seed + sequence)
+        for sequence in range(sequences)
+        for device_ms, cloud_ms in SPEEDS_MS
+        for extra_ms in (EXTRA_MS_QUICK if settings.quick else EXTRA_MS)
+        for scheduler in SCHEDULERS
+    ]
+    return measure_all(measure, cases, progress)
+
+
+def measure(case: Case) -> Row:
+    """One row: seconds from the question to the device's last token."""
+    acceptances = acceptance_sequence(case.sequence)
+    pace = Pace(
+        case.device_ms / 1e3,
+        case.cloud_ms / 1e3,
+        (BASE_RTT_MS + case.extra_ms) / 1e3,
+        JITTER,
+        start_s=random.Random(case.sequence).uniform(0.0, JITTER_PERIOD_S),
+    )
+    answer = replay_acceptances(acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
+    return {
+        "device_ms": case.device_ms,
+        "cloud_ms": case.cloud_ms,
+        "extra_ms": case.extra_ms,
+        "scheduler": case.scheduler,
+        "sequence": case.sequence,
+        "device_acceptance": sum(acceptances.device) / TOKENS,
+        "cloud_acceptance": sum(acceptances.cloud) / TOKENS,
+        "switches": answer.counts.switches,
+        "seconds": answer.decisions[-1].time_s - answer.asked_s,
+    }
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Median seconds of every point, and greedy and leaderless against the best fixed side."""
+    medians = estimates(rows, "seconds", "device_ms", "cloud_ms", "extra_ms", "scheduler")
+    points: dict[str, Any] = {}
+    for device_ms, cloud_ms, extra_ms in grouped(rows, "device_ms", "cloud_ms", "extra_ms"):
+        found = {name: medians[device_ms, cloud_ms, extra_ms, name] for name in SCHEDULERS}
+        fixed = min(found[name].value for name in ("device", "cloud"))
+        points[f"device {device_ms:g} ms, cloud {cloud_ms:g} ms, extra {extra_ms:g} ms"] = {
+            "seconds": {name: each.to_json() for name, each in found.items()},
+            "greedy_over_best_fixed": round(found["greedy"].value / fixed, 4),
+            "leaderless_over_best_fixed": round(found["leaderless"].value / fixed, 4),
+        }
+    return {
+        "tokens": TOKENS,
+        "sequences": len(grouped(rows, "sequence")),
+        "acceptance": {
+            side: round(float(np.mean([row[f"{side}_acceptance"] for row in rows])), 3)
+            for side in ("device", "cloud")
+        },
+        "greedy_over_best_fixed": _range(points, "greedy_over_best_fixed"),
+        "leaderless_over_best_fixed": _range(points, "leaderless_over_best_fixed"),
+        "points": points,
+    }
+
+
+def _range(points: dict[str, Any], name: str) -> list[float]:
+    values = [point[name] for point in points.values()]
+    return [min(values), max(values)]
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A panel per pair of speeds: seconds over extra latency, a line per scheduler."""
+    panels = grouped(rows, "device_ms", "cloud_ms")
+    with style.picture(path, columns=len(panels), height_inches=4.0, sharey=True) as (
+        figure,
+        axes,
+    ):
+        for axis, ((device_ms, cloud_ms), group) in zip(
+            np.atleast_1d(axes), panels.items(), strict=True
+        ):
+            found = estimates(group, "seconds", "scheduler", "extra_ms")
+            for number, name in enumerate(SCHEDULERS):
+                points = {key[1]: each for key, each in found.items() if key[0] == name}
+                _line(axis, name, number, points)
+            axis.set_title(f"device {device_ms:g} ms,\ncloud {cloud_ms:g} ms per draft")
+            axis.set_xlabel("extra round trip (ms)")
+        np.atleast_1d(axes)[0].set_ylim(bottom=0)
+        np.atleast_1d(axes)[0].set_ylabel(f"seconds for {TOKENS} tokens (median, 95 %)")
+        handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(SCHEDULERS))
+
+
+def _line(axis: Any, name: str, number: int, points: dict[float, Estimate]) -> None:
+    values = [each.value for each in points.values()]
+    axis.errorbar(
+        list(points),
+        values,
+        yerr=[
+            [each.value - each.low for each in points.values()],
+            [each.high - each.value for each in points.values()],
+        ],
+        marker=style.MARKERS[number],
+        color=style.COLOURS[number],
+        capsize=2,
+        elinewidth=0.8,
+        label=name,
+    )

@@ -1,0 +1,258 @@
+"""`speedup-theory`: the speed-up that Theorem 6.2 promises, and the runtime's own (DRAGON Fig. 4).
+
+The theorem counts one draft of the device after every decision. That is exact where the device's
+drafts are refused (acceptance 0, the filled points); where they are accepted the device has
+drafted ahead while it waited, so that c_r < c_l ≤ c_r + rtt goes faster (hollow points).
+
+Beside it: Algorithm 1 with drafts sampled from scripted distributions, against Eq. 7.
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.paced_pair import (
+    Pace,
+    paced_answer,
+    replay_acceptances,
+    seconds_per_token,
+)
+from dragonrt.experiments.parallel import measure_all
+from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Estimate, Placement, expected_latency
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.drafter import Acceptances, Script, SimulatedDrafter
+
+NAME = "speedup-theory"
+SUMMARY = "Speed-up over synchronous aggregation, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+ACCEPTANCES = (0.5, 0.99)
+LINKS_MS = ((10, 100), (10, 300), (30, 100), (30, 300))
+"""The cloud's milliseconds per draft, and those of a round trip: Fig. 4's."""
+DEVICE_MS = (5, 10, 20, 30, 50, 70, 90, 120, 150)
+DEVICE_MS_QUICK = (10, 30, 50, 90, 150)
+REFUSED, MOSTLY_ACCEPTED = 0.0, 0.85
+RUN_AHEAD = 256
+"""Far enough that the bound holds nobody up: the theorem knows none."""
+
+COMPARABLE_MS = ((40, 50), (50, 50), (60, 50))
+"""Milliseconds per draft of the device and the cloud for Algorithm 1."""
+ROUND_TRIPS_MS = (50, 150, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One point: acceptance rates of both sides, or None for Algorithm 1 on scripted models."""
+
+    acceptance: tuple[float, float] | None
+    pace: Pace
+    tokens: int
+    sample: int
+
+
+def theorem(acceptance: float, pace: Pace) -> float:
+    """S of Theorem 6.2: aggregation on the device, the cloud's drafts accepted so often."""
+    local_s, remote_s, rtt_s = pace.device_s, pace.cloud_s, pace.rtt_s
+    if local_s <= remote_s:
+        return 1 / (1 - acceptance / (1 + remote_s / rtt_s))
+    if local_s <= remote_s + rtt_s:
+        return 1 / (1 - (1 - local_s / (remote_s + rtt_s)) * acceptance)
+    return 1.0
+
+
+def eq7(acceptance: float, pace: Pace) -> float:
+    """Z of the device in seconds per token (DRAGON Eq. 7)."""
+    return expected_latency(
+        "device",
+        Estimate(
+            decode_s={"device": pace.device_s, "cloud": pace.cloud_s},
+            acceptance={"device": 0.0, "cloud": acceptance},
+            rtt_s=pace.rtt_s,
+        ),
+    )
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per point and sample; times are milliseconds per token between first and last."""
+    tokens = 200 if settings.quick else 400
+    samples = 1 if settings.quick else settings.repeats
+    device_ms = DEVICE_MS_QUICK if settings.quick else DEVICE_MS
+    cases = [
+        Case((own, acceptance), Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
+        for sample in range(settings.seed, settings.seed + samples)
+        for acceptance in ACCEPTANCES
+        for remote, rtt in LINKS_MS
+        for local in device_ms
+        for own in (REFUSED, MOSTLY_ACCEPTED)
+    ]
+    cases += [
+        Case(None, Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
+        for sample in range(settings.seed, settings.seed + settings.repeats)
+        for local, remote in COMPARABLE_MS
+        for rtt in ROUND_TRIPS_MS
+    ]
+    return measure_all(measure, cases, progress)
+
+
+def measure(case: Case) -> Row:
+    """One row."""
+    pace = case.pace
+    if case.acceptance is None:
+        rule, device_acceptance = "algorithm1", None
+        acceptance, token_s = _algorithm1(case)
+        synchronous_s = eq7(0.0, pace)
+    else:
+        rule, (device_acceptance, acceptance) = "replayed", case.acceptance
+        replayed = Acceptances(
+            _shuffled(device_acceptance, case.tokens, 2 * case.sample),
+            _shuffled(acceptance, case.tokens, 2 * case.sample + 1),
+        )
+        token_s, synchronous_s = (
+            seconds_per_token(replay_acceptances(replayed, placement, pace, RUN_AHEAD))
+            for placement in (Placement.DEVICE, Placement.SYNC)
+        )
+    return {
+        "rule": rule,
+        "device_ms": round(1e3 * pace.device_s, 3),
+        "cloud_ms": round(1e3 * pace.cloud_s, 3),
+        "rtt_ms": round(1e3 * pace.rtt_s, 3),
+        "device_acceptance": device_acceptance,
+        "acceptance": acceptance,
+        "sample": case.sample,
+        "ms_per_token": 1e3 * token_s,
+        "eq7_ms_per_token": 1e3 * eq7(acceptance, pace),
+        "speedup": synchronous_s / token_s,
+        "theorem": theorem(acceptance, pace),
+    }
+
+
+def _shuffled(acceptance: float, tokens: int, seed: int) -> tuple[bool, ...]:
+    """Exactly that share of acceptances, in random order."""
+    accepted = [number < round(acceptance * tokens) for number in range(tokens)]
+    random.Random(seed).shuffle(accepted)
+    return tuple(accepted)
+
+
+def _algorithm1(case: Case) -> tuple[float, float]:
+    """The cloud's acceptance rate and the seconds per token of Algorithm 1 on the device."""
+    pace = case.pace
+    plan = Plan(
+        seed=case.sample,
+        sampler=Sampler(temperature=1.0),
+        rule="algorithm1",
+        placement=Placement.DEVICE,
+        codec="topp:0.95",
+        max_tokens=case.tokens,
+        run_ahead=RUN_AHEAD,
+        follow=False,
+    )
+    script = Script(case.sample, sharpness=2.0, disagreement=0.7, stop=0.0)
+    answer = paced_answer(
+        plan,
+        script,
+        lambda side, plan, script, _: SimulatedDrafter(
+            side, plan, script, lambda: pace.decode_s(side)
+        ),
+        pace,
+    )
+    counts = answer.counts
+    return counts.other_accepted / counts.other_compared, seconds_per_token(answer)
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """How far the points are from the theorem, by regime, and Algorithm 1 from Eq. 7."""
+    replayed, algorithm1 = _by_rule(rows)
+    deviations = {
+        f"{_regime(regime)}, device's drafts {name}": _deviations(
+            [row["speedup"] / row["theorem"] for row in group if row["device_acceptance"] == own]
+        )
+        for regime, group in replayed.items()
+        for own, name in ((REFUSED, "refused"), (MOSTLY_ACCEPTED, "mostly accepted"))
+    }
+    acceptance = [row["acceptance"] for row in algorithm1]
+    return {
+        "speedup_over_theorem": deviations,
+        "algorithm1_over_eq7": _deviations(
+            [row["ms_per_token"] / row["eq7_ms_per_token"] for row in algorithm1]
+        ),
+        "algorithm1_acceptance": [round(min(acceptance), 3), round(max(acceptance), 3)],
+    }
+
+
+def _by_rule(rows: list[Row]) -> tuple[dict[int, list[Row]], list[Row]]:
+    """The replayed rows by regime of the theorem, and those of Algorithm 1."""
+    replayed: dict[int, list[Row]] = {1: [], 2: [], 3: []}
+    algorithm1 = []
+    for row in rows:
+        if row["rule"] == "algorithm1":
+            algorithm1.append(row)
+        elif row["device_ms"] <= row["cloud_ms"]:
+            replayed[1].append(row)
+        else:
+            replayed[2 if row["device_ms"] <= row["cloud_ms"] + row["rtt_ms"] else 3].append(row)
+    return {regime: group for regime, group in replayed.items() if group}, algorithm1
+
+
+def _regime(number: int) -> str:
+    return {1: "c_l <= c_r", 2: "c_r < c_l <= c_r + rtt", 3: "c_r + rtt < c_l"}[number]
+
+
+def _deviations(ratios: list[float]) -> dict[str, float | int]:
+    return {
+        "points": len(ratios),
+        "lowest": round(min(ratios), 4),
+        "median": round(float(np.median(ratios)), 4),
+        "highest": round(max(ratios), 4),
+    }
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A panel per acceptance rate: the theorem's curves and the runtime's points on them."""
+    replayed = [row for row in rows if row["rule"] == "replayed"]
+    panels = grouped(replayed, "acceptance")
+    with style.picture(path, columns=len(panels), height_inches=4.4) as (figure, axes):
+        for axis, ((acceptance,), group) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+            _panel(axis, acceptance, group)
+        handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+
+
+def _panel(axis: Any, acceptance: float, rows: list[Row]) -> None:
+    found = estimates(rows, "speedup", "cloud_ms", "rtt_ms", "device_acceptance", "device_ms")
+    longest = max(row["device_ms"] for row in rows)
+    curve_ms = np.linspace(1, longest + 5, 300)
+    for number, (remote, rtt) in enumerate(grouped(rows, "cloud_ms", "rtt_ms")):
+        colour, marker = style.COLOURS[number], style.MARKERS[number]
+        label = f"theorem: cloud {remote:g} ms, round trip {rtt:g} ms"
+        curve = [theorem(acceptance, Pace(ms / 1e3, remote / 1e3, rtt / 1e3)) for ms in curve_ms]
+        axis.plot(curve_ms, curve, color=colour, label=label)
+        for own, filled in ((REFUSED, True), (MOSTLY_ACCEPTED, False)):
+            points = [
+                (key[3], each.value) for key, each in found.items() if key[:3] == (remote, rtt, own)
+            ]
+            axis.plot(
+                *zip(*points, strict=True),
+                marker,
+                color=colour,
+                markerfacecolor=colour if filled else "none",
+            )
+    for filled, text in ((True, "refused"), (False, f"{MOSTLY_ACCEPTED:.0%} accepted")):
+        face = style.GREY if filled else "none"
+        axis.plot(
+            [],
+            [],
+            "o",
+            color=style.GREY,
+            markerfacecolor=face,
+            label=f"runtime: device's drafts {text}",
+        )
+    axis.set_title(f"acceptance of the cloud's drafts {acceptance:g}")
+    axis.set_xlabel("device's decoding delay per draft (ms)")
+    axis.set_ylabel("speed-up over synchronous (times)")
