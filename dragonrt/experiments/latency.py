@@ -1,0 +1,226 @@
+"""`latency`: milliseconds per token over the round trip, for all ways of answering (DRAGON Fig. 6).
+
+Twenty tokens, two documents a side. The extra round trip lies half in each direction, jitter a
+fifth of it, 50 Mbit/s. On the real clock two more processes on loopback are the clouds; on the
+virtual clock the same models' real distributions meet a decoding delay of 50 ms on both sides.
+Times are from the question to the last token, over the tokens: retrieval and prefill are in them.
+DRDG/SW is cheap by that measure, but it shows no token before the last one is there.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Estimate, Row, estimates
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.lineup import Lineup
+
+NAME = "latency"
+SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 6 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real", "virtual")
+
+TOKENS, DOCUMENTS = 20, 2
+DECODE_S = 0.05
+"""Of one draft on either side, on the virtual clock."""
+ROUND_TRIPS_MS = (0, 100, 200, 300)
+TEMPERATURES = (0.0, 0.8)
+
+TW, PUBLISHED, COUPLED, OURS = "DRDG/TW", "DRAGON", "coupled, greedy", "coupled, leaderless"
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per answer: method, extra round trip, temperature, times, bytes and acceptance.
+
+    A quick real run has the first and the last round trip and temperature 0.8 only. The repeats
+    take the demonstration's questions in turn, each with its own seed.
+    """
+    from dragonrt import bundled
+    from dragonrt.experiments.baselines.device import NOTICE
+    from dragonrt.experiments.lineup import ALL, PacedModels, real_processes
+    from dragonrt.runtime import main as programs
+    from dragonrt.simulation import loop
+
+    questions = [question.text for question in bundled.questions() if question.demo]
+    short = settings.quick and settings.real
+    round_trips = (ROUND_TRIPS_MS[0], ROUND_TRIPS_MS[-1]) if short else ROUND_TRIPS_MS
+    temperatures = TEMPERATURES[-1:] if short else TEMPERATURES
+    total = len(round_trips) * len(temperatures) * settings.repeats * len(ALL)
+    rows: list[Row] = []
+
+    async def measure(lineup: "Lineup", milliseconds: int) -> None:
+        for temperature in temperatures:
+            for repeat in range(settings.repeats):
+                for name in ALL:
+                    number = repeat % len(questions)
+                    seed = settings.seed + repeat
+                    row = await _ask(lineup, name, questions[number], temperature, seed)
+                    rows.append({"round_trip_ms": milliseconds, "question": number} | row)
+                    progress(len(rows), total)
+
+    print(NOTICE, file=sys.stderr)
+    if settings.real:
+        with real_processes() as processes:
+
+            async def real(milliseconds: int) -> None:
+                async with processes.lineup(milliseconds / 1000, settings.seed) as lineup:
+                    await measure(lineup, milliseconds)
+
+            for milliseconds in round_trips:
+                programs.run(real(milliseconds))
+    else:
+        paced = PacedModels(DECODE_S, questions)
+
+        async def virtual(milliseconds: int) -> None:
+            async with paced.lineup(milliseconds / 1000, settings.seed) as lineup:
+                await measure(lineup, milliseconds)
+
+        for milliseconds in round_trips:
+            loop.run(virtual(milliseconds))
+    return [{"decode_ms": None if settings.real else 1000 * DECODE_S} | row for row in rows]
+
+
+async def _ask(
+    lineup: "Lineup", name: str, question: str, temperature: float, seed: int
+) -> dict[str, Any]:
+    from dragonrt.experiments.baselines.device import Asked
+
+    asked = Asked(question, DOCUMENTS, seed, temperature, TOKENS)
+    sample = await lineup.ask(name, asked)
+    return {
+        "method": name,
+        "temperature": temperature,
+        "seed": seed,
+        "ms_per_token": sample.total_ms / TOKENS,
+        **asdict(sample),
+    }
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Medians at every round trip, and at the longest what DRAGON and ours save.
+
+    With both sides at one pace c, the model of SPEC 1.3 predicts for DRAGON between tokens
+    Z = c + (1 - α) rtt, α the acceptance of the better side's drafts (Eq. 7).
+    """
+    times = estimates(rows, "ms_per_token", "temperature", "method", "round_trip_ms")
+    summary: dict[str, Any] = {}
+    for temperature in sorted({row["temperature"] for row in rows}):
+        longest = max(row["round_trip_ms"] for row in rows)
+        at = {name: times[temperature, name, longest] for name in _methods(rows)}
+        slowest = [
+            row
+            for row in rows
+            if row["temperature"] == temperature and row["round_trip_ms"] == longest
+        ]
+        summary[f"temperature {temperature:g}"] = {
+            "ms_per_token": {
+                name: {
+                    f"{ms} ms": times[temperature, name, ms].to_json() for ms in _round_trips(rows)
+                }
+                for name in _methods(rows)
+            },
+            f"at {longest} ms": {
+                "DRAGON below DRDG/TW, %": _below(at, PUBLISHED, TW),
+                "DRAGON below DRDG/SW, %": _below(at, PUBLISHED, "DRDG/SW"),
+                "leaderless over DRAGON": round(at[OURS].value / at[PUBLISHED].value, 4),
+                **{
+                    name: _between([row for row in slowest if row["method"] == name], longest)
+                    for name in (TW, PUBLISHED, COUPLED, OURS)
+                },
+            },
+        }
+    return summary
+
+
+def _between(rows: Sequence[Row], rtt_ms: float) -> dict[str, Any]:
+    """Of one aggregating method: acceptance, and ms per token between the first and the last."""
+    spent = [(row["total_ms"] - row["first_ms"]) / (TOKENS - 1) for row in rows]
+    accepted = {
+        side: [row[f"accepted_{side}"] for row in rows if row[f"accepted_{side}"] is not None]
+        for side in ("device", "cloud")
+    }
+    means = {side: sum(each) / len(each) for side, each in accepted.items() if each}
+    result: dict[str, Any] = {"mean ms between tokens": round(sum(spent) / len(spent), 2)}
+    result |= {f"mean acceptance, {side}": round(mean, 4) for side, mean in means.items()}
+    decode_ms = rows[0]["decode_ms"]
+    if decode_ms is not None and rows[0]["method"] == PUBLISHED:
+        better = [
+            max(row["accepted_device"], row["accepted_cloud"])
+            for row in rows
+            if None not in (row["accepted_device"], row["accepted_cloud"])
+        ]
+        waited = rtt_ms * (1 - sum(better) / len(better))
+        result["Eq. 7 predicts"] = round(decode_ms + waited, 2)
+    return result
+
+
+def _below(times: dict[str, Estimate], name: str, other: str) -> float:
+    return round(100 * (1 - times[name].value / times[other].value), 2)
+
+
+def _methods(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
+def _round_trips(rows: Sequence[Row]) -> list[int]:
+    return sorted({row["round_trip_ms"] for row in rows})
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A column per temperature: everything above, below it the same without DRDG/TW."""
+    times = estimates(rows, "ms_per_token", "temperature", "method", "round_trip_ms")
+    temperatures = sorted({row["temperature"] for row in rows})
+    with style.picture(
+        path, rows=2, columns=len(temperatures), height_inches=7.2, squeeze=False, sharey="row"
+    ) as (figure, axes):
+        for column, temperature in enumerate(temperatures):
+            for axis, left_out in zip(axes[:, column], ((), (TW,)), strict=True):
+                for name in _methods(rows):
+                    if name not in left_out:
+                        at = [times[temperature, name, ms] for ms in _round_trips(rows)]
+                        _curve(axis, name, _round_trips(rows), at)
+            axes[0, column].set_title(f"temperature {temperature:g}{_pace(rows)}")
+            axes[1, column].set_title(f"the same without {TW}")
+            axes[1, column].set_xlabel("extra round trip (ms)")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("ms per token (median, 95 %)")
+        axes[0, 0].set_ylim(bottom=0)
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5)
+
+
+def _curve(axis: Any, name: str, round_trips: Sequence[int], at: Sequence[Estimate]) -> None:
+    colour, line, marker = LOOKS[name]
+    axis.errorbar(
+        round_trips,
+        [each.value for each in at],
+        yerr=[[each.value - each.low for each in at], [each.high - each.value for each in at]],
+        color=colour,
+        linestyle=line,
+        marker=marker,
+        capsize=2,
+        elinewidth=0.8,
+        label=name,
+    )
+
+
+LOOKS = {
+    "CRCG/device": (style.GREY, ":", "o"),
+    "CRCG/cloud": (style.BLACK, ":", "s"),
+    "DRCG/Text": (style.SKY, "--", "^"),
+    "DRCG/KV": (style.PURPLE, "--", "v"),
+    "DRDG/SW": (style.BLACK, "--", "P"),
+    TW: (style.VERMILION, "-", "D"),
+    PUBLISHED: (style.ORANGE, "-", "X"),
+    COUPLED: (style.GREEN, "-", "^"),
+    OURS: (style.BLUE, "-", "o"),
+}
+
+
+def _pace(rows: Sequence[Row]) -> str:
+    decode_ms = rows[0]["decode_ms"]
+    return "" if decode_ms is None else f", {decode_ms:g} ms per forward"
