@@ -1,0 +1,137 @@
+"""`ttft`: the time to the first token (DRAGON Fig. 7).
+
+From the question on, retrieval included, two and four documents a side. CRCG and DRCG/Text prefill
+the documents' texts, DRCG/KV fetches the cloud's stored KV; DRAGON loads each side's own. The extra
+round trip lies half in each direction, jitter a fifth of it, 50 Mbit/s. The bundled model prefills
+a document in milliseconds and its KV is small, so ratios stay far below those of 1.3B parameters.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Estimate, Row, estimates
+
+NAME = "ttft"
+SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 2 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+DRAGON = "DRAGON"
+METHODS = ("CRCG/device", "CRCG/cloud", "DRCG/Text", "DRCG/KV", DRAGON)
+DOCUMENTS = (2, 4)
+ROUND_TRIPS_MS = (0, 100, 200, 300)
+REPORTED = {"DRCG/Text": 8.6, "DRCG/KV": 15.3}
+"""Times DRAGON's, on average over its networks, with OPT-1.3B and Qwen2.5-1.5B."""
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per answer; quick has every other round trip. Each repeat has three questions."""
+    from dragonrt import bundled
+    from dragonrt.experiments.baselines.device import NOTICE, Asked
+    from dragonrt.experiments.lineup import real_processes
+    from dragonrt.runtime import main as programs
+
+    questions = [question.text for question in bundled.questions() if question.demo][:3]
+    round_trips = ROUND_TRIPS_MS[::3] if settings.quick else ROUND_TRIPS_MS
+    total = len(round_trips) * len(DOCUMENTS) * settings.repeats * len(questions) * len(METHODS)
+    rows: list[Row] = []
+    print(NOTICE, file=sys.stderr)
+    with real_processes() as processes:
+
+        async def measure(milliseconds: int) -> None:
+            async with processes.lineup(milliseconds / 1000, settings.seed) as lineup:
+                for number in range(settings.repeats * len(questions)):
+                    question = questions[number % len(questions)]
+                    for documents in DOCUMENTS:
+                        for name in METHODS:
+                            asked = Asked(question, documents, settings.seed, 0.0, 1)
+                            sample = asdict(await lineup.ask(name, asked))
+                            rows.append(
+                                {
+                                    "method": name,
+                                    "round_trip_ms": milliseconds,
+                                    "documents": documents,
+                                    "question": number % len(questions),
+                                    "repeat": number // len(questions),
+                                    "first_ms": sample["first_ms"],
+                                    "wire_bytes": sample["wire_bytes"],
+                                }
+                            )
+                            progress(len(rows), total)
+
+        for milliseconds in round_trips:
+            programs.run(measure(milliseconds))
+    return rows
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Medians, bytes, and each method's time over DRAGON's, averaged over the round trips."""
+    times = estimates(rows, "first_ms", "documents", "method", "round_trip_ms")
+    sent = estimates(rows, "wire_bytes", "documents", "method")
+    round_trips = sorted({row["round_trip_ms"] for row in rows})
+    summary: dict[str, Any] = {"times DRAGON's, as reported": REPORTED}
+    for documents in sorted({row["documents"] for row in rows}):
+        summary[f"{documents} documents a side"] = {
+            name: {
+                "ms": {f"{ms} ms": times[documents, name, ms].to_json() for ms in round_trips},
+                "median wire bytes": sent[documents, name].value,
+                "times DRAGON's": {
+                    f"{ms} ms": _ratio(times, documents, name, [ms]) for ms in round_trips
+                }
+                | {"mean": _ratio(times, documents, name, round_trips)},
+            }
+            for name in METHODS
+        }
+    return summary
+
+
+def _ratio(
+    times: dict[tuple[Any, ...], Estimate], documents: int, name: str, round_trips: Sequence[int]
+) -> float:
+    ratios = [
+        times[documents, name, ms].value / times[documents, DRAGON, ms].value for ms in round_trips
+    ]
+    return round(sum(ratios) / len(ratios), 3)
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Bars by round trip, a panel for each number of documents; medians with 95 % intervals."""
+    times = estimates(rows, "first_ms", "documents", "method", "round_trip_ms")
+    panels = sorted({row["documents"] for row in rows})
+    round_trips = sorted({row["round_trip_ms"] for row in rows})
+    width = 0.8 / len(METHODS)
+    with style.picture(
+        path, columns=len(panels), height_inches=4.2, squeeze=False, sharey=True
+    ) as (figure, axes):
+        for axis, documents in zip(axes[0], panels, strict=True):
+            for number, name in enumerate(METHODS):
+                at = [times[documents, name, ms] for ms in round_trips]
+                shift = (number - (len(METHODS) - 1) / 2) * width
+                axis.bar(
+                    [place + shift for place in range(len(round_trips))],
+                    [each.value for each in at],
+                    width,
+                    yerr=[
+                        [each.value - each.low for each in at],
+                        [each.high - each.value for each in at],
+                    ],
+                    error_kw={"elinewidth": 0.8},
+                    color=COLOURS[name],
+                    label=name,
+                )
+            axis.set_xticks(range(len(round_trips)), [f"{ms}" for ms in round_trips])
+            axis.set_xlabel("extra round trip (ms)")
+            axis.set_title(f"{documents} documents a side")
+            axis.grid(axis="x", visible=False)
+        axes[0, 0].set_ylabel("time to the first token (ms)\nmedian, 95 %")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS))
+
+
+COLOURS = dict(
+    zip(METHODS, (style.GREY, style.GREEN, style.SKY, style.PURPLE, style.ORANGE), strict=True)
+)

@@ -1,0 +1,36 @@
+"""The first-token experiment: ratios to DRAGON, and a picture from the rows alone."""
+
+from pathlib import Path
+
+import pytest
+
+from dragonrt.experiments import ttft
+from dragonrt.experiments.statistics import Row
+
+ROWS: list[Row] = [
+    {
+        "method": name,
+        "round_trip_ms": ms,
+        "documents": 2,
+        "question": 0,
+        "repeat": repeat,
+        "first_ms": (40.0 + ms) * (3 if name == "DRCG/KV" else 1) * (2 if ms == 0 else 1),
+        "wire_bytes": 100,
+    }
+    for name in ttft.METHODS
+    for ms in (0, 300)
+    for repeat in range(3)
+]
+
+
+def test_every_method_is_compared_with_dragon_at_each_round_trip() -> None:
+    summary = ttft.summarise(ROWS)["2 documents a side"]
+    assert summary["DRCG/KV"]["times DRAGON's"] == {"0 ms": 3.0, "300 ms": 3.0, "mean": 3.0}
+    assert summary["DRAGON"]["times DRAGON's"]["mean"] == 1.0
+    assert summary["DRAGON"]["ms"]["0 ms"]["median"] == 80.0
+
+
+def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ttft.plot(ROWS, tmp_path / "ttft.png")
+    assert (tmp_path / "ttft.png").stat().st_size > 10_000
