@@ -23,9 +23,33 @@ def trace(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per file.")
     ] = False,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot", metavar="PNG", help="Draw one answer's pipelines (of both sides, if given)."
+        ),
+    ] = None,
+    chrome: Annotated[
+        Path | None,
+        typer.Option(
+            "--chrome", metavar="JSON", help="Write everything for Perfetto or chrome://tracing."
+        ),
+    ] = None,
+    session: Annotated[
+        int | None,
+        typer.Option(
+            "--session", metavar="N", help="The answer to draw; else the one of most tokens."
+        ),
+    ] = None,
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
-    summaries = [_summary(path) for path in (file, second) if path is not None]
+    traces = [_events(path) for path in (file, second) if path is not None]
+    if picture is not None or chrome is not None:
+        _export(traces, picture, chrome, session)
+        return
+    from dragonrt.runtime.trace_summary import summarize
+
+    summaries = [summarize(events) for events in traces]
     if as_json:
         for summary in summaries:
             print(json.dumps(summary.to_json(), ensure_ascii=False))
@@ -36,14 +60,36 @@ def trace(
             output.print(_answers(summary))
 
 
-def _summary(path: Path) -> "Summary":
-    from dragonrt.runtime.trace_summary import read_events, summarize
+def _events(path: Path) -> list[dict[str, Any]]:
+    from dragonrt.runtime.trace_summary import read_events
 
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
-            return summarize(read_events(lines, str(path)))
+            return read_events(lines, str(path))
     except OSError as error:
         raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None
+
+
+def _export(
+    traces: list[list[dict[str, Any]]],
+    picture: Path | None,
+    chrome: Path | None,
+    session: int | None,
+) -> None:
+    """Both sides' traces as a picture, as a file for a trace viewer, or both."""
+    from dragonrt.experiments.chrome_trace import write_chrome_trace
+    from dragonrt.experiments.timeline import aligned, timeline
+
+    by_side = aligned(traces)
+    if chrome is not None:
+        write_chrome_trace(by_side, chrome)
+    if picture is not None:
+        from dragonrt.experiments.pipeline_picture import draw_pipeline
+
+        draw_pipeline(timeline(by_side, session), picture)
+    for path in (picture, chrome):
+        if path is not None:
+            output.print(str(path), markup=False, soft_wrap=True)
 
 
 def _totals(summaries: "list[Summary]") -> Table:

@@ -275,6 +275,15 @@ class Generation:
         size = len(own.payload)
         rtt_s = self._other.round_trip_s(size) if self._other is not None else 0.0
         estimate = self._estimates.for_scheduling(device, cloud, rtt_s)
+        self._trace.event(
+            self.session,
+            "estimate",
+            step=step + 1,
+            difference=round(latency_difference("device", estimate), 6),
+            rtt=round(rtt_s, 6),
+            device=round(estimate.acceptance["device"], 4),
+            cloud=round(estimate.acceptance["cloud"], 4),
+        )
         chosen = next_aggregator(placement, step + 1, self._aggregator, estimate, self._noise)
         if chosen != self._aggregator:
             self.counts.switches += 1

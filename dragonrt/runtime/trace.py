@@ -4,7 +4,7 @@ Every event has `t` (seconds on the writer's loop clock), `side`, `session` (0: 
 a cloud's events of a connection also have `peer`, the device's address. A session number is used
 again after a reconnection, and begins anew with each `open`. The events and their own fields:
 
-- `start`     first line of a file: version, model
+- `start`     first line of a file: version, model, clock (equal in two files: `t` is comparable)
 - `open`      a generation begins: seed, rule, aggregator, codec, accepted (tokens decided before)
 - `ready`     this side has its documents and has read the question: load and prefill seconds,
               prompt_tokens
@@ -14,6 +14,9 @@ again after a reconnection, and begins anew with each `open`. The events and the
               decision waited for: own, other, target), waited seconds
 - `rollback`  a decision went against the line: step, tokens dropped
 - `preempt`   a forward on a dead line was asked to stop: step
+- `estimate`  what is expected of a step, with a single aggregator: step, difference (ΔZ of the
+              device: seconds per token that aggregating on the cloud saves), rtt seconds, device /
+              cloud acceptance
 - `switch`    the aggregator was handed over: step, to, difference (ΔZ seconds)
 - `diverge`   the two sides decided different texts: step
 - `probe`     rtt seconds or, if a burst was timed, bandwidth in bit/s
@@ -23,6 +26,7 @@ again after a reconnection, and begins anew with each `open`. The events and the
 
 import asyncio
 import json
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -70,7 +74,7 @@ class TraceFile:
         except OSError as error:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
         trace = cls(file, asyncio.get_running_loop().time, side=side)
-        trace.event(0, "start", version=__version__, model=model)
+        trace.event(0, "start", version=__version__, model=model, clock=_clock_name())
         return trace
 
     def event(self, session: int, event: str, **fields: Any) -> None:
@@ -85,3 +89,11 @@ class TraceFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _clock_name() -> str:
+    """Equal for two processes exactly where they read the same monotonic clock: host and boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return platform.node()

@@ -53,6 +53,7 @@ def where(tmp_path: Path) -> Files:
     return files(Doubling(), tmp_path / "results")
 
 
+@pytest.mark.slow
 def test_a_run_leaves_rows_a_record_and_a_picture(where: Files) -> None:
     seen: list[tuple[int, int]] = []
     settings = Settings(True, False, 3, 7, where.directory)
@@ -100,6 +101,7 @@ SCALARS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(rows=st.lists(st.fixed_dictionaries({"a": SCALARS, "b": SCALARS}), min_size=1, max_size=5))
 def test_rows_come_back_as_they_were(
@@ -165,6 +167,7 @@ def test_groups_keep_their_order_and_skip_empty_cells() -> None:
     assert {key: each.value for key, each in estimates(rows, "ms", "way").items()} == {("b",): 2.0}
 
 
+@pytest.mark.slow
 def test_a_picture_is_a_png_of_the_common_width(tmp_path: Path) -> None:
     path = tmp_path / "line.png"
     with picture(path, height_inches=2) as (figure, axes):

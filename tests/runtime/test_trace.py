@@ -37,7 +37,9 @@ def test_events_are_lines_on_the_given_clock(tmp_path: Path) -> None:
 async def test_a_killed_process_loses_at_most_one_answer(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     trace = TraceFile.open(path, "device", "a-model")
-    assert lines(path)[0] | {"t": 0} == {
+    start = lines(path)[0]
+    assert start.pop("clock")
+    assert start | {"t": 0} == {
         "t": 0,
         "side": "device",
         "session": 0,
@@ -61,3 +63,11 @@ def test_no_trace_takes_everything() -> None:
     trace = NoTrace()
     trace.event(1, "decide", step=0)
     assert trace.of("anyone") is trace
+
+
+async def test_traces_of_one_host_have_one_clock(tmp_path: Path) -> None:
+    traces = [TraceFile.open(tmp_path / side, side, "a-model") for side in ("device", "cloud")]
+    for trace in traces:
+        trace.close()
+    clocks = {lines(tmp_path / side)[0]["clock"] for side in ("device", "cloud")}
+    assert len(clocks) == 1

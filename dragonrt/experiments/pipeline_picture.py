@@ -1,0 +1,235 @@
+"""The pipelines of both sides as a picture (DRAGON Fig. 9), from a timeline."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.timeline import SIDES, Flight, Forward, Timeline
+from dragonrt.sampling.noise import Side
+
+SHOWN_TOKENS = 16
+"""Further tokens would be too narrow to read."""
+COLOURS = {"draft": style.GREEN, "target": style.BLACK, "other": style.GREY}
+REJECTED = style.VERMILION
+TALL, LOW, GAP = 1.0, 0.34, 0.12
+"""Heights of a bar of decoding, of a bar of transmission, and what is between bars."""
+HIGHEST = 2.0
+"""All bars of transmission of a side together: where there are many, they are lower."""
+
+
+def draw_pipeline(timeline: Timeline, path: Path) -> None:
+    """Write the picture of the answer's first tokens.
+
+    From above: what the cloud decoded and sent, what the device decoded and sent, the round trip,
+    ΔZ of the device (with a single aggregator), and the acceptance so far.
+    """
+    end_s = _end(timeline)
+    panels = 4 if timeline.estimates else 3
+    ratios = [5.2] + [1.0] * (panels - 1)
+    with style.picture(
+        path,
+        rows=panels,
+        height_inches=4.2 + 1.1 * (panels - 1),
+        sharex=True,
+        height_ratios=ratios,
+    ) as (_, axes):
+        _draw_tracks(axes[0], timeline, end_s)
+        _draw_rtt(axes[1], timeline)
+        if timeline.estimates:
+            _draw_difference(axes[2], timeline, end_s)
+        _draw_acceptance(axes[-1], timeline)
+        axes[-1].set_xlabel("seconds since the question")
+        axes[0].set_xlim(_start(timeline), end_s)
+
+
+def _end(timeline: Timeline) -> float:
+    shown = timeline.decisions[:SHOWN_TOKENS]
+    spread_s = shown[-1].time_s - shown[0].time_s
+    return shown[-1].time_s + 0.02 * spread_s
+
+
+def _start(timeline: Timeline) -> float:
+    """A little before the first forward: loading and reading are no part of the pipeline."""
+    first_s = min(
+        forward.start_s for track in timeline.tracks.values() for forward in track.forwards
+    )
+    return first_s - 0.02 * (_end(timeline) - first_s)
+
+
+def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
+    top = 0.0
+    places: list[tuple[float, str]] = []
+    for side in reversed(SIDES):
+        if side not in timeline.tracks:
+            continue
+        track = timeline.tracks[side]
+        base = top - TALL
+        _draw_forwards(axes, track.forwards, side, base, (_start(timeline), end_s))
+        for decision in track.decisions:
+            refused = decision.accepted[side] is False
+            axes.plot(
+                decision.time_s,
+                top + 0.16,
+                marker="v",
+                markersize=4.5,
+                color=REJECTED if refused else style.BLACK,
+                clip_on=True,
+            )
+        for time_s in track.preemptions:
+            axes.plot(time_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
+        places.append((base + TALL / 2, f"{side}\ndecodes"))
+        flights = [each for each in timeline.flights if each.sender == side]
+        lanes = _stacked([each for each in flights if each.start_s < end_s])
+        height = min(LOW, HIGHEST / max(len(lanes), 1))
+        for lane, lane_flights in enumerate(lanes):
+            _draw_flights(axes, lane_flights, base - GAP - (lane + 1) * height, height)
+        low = base - GAP - max(len(lanes), 1) * height
+        places.append(((base - GAP + low) / 2, f"{side}\nsends"))
+        top = low - 5 * GAP
+    for time_s, _ in timeline.switches:
+        axes.axvline(time_s, color=style.PURPLE, linestyle=":")
+    axes.set_ylim(top, 0.4)
+    axes.set_yticks([place for place, _ in places], [name for _, name in places])
+    axes.grid(visible=False, axis="y")
+    axes.set_title(timeline.title, loc="left")
+    _legend(axes, timeline)
+
+
+def _draw_forwards(
+    axes: Any, forwards: Sequence[Forward], side: Side, base: float, span: tuple[float, float]
+) -> None:
+    for forward in forwards:
+        start_s, end_s = span
+        dead = forward.accepted is None
+        axes.broken_barh(
+            [(forward.start_s, forward.end_s - forward.start_s)],
+            (base, TALL),
+            facecolor=style.SIDE_COLOURS[side],
+            alpha=0.3 if dead else 1.0,
+            edgecolor=REJECTED if forward.accepted is False else "white",
+            linewidth=1.4 if forward.accepted is False else 0.5,
+            hatch="////" if forward.accepted is False else None,
+            zorder=3 if forward.accepted is False else 2,
+        )
+        if forward.end_s <= end_s and forward.end_s - forward.start_s > 0.017 * (end_s - start_s):
+            last = forward.step + forward.tokens - 1
+            text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
+            axes.text(
+                (forward.start_s + forward.end_s) / 2,
+                base + TALL / 2,
+                text,
+                ha="center",
+                va="center",
+                fontsize=6,
+                color=style.BLACK if dead or side == "cloud" else "white",
+                clip_on=True,
+                zorder=4,
+            )
+
+
+def _draw_flights(axes: Any, flights: Sequence[Flight], base: float, height: float) -> None:
+    for flight in flights:
+        known = flight.message if flight.message in COLOURS else "other"
+        axes.broken_barh(
+            [(flight.start_s, (flight.end_s or flight.start_s) - flight.start_s)],
+            (base, 0.86 * height),
+            facecolor=COLOURS[known],
+            edgecolor="white",
+            linewidth=0.4,
+        )
+        if flight.end_s is None:  # only the sender's trace is there: when it left
+            axes.plot(flight.start_s, base + height / 2, marker=".", color=COLOURS[known])
+
+
+def _stacked(flights: Sequence[Flight]) -> list[list[Flight]]:
+    """Flights in as few lanes as they need not to overlap, each in the first one that is free."""
+    lanes: list[list[Flight]] = []
+    for flight in sorted(flights, key=lambda each: each.start_s):
+        for lane in lanes:
+            if (lane[-1].end_s or lane[-1].start_s) <= flight.start_s:
+                lane.append(flight)
+                break
+        else:
+            lanes.append([flight])
+    return lanes
+
+
+def _legend(axes: Any, timeline: Timeline) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    some = style.SIDE_COLOURS[next(iter(timeline.tracks))]
+    handles: list[Any] = [
+        Patch(facecolor=some, label="decoding"),
+        Patch(facecolor=some, alpha=0.3, label="of a dead line"),
+        Patch(facecolor=some, edgecolor=REJECTED, hatch="////", label="draft rejected"),
+        Patch(facecolor=COLOURS["draft"], label="draft travels"),
+        Patch(facecolor=COLOURS["target"], label="target travels"),
+        Patch(facecolor=COLOURS["other"], label="other message"),
+        Line2D([], [], color=style.BLACK, marker="v", linestyle="", label="target token"),
+        Line2D([], [], color=REJECTED, marker="x", linestyle="", label="preempted"),
+    ]
+    if timeline.switches:
+        handles.append(Line2D([], [], color=style.PURPLE, linestyle=":", label="aggregator moves"))
+    kinds = {flight.message for flight in timeline.flights}
+    if "target" not in kinds:
+        del handles[4]
+    axes.legend(
+        handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=5, fontsize=8
+    )
+
+
+def _draw_rtt(axes: Any, timeline: Timeline) -> None:
+    samples = [(time_s, 1000 * rtt_s) for time_s, rtt_s in timeline.rtts]
+    if samples:
+        axes.plot(*zip(*samples, strict=True), marker="o", color=style.GREY, label="probes")
+    expected = [(each.time_s, 1000 * each.rtt_s) for each in timeline.estimates]
+    if expected:
+        axes.step(
+            *zip(*expected, strict=True),
+            where="post",
+            marker=".",
+            color=style.BLACK,
+            label="estimate",
+        )
+    if samples or expected:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.set_ylim(0, 1.25 * max(value for _, value in samples + expected))
+    axes.set_ylabel("RTT (ms)")
+
+
+def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
+    """ΔZ, and who aggregated when."""
+    from matplotlib.patches import Patch
+
+    points = [(each.time_s, 1000 * each.difference_s) for each in timeline.estimates]
+    axes.step(*zip(*points, strict=True), where="post", marker=".", color=style.BLACK)
+    axes.axhline(0, color=style.GREY, linewidth=0.8)
+    moves = [(0.0, "device"), *timeline.switches, (end_s, "device")]
+    for (start_s, side), (until_s, _) in pairwise(moves):
+        axes.axvspan(start_s, until_s, color=style.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
+    handles = [
+        Patch(color=style.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
+        for side in SIDES
+    ]
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.set_ylabel("ΔZ (ms)")
+
+
+def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
+    for side in SIDES:
+        points: list[tuple[float, float]] = []
+        accepted = compared = 0
+        for decision in timeline.decisions:
+            if decision.accepted[side] is not None:
+                compared += 1
+                accepted += bool(decision.accepted[side])
+                points.append((decision.time_s, accepted / compared))
+        if points:
+            axes.plot(*zip(*points, strict=True), color=style.SIDE_COLOURS[side], label=side)
+    axes.set_ylim(-0.05, 1.05)
+    axes.set_ylabel("accepted")
+    if axes.lines:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

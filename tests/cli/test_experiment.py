@@ -1,0 +1,65 @@
+"""`dragonrt experiment` and the pictures of `dragonrt trace`, as a user calls them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_without_a_name_the_experiments_are_listed(run: Run) -> None:
+    outcome = run("experiment")
+    assert outcome.code == 0
+    lines = outcome.output.splitlines()
+    assert any(line.startswith("pipeline ") and "Fig. 9" in line for line in lines)
+    assert any(line.startswith("wire ") for line in lines)
+
+
+@pytest.mark.slow
+def test_an_experiment_writes_its_files_and_draws_them_again(run: Run, tmp_path: Path) -> None:
+    outcome = run("experiment", "pipeline", "--quick", "--seed", "3", "--results", "here")
+    assert (outcome.code, outcome.errors) == (0, "")
+    rows, record, picture = (tmp_path / line for line in outcome.output.splitlines())
+    written = json.loads(record.read_text())
+    assert (written["seed"], written["clock"], written["quick"]) == (3, "virtual", True)
+    before = rows.read_bytes()
+    picture.unlink()
+    assert run("experiment", "pipeline", "--replot", "--results", "here").code == 0
+    assert picture.exists()
+    assert rows.read_bytes() == before
+    assert json.loads(record.read_text()) == written
+
+
+def test_mistakes_are_one_line(run: Run) -> None:
+    assert "there is no experiment 'nothing'" in run("experiment", "nothing").line
+    assert "leave --virtual out" in run("experiment", "wire", "--virtual").line
+    assert "run the experiment first" in run("experiment", "wire", "--replot").line
+
+
+def test_a_trace_becomes_a_picture_and_a_file_for_viewers(run: Run, tmp_path: Path) -> None:
+    events = [
+        {"t": 1.0, "session": 0, "event": "start", "version": "1", "model": "m"},
+        {"t": 2.0, "session": 1, "event": "open", "accepted": 0},
+        {"t": 2.2, "session": 1, "event": "decode", "step": 0, "tokens": 1, "seconds": 0.1},
+        {
+            "t": 2.3,
+            "session": 1,
+            "event": "decide",
+            "step": 0,
+            "token": 4,
+            "cause": "own",
+            "waited": 0.3,
+        },
+        {"t": 2.4, "session": 1, "event": "close", "finish": "stop"},
+    ]
+    text = "".join(json.dumps({"side": "device", **event}) + "\n" for event in events)
+    (tmp_path / "trace").write_text(text)
+    outcome = run("trace", "trace", "--plot", "a.png", "--chrome", "a.json")
+    assert (outcome.code, outcome.output) == (0, "a.png\na.json\n")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    assert "same side" in run("trace", "trace", "trace", "--plot", "a.png").line
+    assert "no answer of session 9" in run("trace", "trace", "--plot", "b", "--session", "9").line
