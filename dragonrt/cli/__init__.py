@@ -87,8 +87,8 @@ app.command()(grouped(device))
 app.command()(grouped(index))
 app.command()(grouped(profile))
 app.command()(trace)
-app.command()(simulate)
 app.command()(experiment)
+app.command()(grouped(simulate))
 app.add_typer(bench, name="bench")
 
 

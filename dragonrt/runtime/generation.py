@@ -7,6 +7,7 @@ goes against the line cut it back and preempt the forward.
 """
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Callable
 
 from dragonrt.distributions.codec import codec
@@ -405,11 +406,24 @@ class Generation:
                 distribution=prediction.distribution,
                 document=prediction.document,
             )
+            self._trace_draft(draft)
             self._estimates.decoded(self.side, step, prediction.decode_s)
             if step >= self.decided:
                 self._own.put(draft)
                 self._send_draft(draft)
         self._advance("own")
+
+    def _trace_draft(self, draft: Draft) -> None:
+        """All that a simulation needs to give the same draft again."""
+        self._trace.event(
+            self.session,
+            "draft",
+            step=draft.step,
+            prefix=f"{draft.prefix_hash:016x}",
+            seconds=round(draft.decode_s, 6),
+            relevance=draft.relevance,
+            payload=b64encode(draft.payload).decode(),
+        )
 
     def _step_to(self, step: int, token: int) -> bool:
         """Bring the line to `step` by an own draft; False where it goes, or has gone, elsewhere."""

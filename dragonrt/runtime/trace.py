@@ -5,10 +5,13 @@ a cloud's events of a connection also have `peer`, the device's address. A sessi
 again after a reconnection, and begins anew with each `open`. The events and their own fields:
 
 - `start`     first line of a file: version, model, clock (equal in two files: `t` is comparable)
-- `open`      a generation begins: seed, rule, aggregator, codec, accepted (tokens decided before)
+- `open`      a generation begins: its plan (seed, temperature, top_k, top_p, min_p, rule,
+              aggregator, codec, run_ahead, follow), accepted (tokens decided before)
 - `ready`     this side has its documents and has read the question: load and prefill seconds,
-              prompt_tokens
+              prompt_tokens, vocabulary
 - `decode`    a forward ended: step (of its first draft), tokens, seconds
+- `draft`     an own draft: step, prefix (its hash, hexadecimal), seconds, relevance, payload (the
+              encoded distribution, base64); `dragonrt simulate --replay` draws on them
 - `send`, `receive`  a message: message, bytes on the wire, step of a draft or target
 - `decide`    a target token: step, token, device / cloud (draft accepted or null), cause (what the
               decision waited for: own, other, target), waited seconds

@@ -70,9 +70,13 @@ class TimedDrafter(ABC):
     def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
         """What the model says after the prefix of `step` tokens with that hash."""
 
+    def _forward_s(self, hashes: list[int]) -> float:
+        """The seconds of a forward over the prefixes with these hashes."""
+        return self._delay_s()
+
     async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
         hashes = line.hashes[first : last + 1]
-        delay_s = self._delay_s()
+        delay_s = self._forward_s(hashes)
         loop = asyncio.get_running_loop()
         self._forward = loop.create_future()
         timer = loop.call_later(delay_s, self._forward.set_result, None)

@@ -53,7 +53,8 @@ class Answering:
             return
         self._preparing = asyncio.current_task()
         prepared = await self._preparer.prepare(message.prompt, message.history, plan)
-        trace_ready(self._peer.trace, message.session, prepared)
+        vocabulary = self._preparer.vocabulary
+        trace_ready(self._peer.trace, message.session, prepared, vocabulary)
         self._peer.send(
             wire.Opened(
                 session=message.session,
@@ -68,7 +69,7 @@ class Answering:
             plan,
             prepared.drafter,
             self._peer.trace,
-            vocabulary=self._preparer.vocabulary,
+            vocabulary=vocabulary,
             session=message.session,
             accepted=message.accepted,
             profile=self._preparer.profile,

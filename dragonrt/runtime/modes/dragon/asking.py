@@ -97,14 +97,15 @@ class Asking:
             trace_open(self._preparer.trace, 0, self._plan, 0)
         try:
             prepared = await self._preparer.prepare(question, history, self._plan)
-            trace_ready(self._preparer.trace, self._session_number, prepared)
+            vocabulary = self._preparer.vocabulary
+            trace_ready(self._preparer.trace, self._session_number, prepared, vocabulary)
             generation = self._generation = Generation(
                 "device",
                 self._plan,
                 prepared.drafter,
                 self._preparer.trace,
                 self._decide,
-                vocabulary=self._preparer.vocabulary,
+                vocabulary=vocabulary,
                 session=self._session_number,
                 profile=self._preparer.profile,
             )

@@ -69,13 +69,19 @@ def trace_open(trace: Trace, session: int, plan: Plan, accepted: int) -> None:
         "open",
         accepted=accepted,
         seed=plan.seed,
+        temperature=plan.sampler.temperature,
+        top_k=plan.sampler.top_k,
+        top_p=plan.sampler.top_p,
+        min_p=plan.sampler.min_p,
         rule=plan.rule,
         aggregator=plan.placement.value,
         codec=plan.codec,
+        run_ahead=plan.run_ahead,
+        follow=plan.follow,
     )
 
 
-def trace_ready(trace: Trace, session: int, prepared: Prepared) -> None:
+def trace_ready(trace: Trace, session: int, prepared: Prepared, vocabulary: int) -> None:
     """This side has its documents and has read the question."""
     trace.event(
         session,
@@ -83,6 +89,7 @@ def trace_ready(trace: Trace, session: int, prepared: Prepared) -> None:
         load=round(prepared.load_s, 6),
         prefill=round(prepared.prefill_s, 6),
         prompt_tokens=prepared.prompt_tokens,
+        vocabulary=vocabulary,
     )
 
 
