@@ -68,6 +68,10 @@ def experiment(
             show_default=False,
         ),
     ] = None,
+    corpus: Annotated[
+        Path | None,
+        option("The text that perplexity is measured on.", "--corpus", kind="FILE_OR_DIR"),
+    ] = None,
     replot: Annotated[
         bool, typer.Option("--replot", help="Draw the picture again from the CSV, run nothing.")
     ] = False,
@@ -87,7 +91,7 @@ def experiment(
         framework.draw_again(chosen, files)
     else:
         settings = framework.Settings(
-            quick, clock == "real", repeats or (2 if quick else 5), seed, files.directory
+            quick, clock == "real", repeats or (2 if quick else 5), seed, files.directory, corpus
         )
         with progress_bar(name) as bar:
             task = bar.add_task("", total=None)

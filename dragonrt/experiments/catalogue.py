@@ -1,10 +1,26 @@
 """All experiments, in the order in which they are listed. A new one adds its module here."""
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments import latency, pipeline, scheduling, speedup_theory, ttft, wire
+from dragonrt.experiments import (
+    latency,
+    perplexity,
+    pipeline,
+    scheduling,
+    speedup_theory,
+    ttft,
+    wire,
+)
 from dragonrt.experiments.framework import Experiment
 
-EXPERIMENTS: tuple[Experiment, ...] = (latency, ttft, scheduling, pipeline, speedup_theory, wire)
+EXPERIMENTS: tuple[Experiment, ...] = (
+    latency,
+    ttft,
+    perplexity,
+    scheduling,
+    pipeline,
+    speedup_theory,
+    wire,
+)
 
 
 def experiment(name: str) -> Experiment:

@@ -32,7 +32,8 @@ class Settings:
 
     `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
     point is measured where chance or the machine varies it. What a run writes beside its rows
-    goes into the directory `results`, which exists.
+    goes into the directory `results`, which exists. `corpus` is the text that language modelling
+    is measured on, if not the one there is.
     """
 
     quick: bool
@@ -40,6 +41,7 @@ class Settings:
     repeats: int
     seed: int
     results: Path
+    corpus: Path | None = None
 
 
 class Experiment(Protocol):
