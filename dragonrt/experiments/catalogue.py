@@ -2,6 +2,7 @@
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments import (
+    acceptance,
     latency,
     perplexity,
     pipeline,
@@ -19,6 +20,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     scheduling,
     pipeline,
     speedup_theory,
+    acceptance,
     wire,
 )
 
