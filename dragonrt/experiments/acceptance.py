@@ -15,7 +15,6 @@ from dragonrt.distributions import codec, mix, total_variation
 from dragonrt.experiments import style
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimates, grouped
-from dragonrt.runtime.drafter import quantize
 from dragonrt.sampling import (
     Candidate,
     Noise,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "acceptance"
 SUMMARY = (
-    "Acceptance of both rules over temperature, measured and expected (DRAGON Eq. 5; 1 minute)"
+    "Acceptance of both rules over temperature, measured and expected (DRAGON Eq. 5; a minute)"
 )
 CLOCKS: tuple[Clock, ...] = ("real",)
 
@@ -73,16 +72,14 @@ def _measure(
     certain = sampler.temperature == 0
     noises = noises[:1] if certain else noises
     accepted = dict.fromkeys(SIDES, 0)
+    shaped = rule(name, noises[0], sampler).shape
+    p = {side: code.decode(code.encode(shaped(dense[side]))) for side in SIDES}
     for noise in noises:
         decided = rule(name, noise, sampler)
-        candidates = {}
-        for side in SIDES:
-            token, distribution, _ = quantize(dense[side], side, step, decided, code)
-            candidates[side] = Candidate(token, distribution)
-        target = decided.target(step, candidates["device"], candidates["cloud"], position.weights)
-        for side in SIDES:
-            accepted[side] += candidates[side].token == target
-    p = {side: candidates[side].distribution for side in SIDES}
+        device, cloud = (Candidate(decided.draft(side, step, p[side]), p[side]) for side in SIDES)
+        target = decided.target(step, device, cloud, position.weights)
+        accepted["device"] += device.token == target
+        accepted["cloud"] += cloud.token == target
     drawn_from = p
     if name == "coupled" or certain:
         drawn_from = {side: sampler(p[side]) for side in SIDES}
