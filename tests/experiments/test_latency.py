@@ -46,7 +46,12 @@ def test_the_summary_says_what_is_saved_at_the_longest_round_trip() -> None:
     assert at["leaderless over DRAGON"] == 0.5
     assert at["DRAGON"]["mean ms between tokens"] == pytest.approx(2700 / 19, abs=0.01)
     assert at["DRAGON"]["mean acceptance, cloud"] == 0.4
-    assert at["DRAGON"]["Eq. 7 predicts"] == pytest.approx(50 + 0.2 * 300)
+    assert at["DRAGON"]["predicted ms between tokens"] == pytest.approx(50 + 0.2 * 300)
+    assert at["coupled, leaderless"]["predicted ms between tokens"] == pytest.approx(50 + 0.2 * 150)
+    assert at["leaderless over DRAGON, between tokens"] == {
+        "mean ms between tokens": pytest.approx(1300 / 2700, abs=1e-4),
+        "predicted ms between tokens": pytest.approx(80 / 110, abs=1e-4),
+    }
 
 
 def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
