@@ -140,9 +140,9 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 MEASURED, PREDICTED = "mean ms between tokens", "predicted ms between tokens"
 NOTE = (
     "Predicted between the first token and the last, with both sides at one pace c and α the share "
-    "of the better side's drafts that is accepted (SPEC 1.3): c + (1 - α) rtt under an aggregator (Eq. 7), "
-    "c + (1 - α) rtt / 2 without one. Short answers also pay for finding the better side. Where α "
-    "is close to 1 both are close to c, and no ratio of one half is possible."
+    "of the better side's drafts that is accepted (SPEC 1.3): c + (1 - α) rtt under an aggregator "
+    "(Eq. 7), c + (1 - α) rtt / 2 without one. Short answers also pay for finding the better side. "
+    "Where α is close to 1 both are close to c, and no ratio of one half is possible."
 )
 
 

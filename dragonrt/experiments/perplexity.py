@@ -10,8 +10,8 @@ the device's. The rest is predicted
 - by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), no codec in between: with one
   a token that was left out would have no probability.
 
-A small model gains from any text of the same kind in its context, which favours CRCG and DRCG as
-long as all documents fit.
+A small model gains from any text of the same kind in its context, which favours CRCG and DRCG
+while the context is short.
 """
 
 import math
