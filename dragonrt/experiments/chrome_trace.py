@@ -80,6 +80,10 @@ def _of(event: Event, where: Event) -> Iterator[Event]:
         name = f"{event['step']}" if event["tokens"] == 1 else f"{event['step']}-{last}"
         start_us = time_us - 1e6 * event["seconds"]
         slice_ = {"ph": "X", "name": f"decode {name}", "ts": start_us, "dur": time_us - start_us}
+    elif kind == "stopped":
+        start_us = time_us - 1e6 * event["seconds"]
+        name = f"preempted {event['step']}"
+        slice_ = {"ph": "X", "name": name, "ts": start_us, "dur": time_us - start_us}
     elif kind in ("send", "receive"):
         step = f" {event['step']}" if "step" in event else ""
         name = f"{kind} {event['message']}{step}"

@@ -11,6 +11,8 @@ from dragonrt.sampling.noise import Side
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
+LETTER = 0.0115
+"""The width of a digit as a part of the picture's."""
 COLOURS = {"draft": style.GREEN, "target": style.BLACK, "other": style.GREY}
 REJECTED = style.VERMILION
 TALL, LOW, GAP = 1.0, 0.34, 0.12
@@ -77,8 +79,12 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
                 color=REJECTED if refused else style.BLACK,
                 clip_on=True,
             )
-        for time_s in track.preemptions:
-            axes.plot(time_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
+        for start_s, stop_s in track.stopped:
+            colour = style.SIDE_COLOURS[side]
+            axes.broken_barh(
+                [(start_s, stop_s - start_s)], (base, TALL), facecolor=colour, alpha=0.3
+            )
+            axes.plot(stop_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
         places.append((base + TALL / 2, f"{side}\ndecodes"))
         flights = [each for each in timeline.flights if each.sender == side]
         lanes = _stacked([each for each in flights if each.start_s < end_s])
@@ -113,9 +119,10 @@ def _draw_forwards(
             hatch="////" if forward.accepted is False else None,
             zorder=3 if forward.accepted is False else 2,
         )
-        if forward.end_s <= end_s and forward.end_s - forward.start_s > 0.017 * (end_s - start_s):
-            last = forward.step + forward.tokens - 1
-            text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
+        last = forward.step + forward.tokens - 1
+        text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
+        wide = forward.end_s - forward.start_s > LETTER * len(text) * (end_s - start_s)
+        if wide and forward.end_s <= end_s:
             axes.text(
                 (forward.start_s + forward.end_s) / 2,
                 base + TALL / 2,
@@ -168,8 +175,15 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Patch(facecolor=COLOURS["draft"], label="draft travels"),
         Patch(facecolor=COLOURS["target"], label="target travels"),
         Patch(facecolor=COLOURS["other"], label="other message"),
-        Line2D([], [], color=style.BLACK, marker="v", linestyle="", label="target token"),
-        Line2D([], [], color=REJECTED, marker="x", linestyle="", label="preempted"),
+        Line2D(
+            [],
+            [],
+            color=style.BLACK,
+            marker="v",
+            linestyle="",
+            label="target token\n(red: not as drafted)",
+        ),
+        Line2D([], [], color=REJECTED, marker="x", linestyle="", label="forward preempted"),
     ]
     if timeline.switches:
         handles.append(Line2D([], [], color=style.PURPLE, linestyle=":", label="aggregator moves"))

@@ -77,12 +77,11 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One side of an answer; `rollbacks` and `preemptions` are times."""
+    """One side of an answer. `stopped` are the (start, end) of preempted forwards."""
 
     forwards: tuple[Forward, ...]
     decisions: tuple[Decision, ...]
-    rollbacks: tuple[float, ...]
-    preemptions: tuple[float, ...]
+    stopped: tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +261,11 @@ def _track(side: Side, events: list[Event]) -> Track:
     return Track(
         forwards=_forwards(side, events),
         decisions=decisions,
-        rollbacks=tuple(event["t"] for event in events if event["event"] == "rollback"),
-        preemptions=tuple(event["t"] for event in events if event["event"] == "preempt"),
+        stopped=tuple(
+            (event["t"] - event["seconds"], event["t"])
+            for event in events
+            if event["event"] == "stopped"
+        ),
     )
 
 

@@ -23,7 +23,7 @@ from dragonrt.wire.messages import Draft
 
 NAME = "wire"
 SUMMARY = (
-    "Bytes per token of every codec, against JSON and DRAGON's reported 2,363x (§7.1; 2 minutes)"
+    "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 2 minutes)"
 )
 CLOCKS: tuple[Clock, ...] = ("real",)
 

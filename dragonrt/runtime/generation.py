@@ -334,10 +334,13 @@ class Generation:
             first, last = span
             requested = self.line.hashes[last]
             self._predicting = last
+            start_s = self._loop.time()
             try:
                 predictions = await self._drafter.predict(self.line, first, last)
             except PreemptedError:
                 self.counts.preempted += 1
+                seconds = round(self._loop.time() - start_s, 6)
+                self._trace.event(self.session, "stopped", step=first, seconds=seconds)
                 continue
             finally:
                 self._predicting = None

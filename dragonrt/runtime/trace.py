@@ -17,6 +17,7 @@ again after a reconnection, and begins anew with each `open`. The events and the
               decision waited for: own, other, target), waited seconds
 - `rollback`  a decision went against the line: step, tokens dropped
 - `preempt`   a forward on a dead line was asked to stop: step
+- `stopped`   a forward that was asked to stop did so: step (of its first draft), seconds
 - `estimate`  what is expected of a step, with a single aggregator: step, difference (ΔZ of the
               device: seconds per token that aggregating on the cloud saves), rtt seconds, device /
               cloud acceptance

@@ -46,6 +46,7 @@ def trace(side: str, shift_s: float = 0.0, clock: str = "one", seed: int = 7) ->
         of(10.4, "decide", step=1, token=6, device=False, cloud=True, **decided),
         of(10.4, "rollback", step=1, dropped=2),
         of(10.4, "preempt", step=3),
+        of(10.42, "stopped", step=3, seconds=0.03),
         of(10.45, "decode", step=2, tokens=1, seconds=0.05),
         of(10.5, "decide", step=2, token=7, device=True, cloud=True, **decided),
         of(10.6, "close", finish="length"),
@@ -65,6 +66,7 @@ def test_the_draft_that_was_compared_is_the_last_one_before_the_decision() -> No
     assert found == [(0, True), (1, False), (2, None), (2, True)]
     first = line.tracks["device"].forwards[0]
     assert (first.start_s, first.end_s) == pytest.approx((0.05, 0.1))
+    assert line.tracks["device"].stopped == ((pytest.approx(0.49), pytest.approx(0.52)),)
     assert [one.step for one in line.decisions] == [0, 1, 2]
     assert line.title == "coupled, both"
 
@@ -150,6 +152,8 @@ def test_the_chrome_trace_has_slices_arrows_and_counters(tmp_path: Path) -> None
     decoded = [one for one in records if one["name"].startswith("decode ")]
     assert len(decoded) == 8
     assert all(one["dur"] == pytest.approx(5e4) for one in decoded)
+    (stopped, _) = (one for one in records if one["name"] == "preempted 3")
+    assert stopped["dur"] == pytest.approx(3e4)
     assert {one["name"] for one in records if one["ph"] == "C"} >= {"rtt", "difference"}
     assert {"token 1", "roll back to 1", "preempt 3", "to cloud"} <= {
         one["name"] for one in records if one["ph"] == "i"
