@@ -31,7 +31,6 @@ T = TypeVar("T")
 RELEVANCE_TEMPERATURE = 0.05
 """What scores are divided by, as in an ordinary answer."""
 
-
 SMALLEST = 1e-30
 """A probability for the logarithm of what underflowed."""
 

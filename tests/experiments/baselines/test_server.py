@@ -1,0 +1,63 @@
+"""The baselines' cloud as a process: what it says, whom it serves, and that it ends."""
+
+import asyncio
+import os
+
+import pytest
+
+from dragonrt.experiments.baselines import server
+from dragonrt.experiments.baselines.cloud import serve_baselines
+from dragonrt.experiments.baselines.device import Asked
+from dragonrt.experiments.baselines.reading import BaselineSide
+from dragonrt.experiments.lineup import ALL, real_processes
+from dragonrt.experiments.paced import PacedWorker
+from dragonrt.language.model import LanguageModel
+from dragonrt.link.memory import memory_streams
+from dragonrt.runtime import main as programs
+from dragonrt.simulation import loop
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
+
+
+def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert server.main(["only one"]) == 2
+    assert server.main(["/nowhere", "no-such-model"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "usage: server DOCUMENTS MODEL"
+    assert "no-such-model" in lines[-1]
+
+
+def test_a_normal_device_is_hung_up_on(model: LanguageModel) -> None:
+    hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "device", "t", 8, "m", "s", "dragon")
+
+    async def dial() -> bytes:
+        ours, theirs = memory_streams()
+        worker = PacedWorker(0.0)
+        side = BaselineSide("cloud", model, None, worker, worker)  # it is never asked for documents
+        serving = asyncio.create_task(serve_baselines(theirs, side))
+        ours.write(Connection("device", hello).data_to_send())
+        received = b""
+        while data := await ours.receive():
+            received += data
+        await serving
+        return received
+
+    assert b"Greeting" in loop.run(dial())
+
+
+@pytest.mark.slow
+def test_real_processes_answer_by_every_method_and_end() -> None:
+    with real_processes() as processes:
+
+        async def ask() -> dict[str, float]:
+            asked = Asked("What is needed to make lemon cake?", 2, 1, 0.8, 3)
+            async with processes.lineup(0.02, 1) as lineup:
+                samples = {name: await lineup.ask(name, asked) for name in ALL}
+            return {name: sample.total_ms for name, sample in samples.items()}
+
+        total_ms = programs.run(ask())
+    assert list(total_ms) == list(ALL)
+    remote = [name for name in ALL if name != "CRCG/device"]
+    assert all(total_ms[name] > 10 for name in remote)  # half of the round trip, jitter and all
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
