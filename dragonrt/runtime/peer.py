@@ -169,8 +169,10 @@ class Peer:
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 self._flush()
-                while self._connection.state is not State.OPEN:
+                while self._connection.state not in (State.OPEN, State.CLOSED):
                     self._early += await self._receive_once()
+            if self._connection.state is State.CLOSED:  # opened and ended by what came at once
+                raise ConnectionLostError(f"{self.name} ended the connection as soon as it began")
         except TimeoutError:
             await self._close_stream()
             raise ConnectionLostError(

@@ -6,8 +6,11 @@ is over no task, no session and no connection is left.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from threading import current_thread, main_thread
 from typing import Any
 
 from dragonrt.errors import DragonError
@@ -24,6 +27,8 @@ from dragonrt.simulation.scenario import ModelStall, Question, Scenario
 
 LONGEST_RUN_S = 1800.0
 """Virtual seconds after which a run counts as hung."""
+LONGEST_COMPUTING_S = 60.0
+"""Real seconds after which it does too; a run takes some hundredths of one."""
 SETTLED_S = 5.0
 SETTLED_WITH_FAULTS_S = 40.0
 """Virtual seconds after which nothing of an answer may be left on a living connection."""
@@ -118,11 +123,34 @@ def explore(seeds: Iterable[int]) -> list[Outcome]:
 def explore_one(scenario: Scenario) -> Outcome:
     """Run one scenario. A failure of any kind is a violation: none is expected."""
     try:
-        tokens, duration_s = run(_run(scenario))
+        with _limited():
+            tokens, duration_s = run(_run(scenario))
     except Exception as error:
         text = " ".join(str(_first(error)).split())
         return Outcome(scenario.seed, f"{type(_first(error)).__name__}: {text}", 0, 0.0)
     return Outcome(scenario.seed, None, tokens, duration_s)
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """End a run that computes without end, in which virtual time stands still.
+
+    Only where the system has timers that interrupt, and in a process's main thread.
+    """
+    if not hasattr(signal, "setitimer") or current_thread() is not main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise ViolationError(f"the run hangs: it computes for more than {LONGEST_COMPUTING_S:g} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_COMPUTING_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _first(error: BaseException) -> BaseException:

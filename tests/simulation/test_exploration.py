@@ -123,3 +123,19 @@ def test_a_text_that_stops_early_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(Generation, "go_alone", gives_up)
     assert any("the answer ended with" in violation for violation in violations(range(40)))
+
+
+def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spins(generation: Generation) -> int:
+        while True:
+            pass
+
+    monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_COMPUTING_S", 0.05)
+    monkeypatch.setattr(Generation, "_limit", spins)
+    (violation,) = violations(range(1))
+    assert "computes for more than" in violation
+
+
+def test_a_cloud_that_ends_as_the_handshake_does_is_no_hang() -> None:
+    """In this scenario the handshake's last message and the Goodbye come in one read."""
+    assert explore_one(Scenario.draw(20356)).violation is None
