@@ -1,6 +1,8 @@
 """`dragonrt experiment` and the pictures of `dragonrt trace`, as a user calls them."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,23 @@ from typing import Any
 import pytest
 
 Run = Callable[..., Any]
+
+
+def test_its_help_fits_a_hundred_columns(run: Run) -> None:
+    outcome = run("experiment", "--help")
+    assert "Usage: dragonrt experiment" in outcome.output
+    assert max(len(line) for line in outcome.output.splitlines()) <= 100
+
+
+@pytest.mark.slow
+def test_listing_loads_no_models() -> None:
+    program = (
+        "import sys\nfrom dragonrt.experiments import catalogue\n"
+        "print([m for m in ('torch', 'transformers', 'matplotlib') if m in sys.modules])"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_without_a_name_the_experiments_are_listed(run: Run) -> None:
