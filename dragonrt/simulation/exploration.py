@@ -47,6 +47,10 @@ class ViolationError(DragonError):
     """Something that must hold did not; the line says what."""
 
 
+class HangError(KeyboardInterrupt):
+    """A run was interrupted. An interrupt leaves the loop past whatever catches errors in it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One run: `violation` is None where everything held; times are virtual seconds."""
@@ -125,7 +129,7 @@ def explore_one(scenario: Scenario) -> Outcome:
     try:
         with _limited():
             tokens, duration_s = run(_run(scenario))
-    except Exception as error:
+    except (Exception, HangError) as error:
         text = " ".join(str(_first(error)).split())
         return Outcome(scenario.seed, f"{type(_first(error)).__name__}: {text}", 0, 0.0)
     return Outcome(scenario.seed, None, tokens, duration_s)
@@ -142,10 +146,10 @@ def _limited() -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        raise ViolationError(f"the run hangs: it computes for more than {LONGEST_COMPUTING_S:g} s")
+        raise HangError(f"the run computes for more than {LONGEST_COMPUTING_S:g} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_COMPUTING_S)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_COMPUTING_S, LONGEST_COMPUTING_S)
     try:
         yield
     finally:
