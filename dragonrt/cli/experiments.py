@@ -1,14 +1,18 @@
 """`dragonrt demo`, `bench` and `experiment`: what the project shows, and measures of itself."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dragonrt.cli.console import messages, output
 from dragonrt.cli.groups import option
 from dragonrt.cli.loading import progress_bar
-from dragonrt.cli.options import AnswerOptions, AsJson, EmulationOptions
+from dragonrt.cli.options import NETWORK, AnswerOptions, AsJson, EmulationOptions
+from dragonrt.errors import DragonError
+
+if TYPE_CHECKING:
+    from dragonrt.runtime.endpoints import Address
 
 ROUND_TRIP_OF_100_MS = "50ms"
 
@@ -72,6 +76,19 @@ def experiment(
         Path | None,
         option("The text that perplexity is measured on.", "--corpus", kind="FILE_OR_DIR"),
     ] = None,
+    cloud: Annotated[
+        str | None,
+        option(
+            "latency --real: a cloud with the sample articles that already runs there.",
+            "--cloud",
+            kind="HOST:PORT",
+            panel=NETWORK,
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        option("File with the key shared with it.", "--key-file", kind="FILE", panel=NETWORK),
+    ] = None,
     replot: Annotated[
         bool, typer.Option("--replot", help="Draw the picture again from the CSV, run nothing.")
     ] = False,
@@ -86,12 +103,22 @@ def experiment(
         return
     chosen = catalogue.experiment(name)
     clock = framework.clock(chosen, real)
+    if cloud is not None and (chosen not in catalogue.OVER_A_NETWORK or clock != "real"):
+        names = ", ".join(each.NAME for each in catalogue.OVER_A_NETWORK)
+        raise DragonError(f"--cloud is for {names} with --real: leave it out of {name}")
+    address = _address(cloud, key_file) if cloud is not None else None
     files = framework.files(chosen, results)
     if replot:
         framework.draw_again(chosen, files)
     else:
         settings = framework.Settings(
-            quick, clock == "real", repeats or (2 if quick else 5), seed, files.directory, corpus
+            quick,
+            clock == "real",
+            repeats or (2 if quick else 5),
+            seed,
+            files.directory,
+            corpus,
+            address,
         )
         with progress_bar(name) as bar:
             task = bar.add_task("", total=None)
@@ -100,6 +127,19 @@ def experiment(
             )
     for path in (files.rows, files.record, files.picture):
         output.print(str(path), markup=False, soft_wrap=True)
+
+
+def _address(cloud: str, key_file: Path | None) -> "Address":
+    """Where HOST:PORT is; an IPv6 host is in brackets. DragonError says what is wrong."""
+    from dragonrt.runtime.endpoints import Address, read_key
+
+    host, _, port = cloud.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    host = host[1:-1] if bracketed else host
+    if not host or (":" in host and not bracketed) or not 1 <= number <= 65535:
+        raise DragonError(f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}")
+    return Address(host, number, read_key(key_file) if key_file is not None else None)
 
 
 @bench.command()

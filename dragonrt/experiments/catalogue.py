@@ -24,6 +24,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     wire,
 )
 
+OVER_A_NETWORK: tuple[Experiment, ...] = (latency,)
+"""Those that can use a cloud that already runs, on another host perhaps."""
+
 
 def experiment(name: str) -> Experiment:
     """The experiment of that name; DragonError lists the names there are."""

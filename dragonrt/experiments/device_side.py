@@ -43,5 +43,10 @@ class DeviceSide:
         self, port: int, emulate: Callable[[Stream], Stream] | None = None
     ) -> AbstractAsyncContextManager[tuple[LocalSide, Connector]]:
         """Connected to the cloud on that loopback port, perhaps over an emulated link."""
-        address = Address("127.0.0.1", port, emulate=emulate)
+        return self.connected_to(Address("127.0.0.1", port, emulate=emulate))
+
+    def connected_to(
+        self, address: Address
+    ) -> AbstractAsyncContextManager[tuple[LocalSide, Connector]]:
+        """Connected to the cloud at that address. Raises DragonError if it cannot be."""
         return programs.device(self.settings, self.model, self.library, address)

@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments.statistics import Row
+
+if TYPE_CHECKING:
+    from dragonrt.runtime.endpoints import Address
 
 Clock = Literal["virtual", "real"]
 """Simulated models in virtual time, or real models (and real processes) in real time."""
@@ -33,7 +36,8 @@ class Settings:
     `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
     point is measured where chance or the machine varies it. What a run writes beside its rows
     goes into the directory `results`, which exists. `corpus` is the text that language modelling
-    is measured on, if not the one there is.
+    is measured on, if not the one there is; `cloud` is where one already runs, if the experiment is
+    not to start its own.
     """
 
     quick: bool
@@ -42,6 +46,7 @@ class Settings:
     seed: int
     results: Path
     corpus: Path | None = None
+    cloud: "Address | None" = None
 
 
 class Experiment(Protocol):

@@ -5,6 +5,8 @@ fifth of it, 50 Mbit/s. On the real clock two more processes on loopback are the
 virtual clock the same models' real distributions meet a decoding delay of 50 ms on both sides.
 Times are from the question to the last token, over the tokens: retrieval and prefill are in them.
 DRDG/SW is cheap by that measure, but it shows no token before the last one is there.
+
+With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
 """
 
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import style
-from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.framework import Clock, ExperimentError, Progress, Settings
 from dragonrt.experiments.statistics import Estimate, Row, estimates
 
 if TYPE_CHECKING:
@@ -30,7 +32,13 @@ DECODE_S = 0.05
 ROUND_TRIPS_MS = (0, 100, 200, 300)
 TEMPERATURES = (0.0, 0.8)
 
-TW, PUBLISHED, COUPLED, OURS = "DRDG/TW", "DRAGON", "coupled, greedy", "coupled, leaderless"
+LEFT_OUT = (
+    "baselines: {} are left out: a cloud would give documents away or answer alone, which only the "
+    "loopback experiment's own cloud does"
+)
+
+SW, TW, PUBLISHED = "DRDG/SW", "DRDG/TW", "DRAGON"
+COUPLED, OURS = "coupled, greedy", "coupled, leaderless"
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -41,26 +49,50 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """
     from dragonrt import bundled
     from dragonrt.experiments.baselines.device import NOTICE
-    from dragonrt.experiments.lineup import ALL, PacedModels, real_processes
+    from dragonrt.experiments.device_side import DeviceSide, sample_settings
+    from dragonrt.experiments.lineup import (
+        ALL,
+        OVER_A_NETWORK,
+        PacedModels,
+        network_lineup,
+        real_processes,
+    )
     from dragonrt.runtime import main as programs
     from dragonrt.simulation import loop
 
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1] if settings.quick else ROUND_TRIPS_MS
     temperatures = TEMPERATURES[-1:] if settings.quick and settings.real else TEMPERATURES
-    total = len(round_trips) * len(temperatures) * settings.repeats * len(ALL)
+    names, links = (ALL, len(round_trips)) if settings.cloud is None else (OVER_A_NETWORK, 1)
+    total = links * len(temperatures) * settings.repeats * len(names)
     rows: list[Row] = []
 
     async def measure(lineup: "Lineup", milliseconds: int) -> None:
         for temperature in temperatures:
             for repeat in range(settings.repeats):
-                for name in ALL:
+                for name in names:
                     number = repeat % len(questions)
                     seed = settings.seed + repeat
                     row = await _ask(lineup, name, questions[number], temperature, seed)
                     rows.append({"round_trip_ms": milliseconds, "question": number} | row)
                     progress(len(rows), total)
 
+    if settings.cloud is not None:
+        left_out = ", ".join(name for name in ALL if name not in names)
+        print(LEFT_OUT.format(left_out), file=sys.stderr)
+        address, device = settings.cloud, DeviceSide.load(sample_settings("device"))
+
+        async def network() -> None:
+            async with network_lineup(device, address) as (lineup, connector):
+                await measure(lineup, 0)
+                if connector.peer is None:
+                    raise ExperimentError("the cloud was lost while measuring: run it again")
+                measured_ms = round(1000 * connector.peer.round_trip_s())
+            for row in rows:
+                row["round_trip_ms"] = measured_ms
+
+        programs.run(network())
+        return [{"decode_ms": None} | row for row in rows]
     print(NOTICE, file=sys.stderr)
     if settings.real:
         with real_processes() as processes:
@@ -124,7 +156,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
             },
             f"at {longest} ms": {
                 "DRAGON below DRDG/TW, %": _below(at, PUBLISHED, TW),
-                "DRAGON below DRDG/SW, %": _below(at, PUBLISHED, "DRDG/SW"),
+                **({"DRAGON below DRDG/SW, %": _below(at, PUBLISHED, SW)} if SW in at else {}),
                 "leaderless over DRAGON": round(at[OURS].value / at[PUBLISHED].value, 4),
                 "leaderless over DRAGON, between tokens": {
                     kind: round(details[OURS][kind] / details[PUBLISHED][kind], 4)
@@ -184,8 +216,14 @@ def _round_trips(rows: Sequence[Row]) -> list[int]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """A column per temperature: everything above, below it the same without DRDG/TW."""
+    """A column per temperature: everything above, below it the same without DRDG/TW.
+
+    Where there is one round trip only, a measured one, each method has a bar instead.
+    """
     times = estimates(rows, "ms_per_token", "temperature", "method", "round_trip_ms")
+    if len(_round_trips(rows)) == 1:
+        _bars(rows, times, path)
+        return
     temperatures = sorted({row["temperature"] for row in rows})
     with style.picture(
         path, rows=2, columns=len(temperatures), height_inches=7.2, squeeze=False, sharey="row"
@@ -204,6 +242,31 @@ def plot(rows: list[Row], path: Path) -> None:
         axes[0, 0].set_ylim(bottom=0)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5)
+
+
+def _bars(rows: list[Row], times: dict[tuple[Any, ...], Estimate], path: Path) -> None:
+    """A column per temperature, a bar per method, the first method on top."""
+    temperatures = sorted({row["temperature"] for row in rows})
+    names, (ms,) = _methods(rows), _round_trips(rows)
+    with style.picture(
+        path, columns=len(temperatures), height_inches=3.6, squeeze=False, sharex=True, sharey=True
+    ) as (figure, axes):
+        for axis, temperature in zip(axes[0], temperatures, strict=True):
+            at = [times[temperature, name, ms] for name in names]
+            values = [each.value for each in at]
+            below = [each.value - each.low for each in at]
+            above = [each.high - each.value for each in at]
+            axis.barh(
+                names,
+                values,
+                xerr=[below, above],
+                color=[LOOKS[name][0] for name in names],
+                capsize=3,
+            )
+            axis.set_title(f"temperature {temperature:g}{_pace(rows)}")
+            axis.set_xlabel("ms per token (median, 95 %)")
+        axes[0, 0].invert_yaxis()
+        figure.suptitle(f"over a network with a measured round trip of {ms} ms", fontsize=10)
 
 
 def _curve(axis: Any, name: str, round_trips: Sequence[int], at: Sequence[Estimate]) -> None:
@@ -226,7 +289,7 @@ LOOKS = {
     "CRCG/cloud": (style.BLACK, ":", "s"),
     "DRCG/Text": (style.SKY, "--", "^"),
     "DRCG/KV": (style.PURPLE, "--", "v"),
-    "DRDG/SW": (style.BLACK, "--", "P"),
+    SW: (style.BLACK, "--", "P"),
     TW: (style.VERMILION, "-", "D"),
     PUBLISHED: (style.ORANGE, "-", "X"),
     COUPLED: (style.GREEN, "-", "^"),

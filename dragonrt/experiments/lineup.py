@@ -15,6 +15,7 @@ from dragonrt.experiments.baselines.connection import baselines_process, connect
 from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice
 from dragonrt.experiments.baselines.messages import Channel
 from dragonrt.experiments.baselines.reading import RELEVANCE_TEMPERATURE, BaselineSide
+from dragonrt.experiments.baselines.server import baseline_side
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
@@ -31,6 +32,9 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.endpoints import Address
+from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import open_library
@@ -51,6 +55,9 @@ METHODS: dict[str, Method] = {
 """The ways in which the sides aggregate as in an ordinary answer; DRAGON is Algorithm 1, greedy."""
 
 ALL = (*BASELINES, *METHODS)
+OVER_A_NETWORK = ("CRCG/device", *METHODS)
+"""What an ordinary cloud can be asked: the other baselines want more of it than drafts."""
+
 BANDWIDTH = 50e6
 """Bits per second in each direction, as on DRAGON's 2.4 GHz wireless network."""
 
@@ -121,12 +128,28 @@ class RealProcesses:
             self.device.connected(self.cloud_port, emulate) as (side, connector),
             connected_baselines(side, self.baselines_port, emulate) as baselines,
         ):
+            yield Lineup(baselines, _aggregate(side, connector))
 
-            async def aggregate(method: Method, asked: Asked) -> Answer:
-                pair = Pair(side, connector, _plan(asked))
-                return await pair.ask_long(method, asked.question, asked.tokens)
 
-            yield Lineup(baselines, aggregate)
+@asynccontextmanager
+async def network_lineup(
+    device: DeviceSide, address: Address
+) -> AsyncIterator[tuple[Lineup, Connector]]:
+    """Connected to an ordinary cloud at `address`: only `OVER_A_NETWORK` can be asked."""
+    async with device.connected_to(address) as (side, connector):
+        unused, _ = memory_streams()  # the device alone sends nothing
+        alone = BaselineDevice(baseline_side(side), Channel(unused))
+        yield Lineup(alone, _aggregate(side, connector)), connector
+
+
+def _aggregate(
+    side: LocalSide, connector: Connector
+) -> Callable[[Method, Asked], Awaitable[Answer]]:
+    async def aggregate(method: Method, asked: Asked) -> Answer:
+        pair = Pair(side, connector, _plan(asked))
+        return await pair.ask_long(method, asked.question, asked.tokens)
+
+    return aggregate
 
 
 def _plan(asked: Asked) -> Plan:

@@ -58,6 +58,23 @@ def test_mistakes_are_one_line(run: Run) -> None:
     assert "run the experiment first" in run("experiment", "wire", "--replot").line
 
 
+@pytest.mark.parametrize(
+    "cloud", ["", "host", "host:", ":7070", "host:0", "host:65536", "::1:7070"]
+)
+def test_a_cloud_is_a_host_and_a_port(run: Run, cloud: str) -> None:
+    outcome = run("experiment", "latency", "--real", "--cloud", cloud)
+    expected = f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}"
+    assert outcome.line == expected
+
+
+def test_mistakes_about_the_cloud_are_one_line(run: Run) -> None:
+    here = ("--cloud", "[::1]:7070")
+    assert "leave it out of ttft" in run("experiment", "ttft", *here).line
+    assert "with --real" in run("experiment", "latency", "--virtual", *here).line
+    no_key = run("experiment", "latency", "--real", *here, "--key-file", "none")
+    assert "cannot read the key file none" in no_key.line
+
+
 def test_a_trace_becomes_a_picture_and_a_file_for_viewers(run: Run, tmp_path: Path) -> None:
     events = [
         {"t": 1.0, "session": 0, "event": "start", "version": "1", "model": "m"},

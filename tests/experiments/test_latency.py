@@ -1,13 +1,14 @@
 """The latency experiment: what its rows say of the methods, and its real models in virtual time."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dragonrt.experiments import latency
 from dragonrt.experiments.baselines.device import BASELINES, Asked
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.lineup import ALL, METHODS, PacedModels
+from dragonrt.experiments.lineup import ALL, METHODS, OVER_A_NETWORK, PacedModels
 from dragonrt.experiments.statistics import Row
 from dragonrt.simulation import loop
 
@@ -58,6 +59,30 @@ def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     latency.plot(ROWS, tmp_path / "latency.png")
     assert (tmp_path / "latency.png").stat().st_size > 10_000
+
+
+def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    axes = pytest.importorskip("matplotlib.axes").Axes
+    bars: list[tuple[list[str], list[float]]] = []
+    draw = axes.barh
+
+    def barh(self: Any, names: list[str], values: list[float], **looks: Any) -> Any:
+        bars.append((names, values))
+        return draw(self, names, values, **looks)
+
+    monkeypatch.setattr(axes, "barh", barh)
+    rows = [
+        row(name, 101, 20.0 * number) | {"decode_ms": None}
+        for number, name in enumerate(OVER_A_NETWORK, start=1)
+    ]
+    latency.plot(rows, tmp_path / "latency.png")
+    assert bars == [(list(OVER_A_NETWORK), [1.0, 2.0, 3.0, 4.0, 5.0])]
+    assert (tmp_path / "latency.png").stat().st_size > 10_000
+    at = latency.summarise(rows)["temperature 0.8"]["at 101 ms"]
+    assert at["leaderless over DRAGON"] == pytest.approx(5 / 3, abs=1e-4)
+    assert "DRAGON below DRDG/SW, %" not in at
 
 
 @pytest.mark.slow
