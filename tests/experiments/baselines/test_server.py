@@ -1,7 +1,7 @@
 """The baselines' cloud as a process: what it says, whom it serves, and that it ends."""
 
 import asyncio
-import os
+import socket
 
 import pytest
 
@@ -59,5 +59,6 @@ def test_real_processes_answer_by_every_method_and_end() -> None:
     assert list(total_ms) == list(ALL)
     remote = [name for name in ALL if name != "CRCG/device"]
     assert all(total_ms[name] > 10 for name in remote)  # half of the round trip, jitter and all
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    for port in (processes.cloud_port, processes.baselines_port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=10)
