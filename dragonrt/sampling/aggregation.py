@@ -60,9 +60,6 @@ class Rule(Protocol):
     ) -> int:
         """The target token, given both drafts of the step and `side_weights`."""
 
-    def alone(self, side: Side, step: int, p: Distribution) -> int:
-        """The target token of `side` while the other side is gone, from the same `p` as `draft`."""
-
 
 class Coupled:
     """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture."""
@@ -87,10 +84,6 @@ class Coupled:
     ) -> int:
         """argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
         return self._race(step, mix((device.distribution, cloud.distribution), weights))
-
-    def alone(self, side: Side, step: int, p: Distribution) -> int:
-        """The same race over `p` alone."""
-        return self._race(step, p)
 
     def _race(self, step: int, p: Distribution) -> int:
         shaped = self._sampler(p)
@@ -136,10 +129,6 @@ class Algorithm1:
         if self._noise.uniform(Purpose.CHOICE, None, step) < 0.5:
             return self._corrected("device", step, device, cloud.distribution, weights[1])
         return self._corrected("cloud", step, cloud, device.distribution, weights[0])
-
-    def alone(self, side: Side, step: int, p: Distribution) -> int:
-        """The draft itself."""
-        return self.draft(side, step, p)
 
     def _corrected(
         self, side: Side, step: int, own: Candidate, other: Distribution, other_weight: float

@@ -158,7 +158,6 @@ class TestTemperatureZero:
         b = Candidate(each.draft("cloud", 0, cloud), cloud)
         assert (a.token, b.token) == (0, 2)
         assert each.target(0, a, b, (0.5, 0.5)) == 1
-        assert each.alone("cloud", 0, cloud) == 2
 
     @pytest.mark.parametrize("name", ["coupled", "algorithm1"])
     def test_ties_go_to_the_lowest_id(self, name: str) -> None:
@@ -167,16 +166,6 @@ class TestTemperatureZero:
         cloud = Distribution(np.array([1, 4]), np.array([0.5, 0.5]), 0.0, 5)
         assert each.draft("device", 9, device) == 2
         assert each.target(9, Candidate(2, device), Candidate(1, cloud), (0.5, 0.5)) == 1
-
-
-@pytest.mark.parametrize("name", ["coupled", "algorithm1"])
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_alone_is_the_draft(name: str, sampler: Sampler) -> None:
-    each = rule(name, Noise(3), sampler)
-    p = Distribution.from_dense(each.shape(DEVICE))
-    for side in ("device", "cloud"):
-        for step in range(50):
-            assert each.alone(side, step, p) == each.draft(side, step, p)
 
 
 def test_algorithm1_shapes_what_is_encoded() -> None:
