@@ -70,7 +70,7 @@ async def _stream(conversation: Conversation, question: str, console: Console) -
     view = AnswerView(console)
     try:
         reply = await conversation.ask(question, view.piece, view.notice)
-    except BaseException:
+    except BaseException:  # whatever ends the answer, what follows begins on a new line
         view.end_line()
         raise
     view.end(reply)

@@ -32,7 +32,8 @@ def demo(
 ) -> None:
     """Ask sample documents, private and public, in two processes 100 ms apart, and compare.
 
-    Options other than --ask and --seed count with --ask; the comparison chooses them itself.
+    --aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes through
+    the ways of answering itself.
     """
     plan = answers.plan()
     emulate = emulation.or_latency(ROUND_TRIP_OF_100_MS).emulate("device")

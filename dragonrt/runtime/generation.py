@@ -116,9 +116,8 @@ class Generation:
         self._other = None
         if self.finish is None and not self._alone:
             self._alone = True
-            self._theirs = DraftQueue(
-                self.plan.window, self.decided
-            )  # what led here may be among them
+            # a draft that cannot be read may have led here
+            self._theirs = DraftQueue(self.plan.window, self.decided)
             if self.counts.alone_from is None:
                 self.counts.alone_from = self.decided
             self._trace.event(self.session, "alone", step=self.decided)

@@ -179,7 +179,7 @@ class Peer:
                 f"{self.name} did not complete the handshake in {HANDSHAKE_S:g} s: "
                 "is it dragonrt that listens there?"
             ) from None
-        except BaseException:
+        except BaseException:  # cancelled or refused alike: say the last word, leave no stream open
             self._flush()
             await self._close_stream()
             raise
@@ -283,7 +283,7 @@ class Peer:
             await work
         except DragonError as error:
             self.close(number, Reason.ERROR, str(error))
-        except Exception:
+        except Exception:  # a defect in one session must not end the others
             log.exception("session %d failed", number)
             self.close(number, Reason.ERROR, "an internal error; the other side's log has it")
         finally:
