@@ -166,6 +166,7 @@ def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: i
     geometry = Geometry(
         layers=(shape,) * len(weights.layers),
         vocabulary=weights.output.shape[0],
+        hidden_size=weights.output.shape[1],
         context_length=context_length,
         dtype=weights.embedding.dtype,
         device=weights.embedding.device,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,9 +26,17 @@ class Geometry:
 
     layers: tuple[LayerShape, ...]
     vocabulary: int
+    hidden_size: int
     context_length: int
     dtype: torch.dtype
     device: torch.device
+
+
+class Output(NamedTuple):
+    """What a forward computes of every new token of every row, or of the last one only."""
+
+    log_probabilities: Tensor  # float32 [rows, positions, vocabulary] of what follows
+    hidden: Tensor  # [rows, positions, hidden], what the output layer reads, in the model's dtype
 
 
 class RowCache(Protocol):
@@ -65,9 +73,9 @@ class Decoder(Protocol, Generic[Cache]):
         length: int,
         every: bool,
         preemption: Preemption,
-    ) -> Tensor:
+    ) -> Output:
         """Run `tokens` after the first `length` shared tokens of every row, and store their KV.
 
-        Returns float32 log-probabilities [rows, positions, vocabulary] of what follows `every` new
-        token, or only the last. Raises Preempted when that is requested.
+        Returns the output of `every` new token, or only of the last. Raises Preempted when that is
+        requested.
         """

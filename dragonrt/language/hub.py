@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
-from dragonrt.language.decoder import Geometry, LayerShape
+from dragonrt.language.decoder import Geometry, LayerShape, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preemption
@@ -37,6 +37,11 @@ class HubDecoder:
         accepted = inspect.signature(model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
+        self._read: Tensor | None = None
+        output_layer = model.get_output_embeddings()
+        if output_layer is None:
+            raise ModelError(f"{model.config.model_type} has no output layer: use another model")
+        output_layer.register_forward_pre_hook(self._notice)
         self._geometry = self._measure()
 
     @property
@@ -55,7 +60,7 @@ class HubDecoder:
         length: int,
         every: bool,
         preemption: Preemption,
-    ) -> Tensor:
+    ) -> Output:
         """See `Decoder.forward`. Between the last layer and the logits there is no check."""
         device = self._geometry.device
         padding = cache.padding
@@ -75,8 +80,21 @@ class HubDecoder:
             use_cache=True,
             **options,
         ).logits
-        log_probabilities: Tensor = logits if every else logits[:, -1:]
-        return log_probabilities.float().log_softmax(-1)
+        hidden = self._take_hidden()
+        if not every:
+            logits, hidden = logits[:, -1:], hidden[:, -1:]
+        return Output(logits.float().log_softmax(-1), hidden)
+
+    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._read = inputs[0]
+
+    def _take_hidden(self) -> Tensor:
+        """What the output layer read in the forward that has just run."""
+        hidden, self._read = self._read, None
+        if hidden is None:
+            name = self._model.config.model_type
+            raise ModelError(f"{name} does not call its output layer: use another model")
+        return hidden
 
     def _measure(self) -> Geometry:
         config, device = self._model.config.get_text_config(), self._model.device
@@ -95,6 +113,7 @@ class HubDecoder:
                 for layer in probe.layers
             ),
             vocabulary=logits.shape[-1],
+            hidden_size=self._take_hidden().shape[-1],
             context_length=_context_length(config),
             dtype=probe.layers[0].keys.dtype,
             device=device,

@@ -67,6 +67,11 @@ class LanguageModel:
         return self._decoder.geometry.vocabulary
 
     @property
+    def hidden_size(self) -> int:
+        """How many numbers the output layer reads of each token."""
+        return self._decoder.geometry.hidden_size
+
+    @property
     def context_length(self) -> int:
         """How many tokens a document and everything after it may have together."""
         return self._decoder.geometry.context_length

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragonrt.language.decoder import Decoder, RowCache
+from dragonrt.language.decoder import Decoder, Output, RowCache
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preemption
@@ -52,11 +52,25 @@ class Sequence:
             Preempted: `preemption` was requested; nothing has changed.
             ModelError: no tokens, an unknown token, or more than the context holds.
         """
-        return self._run(tokens, False, preemption)[:, -1]
+        return self._run(tokens, False, preemption)[-1].log_probabilities[:, -1]
 
     def extend_all(self, tokens: Tokens[int], preemption: Preemption | None = None) -> Tensor:
         """Like `extend`, after each of the tokens: [rows, len(tokens), vocabulary]."""
-        return self._run(tokens, True, preemption)
+        parts = self._run(tokens, True, preemption)
+        return torch.cat([part.log_probabilities for part in parts], dim=1)
+
+    def extend_hidden(
+        self, tokens: Tokens[int], preemption: Preemption | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Like `extend_all`, with what the output layer read (after the final norm).
+
+        Returns the log-probabilities and the hidden states, float32 [rows, len(tokens), hidden].
+        """
+        parts = self._run(tokens, True, preemption)
+        return (
+            torch.cat([part.log_probabilities for part in parts], dim=1),
+            torch.cat([part.hidden for part in parts], dim=1).float(),
+        )
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens.
@@ -73,7 +87,7 @@ class Sequence:
         cache: RowCache = self._cache
         return cache.read(row, self._length)
 
-    def _run(self, tokens: Tokens[int], every: bool, preemption: Preemption | None) -> Tensor:
+    def _run(self, tokens: Tokens[int], every: bool, preemption: Preemption | None) -> list[Output]:
         geometry = self._decoder.geometry
         if not tokens:
             raise ModelError("no tokens to extend the sequence with")
@@ -95,9 +109,8 @@ class Sequence:
                 )
                 for start in range(0, len(tokens), size)
             ]
-            result = torch.cat(parts, dim=1) if every else parts[-1]
         self._length = end
-        return result
+        return parts
 
     def _check_context(self, tokens: int) -> None:
         limit = self._decoder.geometry.context_length

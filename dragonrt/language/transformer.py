@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.language.decoder import Geometry
+from dragonrt.language.decoder import Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.linear import Linear
 from dragonrt.language.preemption import Preemption
@@ -146,7 +146,7 @@ class Transformer:
         length: int,
         every: bool,
         preemption: Preemption,
-    ) -> Tensor:
+    ) -> Output:
         """See `Decoder.forward`."""
         weights = self._weights
         count = len(tokens)
@@ -163,7 +163,7 @@ class Transformer:
             hidden = hidden + layer.attention_out(mixed)
             hidden += layer.feed_forward(layer.feed_forward_norm(hidden))
         hidden = hidden.view(rows, count, -1)
-        return self._log_probabilities(hidden if every else hidden[:, -1:], preemption)
+        return self._output_of(hidden if every else hidden[:, -1:], preemption)
 
     def _attend(
         self,
@@ -183,7 +183,7 @@ class Transformer:
         cache.write(index, turned[:, heads:], values, block)
         return cache.attend(index, turned[:, :heads], block)
 
-    def _log_probabilities(self, hidden: Tensor, preemption: Preemption) -> Tensor:
+    def _output_of(self, hidden: Tensor, preemption: Preemption) -> Output:
         rows, positions, _ = hidden.shape
         hidden = self._weights.final_norm(hidden.reshape(rows * positions, -1))
         pieces = []
@@ -191,4 +191,7 @@ class Transformer:
             preemption.check()
             pieces.append(output(hidden))
         logits = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
-        return logits.float().log_softmax(-1).view(rows, positions, -1)
+        return Output(
+            logits.float().log_softmax(-1).view(rows, positions, -1),
+            hidden.view(rows, positions, -1),
+        )

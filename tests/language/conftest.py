@@ -147,6 +147,13 @@ class Tiny:
         result: torch.Tensor = logits[0].log_softmax(-1)
         return result
 
+    def expected_hidden(self, tokens: list[int]) -> torch.Tensor:
+        """Hidden states [len(tokens), hidden] after the final norm, by transformers."""
+        with torch.inference_mode():
+            output = self.reference(input_ids=torch.tensor([tokens]), output_hidden_states=True)
+        result: torch.Tensor = output.hidden_states[-1][0]
+        return result
+
 
 _MADE: dict[str, Tiny] = {}
 

@@ -31,6 +31,7 @@ def copy_of_draft(tmp_path: Path, **changes: object) -> Path:
 def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert model.name == "dragon-small"
     assert model.vocabulary == 8192
+    assert model.hidden_size == 256
     assert model.context_length == 1024
     assert (model.device, model.dtype) == ("cpu", "float32")
     assert model.parameters == 5_786_368

@@ -51,14 +51,44 @@ def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
         torch.testing.assert_close(last[row], expected[-1], atol=2e-5, rtol=0)
 
 
+def test_hidden_states_are_what_the_output_layer_of_transformers_reads(tiny: Any) -> None:
+    question = text(20, seed=1)
+    sequence = Sequence(tiny.decoder, documents(tiny), 64)
+    rows, hidden = sequence.extend_hidden(question)
+    assert torch.equal(rows, Sequence(tiny.decoder, documents(tiny), 64).extend_all(question))
+    assert hidden.shape == (4, 20, tiny.decoder.geometry.hidden_size)
+    assert hidden.dtype == torch.float32
+    for row, length in enumerate(DOCUMENT_LENGTHS):
+        line = text(length, length) + question
+        expected = tiny.expected_hidden(line)[length:]
+        torch.testing.assert_close(hidden[row], expected, atol=1e-4, rtol=0)
+
+
+def test_hidden_states_survive_a_cut_and_do_not_depend_on_blocks(tiny: Any) -> None:
+    line, wrong = text(24, seed=14), text(5, seed=15)
+    _, whole = Sequence(tiny.decoder, documents(tiny), 64).extend_hidden(line)
+    sequence = Sequence(tiny.decoder, documents(tiny), 64)
+    pieces = []
+    for start, stop in pairwise([0, 1, 2, 9, 24]):
+        pieces.append(sequence.extend_hidden(line[start:stop])[1])
+        sequence.extend_hidden(wrong)
+        sequence.truncate(stop)
+    computed = torch.cat(pieces, dim=1)
+    if tiny.written_out:
+        assert torch.equal(computed, whole)
+    else:
+        torch.testing.assert_close(computed, whole, atol=1e-4, rtol=0)
+
+
 def test_half_precision_computes_the_same_up_to_rounding(tiny: Any) -> None:
     question = text(20, seed=1)
     decoder = tiny.in_bfloat16()
     kvs = [document_kv(decoder, text(n, n)) for n in DOCUMENT_LENGTHS]
     rows = Sequence(decoder, kvs, 64).extend_all(question)
+    _, hidden = Sequence(decoder, kvs, 64).extend_hidden(question)
     single = Sequence(decoder, kvs, 64)
     singles = torch.stack([single.extend([token]) for token in question], dim=1)
-    assert rows.dtype == torch.float32
+    assert rows.dtype == hidden.dtype == torch.float32
     for row, length in enumerate(DOCUMENT_LENGTHS):
         expected = tiny.expected(text(length, length) + question)[length:]
         for computed in (rows[row], singles[row]):
