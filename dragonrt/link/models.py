@@ -1,9 +1,9 @@
 """When bytes that are sent now arrive: delay models, as pure functions of time and a seed.
 
-A direction of a link is serialisation (a bit rate, or the delivery opportunities of a Mahimahi
-trace), then a one-way latency with jitter (or half of a recorded round-trip time). The latency
-applies in each direction: **a round trip takes twice as long.** Nothing overtakes anything.
-Header overhead of TCP and IP is not modelled.
+A direction of a link is serialisation (a bit rate, a Markov channel, or the delivery opportunities
+of a Mahimahi trace), then a one-way latency with jitter (or half of a recorded round-trip time).
+The latency applies in each direction: **a round trip takes twice as long.** Nothing overtakes
+anything. Header overhead of TCP and IP is not modelled.
 """
 
 from bisect import bisect_left
@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from dragonrt.link.errors import LinkError
+from dragonrt.link.markov import Direction, MarkovChannel, MarkovRates
 
 JitterKind: TypeAlias = Literal["uniform", "normal", "sinusoidal"]
-Direction: TypeAlias = Literal["up", "down"]
 
 PACKET_BYTES = 1500  # the unit of arrival, and what one Mahimahi opportunity carries
 NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
@@ -112,7 +112,8 @@ class LinkModel:
     """One direction of a link: gives the arrival times of what is sent, in order of sending.
 
     Times are seconds since the link was made. The same seed and the same calls give the same
-    arrivals. `bandwidth` is in bit/s (None: unlimited); a delivery trace takes its place.
+    arrivals. `bandwidth` is in bit/s (None: unlimited); `rates` that change, or else a delivery
+    trace, take its place.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class LinkModel:
         latency_s: float = 0.0,
         jitter: Jitter | None = None,
         bandwidth: float | None = None,
+        rates: MarkovRates | None = None,
         deliveries: DeliveryTrace | None = None,
         rtts: RttSeries | None = None,
         seed: int = 0,
@@ -133,6 +135,7 @@ class LinkModel:
         self._latency_s = latency_s
         self._jitter = jitter or Jitter()
         self._bandwidth = bandwidth
+        self._channel = MarkovChannel(rates, seed, direction) if rates is not None else None
         self._deliveries = deliveries
         self._rtts = rtts
         key = [seed % 2**64, 0 if direction == "up" else 1]
@@ -141,6 +144,12 @@ class LinkModel:
         self._last_arrival_s = 0.0
         self._opportunity = 0
         self._left_in_opportunity = PACKET_BYTES
+
+    def rate_at(self, time_s: float) -> float | None:
+        """The bit rate at `time_s` in bit/s; None: unlimited, or a delivery trace decides."""
+        if self._channel is not None:
+            return self._channel.rate_at(time_s)
+        return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
         """When a message of `size` bytes sent at `now_s` arrives: (time, bytes) of its packets.
@@ -161,6 +170,8 @@ class LinkModel:
         """When the last byte of a packet has left that could start at `ready_s`."""
         if size == 0:
             return ready_s
+        if self._channel is not None:
+            return self._channel.departure_s(ready_s, 8 * size)
         if self._deliveries is not None:
             return self._delivered_s(self._deliveries, ready_s, size)
         return ready_s if self._bandwidth is None else ready_s + 8 * size / self._bandwidth

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from dragonrt.link.errors import LinkError
+from dragonrt.link.markov import Direction, MarkovRates
 from dragonrt.link.models import (
     DeliveryTrace,
-    Direction,
     Jitter,
     JitterKind,
     LinkModel,
@@ -18,6 +18,8 @@ from dragonrt.link.models import (
 from dragonrt.link.units import parse_bandwidth, parse_duration
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles" / "links"
+_MARKOV_KEYS = ("low", "high", "to_low", "to_high")
+_PROBABILITIES = ("_to_low", "_to_high")
 _KEYS = {
     "latency",
     "jitter",
@@ -28,6 +30,8 @@ _KEYS = {
     "up_trace",
     "down_trace",
     "rtt_trace",
+    "slot",
+    *(f"{direction}_{key}" for direction in ("up", "down") for key in _MARKOV_KEYS),
 }
 
 
@@ -36,8 +40,8 @@ class LinkProfile:
     """How a link behaves. `up` is from the device to the cloud.
 
     `latency_s` is one-way and applies in each direction: a round trip takes twice as long.
-    Bandwidths are in bit/s, None for no limit. A delivery trace takes the place of the bandwidth
-    of its direction, an RTT series that of the latency.
+    Bandwidths are in bit/s, None for no limit. Markov rates, or else a delivery trace, take the
+    place of the bandwidth of their direction, an RTT series that of the latency.
     """
 
     latency_s: float = 0.0
@@ -46,6 +50,8 @@ class LinkProfile:
     period_s: float = 10.0
     up: float | None = None
     down: float | None = None
+    up_rates: MarkovRates | None = None
+    down_rates: MarkovRates | None = None
     up_trace: DeliveryTrace | None = None
     down_trace: DeliveryTrace | None = None
     rtt_trace: RttSeries | None = None
@@ -85,6 +91,7 @@ class LinkProfile:
             latency_s=self.latency_s,
             jitter=Jitter(self.jitter_kind, self.jitter_s, self.period_s),
             bandwidth=self.up if direction == "up" else self.down,
+            rates=self.up_rates if direction == "up" else self.down_rates,
             deliveries=self.up_trace if direction == "up" else self.down_trace,
             rtts=self.rtt_trace,
             seed=seed,
@@ -117,7 +124,10 @@ def _arguments(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     for key, value in table.items():
         if key not in _KEYS:
             raise LinkError(f"unknown key {key!r}: use {', '.join(sorted(_KEYS))}")
-        if not isinstance(value, str):
+        if key.endswith(_PROBABILITIES):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise LinkError(f"{key} must be a probability, such as {key} = 0.1")
+        elif not isinstance(value, str):
             raise LinkError(f'{key} must be text, such as latency = "20ms"')
     arguments: dict[str, Any] = {}
     for key, value in table.items():
@@ -135,4 +145,22 @@ def _arguments(table: dict[str, Any], folder: Path) -> dict[str, Any]:
                     kinds = ", ".join(get_args(JitterKind))
                     raise LinkError(f"unknown kind of jitter {value!r}: choose one of {kinds}")
                 arguments[key] = value
+    for direction in ("up", "down"):
+        if rates := _markov_rates(table, direction):
+            arguments[f"{direction}_rates"] = rates
+    if "slot" in table and not {"up_rates", "down_rates"} & arguments.keys():
+        raise LinkError("slot is for Markov rates: give up_low, up_high, up_to_low and up_to_high")
     return arguments
+
+
+def _markov_rates(table: dict[str, Any], direction: str) -> MarkovRates | None:
+    """The rates of one direction, of the keys such as up_low; None if it has none of them."""
+    names = [f"{direction}_{key}" for key in _MARKOV_KEYS]
+    missing = [name for name in names if name not in table]
+    if len(missing) == len(names):
+        return None
+    if missing:
+        raise LinkError(f"Markov rates need {', '.join(names)}: {', '.join(missing)} is missing")
+    low, high, to_low, to_high = (table[name] for name in names)
+    slot = {"slot_s": parse_duration(table["slot"])} if "slot" in table else {}
+    return MarkovRates(parse_bandwidth(low), parse_bandwidth(high), to_low, to_high, **slot)

@@ -15,14 +15,15 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.modes.dragon import answerer
+from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
-from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 
 MAX_STRANGERS = 64
 """Connections that may be in their handshake at the same time."""
@@ -30,13 +31,12 @@ MAX_STRANGERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side says of itself in the handshake: role, model, tokenizer, mode."""
+    """What a side says of itself in the handshake: role, model, tokenizer."""
 
     side: Side
     tokenizer: str
     vocabulary: int
     model: str
-    mode: str = "dragon"
 
     def hello(self) -> Hello:
         """A Hello with a fresh nonce, for one connection."""
@@ -48,7 +48,6 @@ class Identity:
             vocabulary=self.vocabulary,
             model=self.model,
             software=f"dragonrt {__version__}",
-            mode=self.mode,
         )
 
 
@@ -90,7 +89,7 @@ def emulation(
         profile = replace(profile, jitter_kind=jitter_kind)
     if bandwidth is not None:
         bits = parse_bandwidth(bandwidth)
-        profile = replace(profile, up=bits, down=bits)
+        profile = replace(profile, up=bits, down=bits, up_rates=None, down_rates=None)
 
     def emulate(stream: Stream) -> Stream:
         return EmulatedStream(stream, *profile.models(side, seed))

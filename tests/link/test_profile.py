@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from dragonrt.link.errors import LinkError
+from dragonrt.link.markov import MarkovRates
 from dragonrt.link.models import DeliveryTrace, RttSeries
 from dragonrt.link.profile import PROFILES, LinkProfile
 from dragonrt.link.units import parse_bandwidth, parse_duration
 
-SHIPPED = ["3g", "home", "intercontinental", "lan", "lora", "lte", "nb-iot", "satellite", "wifi"]
+MARKOV = ["lora-markov", "lte-markov", "nb-iot-markov"]
+FIXED = ["3g", "home", "intercontinental", "lan", "lora", "lte", "nb-iot", "satellite", "wifi"]
+SHIPPED = sorted(MARKOV + FIXED)
 
 
 def test_these_are_shipped() -> None:
@@ -20,8 +23,8 @@ def test_these_are_shipped() -> None:
 def test_a_shipped_profile_loads_and_says_where_its_numbers_come_from(name: str) -> None:
     profile = LinkProfile.load(name)
     assert profile.latency_s > 0
-    assert profile.up is not None
-    assert profile.up > 0
+    assert (profile.up_rates if name in MARKOV else profile.up) is not None
+    assert profile.down is not None
     assert (PROFILES / f"{name}.toml").read_text().startswith("# ")
 
 
@@ -51,9 +54,30 @@ def test_a_file_with_traces(tmp_path: Path) -> None:
     )
 
 
+def test_a_file_with_markov_rates(tmp_path: Path) -> None:
+    path = tmp_path / "fading.toml"
+    path.write_text(
+        'up_low = "20kbit"\nup_high = "1mbit"\nup_to_low = 0.1\nup_to_high = 0.25\n'
+        'slot = "50ms"\ndown = "1mbit"\n'
+    )
+    rates = MarkovRates(20e3, 1e6, 0.1, 0.25, 0.05)
+    profile = LinkProfile.load(str(path))
+    assert profile == LinkProfile(down=1e6, up_rates=rates)
+    outgoing, incoming = profile.models("device", seed=3)
+    assert {outgoing.rate_at(n / 20) for n in range(300)} == {20e3, 1e6}
+    assert incoming.rate_at(5.0) == 1e6
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
+        ('up_low = "1kbit"\nup_high = "2kbit"', "up_to_low, up_to_high is missing"),
+        ('slot = "1s"', "slot is for Markov rates"),
+        ('up_to_low = "0.1"', "up_to_low must be a probability, such as up_to_low = 0.1"),
+        (
+            'down_low = "1kbit"\ndown_high = "2kbit"\ndown_to_low = 2\ndown_to_high = 0.1',
+            "the transition probabilities",
+        ),
         ('latencyy = "1ms"', "unknown key 'latencyy'"),
         ("latency = 20", 'latency must be text, such as latency = "20ms"'),
         ('latency = "20"', "'20' is not a duration"),
