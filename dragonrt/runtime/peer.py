@@ -18,16 +18,20 @@ from dragonrt.runtime.trace import Trace
 from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.messages import (
+    Block,
     Close,
     Draft,
     Goodbye,
+    Hello,
     Message,
     Open,
-    Opened,
+    OpenBlocks,
     Ping,
     Pong,
     SessionMessage,
     Target,
+    Upload,
+    Verdict,
 )
 from dragonrt.wire.sessions import SessionState
 
@@ -65,8 +69,11 @@ class Session(Protocol):
         ...
 
 
-Answerer = Callable[["Peer", Open], tuple[Session, Coroutine[Any, Any, None]]]
-"""Makes the session for an Open of the other side, and the coroutine that works on it."""
+Opening = Open | OpenBlocks
+"""The first message of a session, one type for each way of working together."""
+
+Answerer = Callable[["Peer", Opening], tuple[Session, Coroutine[Any, Any, None]]]
+"""Makes the session that the other side opens, and the coroutine that works on it."""
 
 
 class Peer:
@@ -144,8 +151,8 @@ class Peer:
         with suppress(LinkError):
             await self._stream.drain()
 
-    def open(self, session: Session, message: Callable[[int], Open]) -> int:
-        """Start a session of ours: `message` makes its Open from the number it gets."""
+    def open(self, session: Session, message: Callable[[int], Opening]) -> int:
+        """Start a session of ours: `message` makes its first message from the number it gets."""
         number = self._next_session
         self._next_session += 1
         self._sessions[number] = session
@@ -232,18 +239,22 @@ class Peer:
                 self._take_echo(event)
             case Goodbye():
                 self.lost_reason = self.lost_reason or event.text or event.reason.value
-            case Open():
+            case Open() | OpenBlocks():
                 self._accept(event)
-            case Opened() | Draft() | Target() | Close():
-                self._deliver(event)
-            case _:
+            case Hello():
                 pass
+            case _:
+                self._deliver(event)
 
     def _trace_message(
         self, event: Literal["send", "receive"], message: Message, size: int
     ) -> None:
         session = message.session if isinstance(message, SessionMessage) else 0
-        fields = {"step": message.step} if isinstance(message, Draft | Target) else {}
+        fields: dict[str, int] = {}
+        if isinstance(message, Draft | Target | Block):
+            fields["step"] = message.step
+        if isinstance(message, Block | Verdict | Upload):
+            fields["round"] = message.round
         name = type(message).__name__.lower()
         self._trace.event(session, event, message=name, bytes=size, **fields)
 
@@ -262,7 +273,7 @@ class Peer:
 
     # Sessions.
 
-    def _accept(self, message: Open) -> None:
+    def _accept(self, message: Opening) -> None:
         if self._answerer is None:
             self.close(message.session, Reason.UNSUPPORTED, "this side only asks")
             return

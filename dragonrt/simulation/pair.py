@@ -17,7 +17,8 @@ from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.drafter import Drafter
-from dragonrt.runtime.modes.dragon import Asking, OnLoss, answerer
+from dragonrt.runtime.modes.dragon import Asking, OnLoss
+from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.preparing import Prepared, Turn
@@ -29,7 +30,8 @@ from dragonrt.simulation.faults import Cut, CutStream, Stall, StallingLink
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
-from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello, Source
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
 
 MakeDrafter = Callable[[Side, Plan, Script, Callable[[], float]], Drafter]
 """Makes the model of one side and answer; the last argument draws the seconds of each forward."""
@@ -80,7 +82,6 @@ class SimulatedSide:
             vocabulary=self.vocabulary,
             model="simulated",
             software="dragonrt",
-            mode="dragon",
         )
         return Connection(self.side, hello)
 

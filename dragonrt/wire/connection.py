@@ -270,12 +270,6 @@ class Connection:
                 f"the device's vocabulary has {device.vocabulary} tokens, the cloud's has "
                 f"{cloud.vocabulary}: start both sides with models of one vocabulary",
             )
-        if device.mode != cloud.mode:
-            raise HandshakeError(
-                Reason.MODE,
-                f"the device's mode is {device.mode}, the cloud's is {cloud.mode}: "
-                "start both sides with the same --mode",
-            )
 
     def _proof(self, prover: Hello) -> bytes:
         nonces = {hello.role: hello.nonce for hello in (self._hello, self.peer) if hello}

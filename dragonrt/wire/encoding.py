@@ -15,16 +15,15 @@ import msgpack
 
 from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import check_bytes, check_integer, check_tuple
+from dragonrt.wire.limits import MAX_32, MAX_DOCUMENTS, MAX_TOKENS
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
-    MAX_32,
-    MAX_DOCUMENTS,
-    MAX_TOKENS,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
     Hello,
     Message,
     Open,
+    OpenBlocks,
     Opened,
     Source,
 )
@@ -40,7 +39,7 @@ _LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
 def encode(message: Message) -> bytes:
     """The body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
-    if isinstance(message, Open):
+    if isinstance(message, Open | OpenBlocks):
         # Four bytes a token, not an array: decoding then never allocates more than it is sent.
         packed = struct.pack(f"<{len(message.accepted)}I", *message.accepted)
         values = (*values[:-1], packed)
@@ -108,7 +107,7 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
             Reason.MALFORMED, f"{len(values) - 1} fields instead of {_LENGTH[kind] - 1}"
         )
     arguments: list[Any] = list(values[1:])
-    if kind is Open:
+    if kind is Open or kind is OpenBlocks:
         arguments[-1] = _unpack_tokens(arguments[-1])
     elif kind is Opened:
         check_tuple("sources", arguments[1], MAX_DOCUMENTS)

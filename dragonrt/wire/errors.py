@@ -35,7 +35,6 @@ class Reason(StrEnum):
     ROLE = "role"  # connection: two devices, or two clouds
     TOKENIZER = "tokenizer"  # connection: the models do not share a tokenizer
     VOCABULARY = "vocabulary"  # connection: the models' vocabularies differ in size
-    MODE = "mode"  # connection: the sides were started for different modes
     KEY = "key"  # connection: the shared keys differ
 
 

@@ -8,6 +8,7 @@ microseconds, `step` is the index of the next answer token (0-based), a token is
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from dragonrt.wire.block_messages import Block, OpenBlocks, Upload, Verdict
 from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
     LARGEST_FLOAT,
@@ -16,17 +17,32 @@ from dragonrt.wire.fields import (
     check_integer,
     check_name,
     check_number,
-    check_text,
     check_tuple,
     one_line,
-    text_size,
 )
+from dragonrt.wire.limits import (
+    MAX_32,
+    MAX_64,
+    MAX_DOCUMENTS,
+    MAX_MODEL_NAME,
+    MAX_NAME,
+    MAX_PADDING,
+    MAX_PAYLOAD,
+    MAX_RUN_AHEAD,
+    MAX_STEP,
+    MAX_TIME_US,
+    MAX_TOKEN,
+    NONCE_BYTES,
+    PROOF_BYTES,
+)
+from dragonrt.wire.question import check_question
 
 __all__ = [
     "CONNECTION_MESSAGES",
     "PROTOCOL_VERSION",
     "SESSION_MESSAGES",
     "Authenticate",
+    "Block",
     "Close",
     "ConnectionMessage",
     "Draft",
@@ -34,6 +50,7 @@ __all__ = [
     "Hello",
     "Message",
     "Open",
+    "OpenBlocks",
     "Opened",
     "Ping",
     "Pong",
@@ -42,29 +59,13 @@ __all__ = [
     "Side",
     "Source",
     "Target",
+    "Upload",
+    "Verdict",
 ]
 
 Side: TypeAlias = Literal["device", "cloud"]
 
-PROTOCOL_VERSION = 1
-NONCE_BYTES = 16
-PROOF_BYTES = 32
-MAX_NAME = 128
-MAX_MODEL_NAME = 512
-MAX_PROMPT = 64 * 1024
-MAX_CONVERSATION = 1024 * 1024
-MAX_TURNS = 64
-MAX_TOKENS = 65536
-MAX_STEP = 2 * MAX_TOKENS  # a side may draft beyond the last token, but not without end
-MAX_TOKEN = 2**31 - 1
-MAX_STOP_TOKENS = 256
-MAX_DOCUMENTS = 256
-MAX_RUN_AHEAD = 4096
-MAX_PAYLOAD = 2 * 1024 * 1024
-MAX_PADDING = 1024 * 1024
-MAX_32 = 2**32 - 1
-MAX_64 = 2**64 - 1
-MAX_TIME_US = 2**63 - 1
+PROTOCOL_VERSION = 2
 
 
 def _check_side(name: str, value: Any) -> None:
@@ -87,7 +88,7 @@ class Hello:
     """The first message of each side: who speaks, and what must agree for both to work together.
 
     `nonce` is 16 fresh random bytes; `tokenizer` a fingerprint; `vocabulary` the number of tokens;
-    `software` and `model` are for people and need not agree.
+    `software` and `model` are for people and need not agree. Each session says how it works.
     """
 
     TYPE: ClassVar[int] = 0
@@ -98,7 +99,6 @@ class Hello:
     vocabulary: int
     model: str
     software: str
-    mode: str
 
     def __post_init__(self) -> None:
         check_integer("version", self.version, 1, MAX_32)
@@ -108,7 +108,6 @@ class Hello:
         check_integer("vocabulary", self.vocabulary, 1, MAX_TOKEN)
         check_name("model", self.model, MAX_MODEL_NAME)
         check_name("software", self.software, MAX_NAME)
-        check_name("mode", self.mode, MAX_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,45 +198,12 @@ class Open:
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
-        check_text("prompt", self.prompt, MAX_PROMPT)
-        self._check_history()
-        check_integer("seed", self.seed, 0, MAX_64)
-        check_number("temperature", self.temperature, 0, 100)
-        check_integer("top_k", self.top_k, 0, MAX_TOKEN)
-        check_number("top_p", self.top_p, 0, 1)
-        check_number("min_p", self.min_p, 0, 1)
-        check_integer("max_tokens", self.max_tokens, 1, MAX_TOKENS)
-        check_tuple("stop_tokens", self.stop_tokens, MAX_STOP_TOKENS)
-        for token in self.stop_tokens:
-            check_integer("a stop token", token, 0, MAX_TOKEN)
+        check_question(self)
         check_name("rule", self.rule, MAX_NAME)
         check_name("aggregator", self.aggregator, MAX_NAME)
         check_name("codec", self.codec, MAX_NAME)
         check_integer("run_ahead", self.run_ahead, 1, MAX_RUN_AHEAD)
-        check_integer("documents", self.documents, 0, MAX_DOCUMENTS)
-        check_number("relevance_temperature", self.relevance_temperature, 1e-9, 1e9)
-        check_integer("reweight_every", self.reweight_every, 0, MAX_TOKENS)
         check_flag("follow", self.follow)
-        check_tuple("accepted", self.accepted, MAX_TOKENS)
-        for token in self.accepted:
-            check_integer("an accepted token", token, 0, MAX_TOKEN)
-
-    def _check_history(self) -> None:
-        check_tuple("history", self.history, MAX_TURNS)
-        size = 0
-        for turn in self.history:
-            check_tuple("a turn of the history", turn, 2)
-            if len(turn) != 2:
-                raise MessageError(
-                    Reason.MALFORMED, "a turn of the history must be a question and its answer"
-                )
-            for text in turn:
-                check_text("a text of the history", text, MAX_PROMPT)
-                size += text_size("a text of the history", text)
-        if size > MAX_CONVERSATION:
-            raise MessageError(
-                Reason.MALFORMED, f"the history must be at most {MAX_CONVERSATION} bytes"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +309,9 @@ class Close:
 
 
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
-SessionMessage: TypeAlias = Open | Opened | Draft | Target | Close
+SessionMessage: TypeAlias = (
+    Open | Opened | Draft | Target | Close | OpenBlocks | Block | Verdict | Upload
+)
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
 CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = (
@@ -353,4 +321,14 @@ CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = (
     Pong,
     Goodbye,
 )
-SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (Open, Opened, Draft, Target, Close)
+SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
+    Open,
+    Opened,
+    Draft,
+    Target,
+    Close,
+    OpenBlocks,
+    Block,
+    Verdict,
+    Upload,
+)

@@ -10,7 +10,19 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from dragonrt.wire.errors import LocalProtocolError, MessageError, Reason
-from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage, Target
+from dragonrt.wire.messages import (
+    Block,
+    Close,
+    Draft,
+    Message,
+    Open,
+    OpenBlocks,
+    Opened,
+    SessionMessage,
+    Target,
+    Upload,
+    Verdict,
+)
 
 
 class SessionState(Enum):
@@ -26,20 +38,32 @@ _Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
 _WHILE_OPEN: Final = {
     Draft: SessionState.OPEN,
     Target: SessionState.OPEN,
+    Block: SessionState.OPEN,
+    Verdict: SessionState.OPEN,
+    Upload: SessionState.OPEN,
     Close: SessionState.NONE,
 }
+_OPENING: Final = (Open, OpenBlocks)
 
 # What may be received and sent in each state, and the state that follows. The asking side may
 # draft at once: its drafts need no answer.
 RECEIVE: Final[_Steps] = {
-    SessionState.NONE: {Open: SessionState.INVITED},
+    SessionState.NONE: dict.fromkeys(_OPENING, SessionState.INVITED),
     SessionState.ASKED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
-    SessionState.INVITED: {Draft: SessionState.INVITED, Close: SessionState.NONE},
+    SessionState.INVITED: {
+        Draft: SessionState.INVITED,
+        Block: SessionState.INVITED,
+        Close: SessionState.NONE,
+    },
     SessionState.OPEN: _WHILE_OPEN,
 }
 SEND: Final[_Steps] = {
-    SessionState.NONE: {Open: SessionState.ASKED},
-    SessionState.ASKED: {Draft: SessionState.ASKED, Close: SessionState.NONE},
+    SessionState.NONE: dict.fromkeys(_OPENING, SessionState.ASKED),
+    SessionState.ASKED: {
+        Draft: SessionState.ASKED,
+        Block: SessionState.ASKED,
+        Close: SessionState.NONE,
+    },
     SessionState.INVITED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
     SessionState.OPEN: _WHILE_OPEN,
 }
@@ -71,7 +95,7 @@ class Sessions:
         """
         session, kind = message.session, type(message)
         state = self.state(session)
-        if state is SessionState.NONE and kind is not Open:
+        if state is SessionState.NONE and kind not in _OPENING:
             if kind is Close or session in self._closed_by_us:
                 return None
             text = f"there is no session {session} here"
@@ -80,7 +104,7 @@ class Sessions:
         if following is None:
             text = f"{kind.__name__} may not come while the session is in state {state.value}"
             raise MessageError(Reason.OUT_OF_ORDER, text, session)
-        if kind is Open and len(self._states) >= self._limit:
+        if kind in _OPENING and len(self._states) >= self._limit:
             text = f"there are already {self._limit} sessions on this connection"
             raise MessageError(Reason.BUSY, text, session)
         self._check_tokens(message)
@@ -119,9 +143,11 @@ class Sessions:
 
     def _check_tokens(self, message: SessionMessage) -> None:
         tokens: tuple[int, ...] = ()
-        if isinstance(message, Draft | Target):
+        if isinstance(message, Draft | Target | Verdict):
             tokens = (message.token,)
-        elif isinstance(message, Open):
+        elif isinstance(message, Block):
+            tokens = message.decided
+        elif isinstance(message, Open | OpenBlocks):
             tokens = (*message.stop_tokens, *message.accepted)
         for token in tokens:
             if token >= self._vocabulary:

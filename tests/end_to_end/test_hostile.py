@@ -20,8 +20,8 @@ from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.errors import Reason
 from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import (
-    NONCE_BYTES,
     PROTOCOL_VERSION,
     Close,
     Draft,
@@ -58,7 +58,6 @@ def hello(good: Device) -> Hello:
         model.vocabulary,
         "stranger",
         "stranger",
-        "dragon",
     )
 
 
@@ -141,7 +140,6 @@ GOODBYES: list[tuple[str, Callable[[Hello], bytes], Reason]] = [
     ("tokenizer", lambda hello: said(replace(hello, tokenizer="00" * 8)), Reason.TOKENIZER),
     ("vocabulary", lambda hello: said(replace(hello, vocabulary=7)), Reason.VOCABULARY),
     ("role", lambda hello: said(replace(hello, role="cloud")), Reason.ROLE),
-    ("mode", lambda hello: said(replace(hello, mode="solo")), Reason.MODE),
     ("no hello", lambda hello: said(OPEN), Reason.OUT_OF_ORDER),
     ("hello twice", lambda hello: said(hello) + said(hello), Reason.OUT_OF_ORDER),
 ]

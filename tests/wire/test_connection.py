@@ -18,6 +18,7 @@ from dragonrt.wire.errors import (
 )
 from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
+    PROTOCOL_VERSION,
     Authenticate,
     Close,
     Draft,
@@ -33,8 +34,8 @@ from dragonrt.wire.messages import (
 )
 from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
 
-DEVICE = Hello(1, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0", "dragon")
-CLOUD = Hello(1, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0", "dragon")
+DEVICE = Hello(PROTOCOL_VERSION, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0")
+CLOUD = Hello(PROTOCOL_VERSION, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0")
 OPEN = Open(
     session=5,
     prompt="Who wrote it?",
@@ -161,13 +162,6 @@ def test_hello_is_not_delivered_before_the_key_is_proven() -> None:
         ),
         (
             DEVICE,
-            replace(CLOUD, mode="federated"),
-            Reason.MODE,
-            "the device's mode is dragon, the cloud's is federated: start both sides with the "
-            "same --mode",
-        ),
-        (
-            DEVICE,
             replace(DEVICE, nonce=b"e" * 16),
             Reason.ROLE,
             "both sides are the device: start one as the device and one as the cloud",
@@ -201,10 +195,10 @@ def test_proof_cannot_be_reflected() -> None:
 def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
     cloud = Connection("cloud", CLOUD)
     with pytest.raises(HandshakeError) as caught:
-        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 2, "something new"])))
+        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 3, "something new"])))
     assert caught.value.reason is Reason.VERSION
     assert caught.value.text == (
-        "the other side speaks version 2 of the protocol, this side version 1: "
+        "the other side speaks version 3 of the protocol, this side version 2: "
         "install the same dragonrt on both sides"
     )
     assert messages_in(cloud.data_to_send()) == [CLOUD, Goodbye(Reason.VERSION, caught.value.text)]

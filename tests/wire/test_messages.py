@@ -13,24 +13,27 @@ from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.limits import MAX_BLOCK, MAX_CONVERSATION, MAX_PROMPT, MAX_TOKENS, MAX_UPLOAD
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
-    MAX_CONVERSATION,
-    MAX_PROMPT,
-    MAX_TOKENS,
+    PROTOCOL_VERSION,
     SESSION_MESSAGES,
     Authenticate,
+    Block,
     Close,
     Draft,
     Goodbye,
     Hello,
     Message,
     Open,
+    OpenBlocks,
     Opened,
     Ping,
     Pong,
     Source,
     Target,
+    Upload,
+    Verdict,
 )
 
 INT32 = st.integers(0, 2**32 - 1)
@@ -78,17 +81,27 @@ DRAFT = st.builds(
     decided_hash=INT32,
     payload=st.binary(max_size=50),
 )
+BLOCK = st.builds(
+    Block,
+    session=INT32,
+    round=INT32,
+    step=st.integers(5, MAX_TOKENS),
+    prefix_hash=INT32,
+    count=st.just(3),
+    resolutions=st.sampled_from([(), (100,), (100, 7, 2**20)]),
+    decided=st.lists(TOKEN, max_size=5).map(tuple),
+    payload=st.binary(max_size=50),
+)
 MESSAGE = st.one_of(
     st.builds(
         Hello,
-        version=st.just(1),
+        version=st.just(PROTOCOL_VERSION),
         nonce=st.binary(min_size=16, max_size=16),
         role=SIDE,
         tokenizer=NAME,
         vocabulary=st.integers(1, 2**31 - 1),
         model=NAME,
         software=NAME,
-        mode=NAME,
     ),
     st.builds(Authenticate, st.binary(min_size=32, max_size=32)),
     st.builds(Ping, INT32, TIME, st.binary(max_size=50)),
@@ -99,6 +112,31 @@ MESSAGE = st.one_of(
     DRAFT,
     st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
     st.builds(Close, INT32, st.sampled_from(Reason), TEXT),
+    st.builds(
+        OpenBlocks,
+        session=INT32,
+        mode=NAME,
+        prompt=TEXT,
+        history=st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
+        seed=INT64,
+        temperature=st.floats(0, 100),
+        top_k=TOKEN,
+        top_p=st.floats(0, 1),
+        min_p=st.floats(0, 1),
+        max_tokens=st.integers(1, MAX_TOKENS),
+        stop_tokens=st.lists(TOKEN, max_size=3).map(tuple),
+        rule=NAME,
+        codec=NAME,
+        documents=st.integers(0, 256),
+        relevance_temperature=st.floats(1e-9, 1e9),
+        reweight_every=st.integers(0, 100),
+        accepted=st.lists(TOKEN, max_size=5).map(tuple),
+    ),
+    BLOCK,
+    st.builds(Verdict, INT32, INT32, st.integers(0, MAX_BLOCK), TOKEN, TIME),
+    st.builds(
+        Upload, INT32, INT32, NUMBER, TIME, st.lists(st.binary(max_size=50), max_size=5).map(tuple)
+    ),
 )
 
 OPENING = Open(
@@ -134,6 +172,18 @@ GUESS = Draft(
 )
 
 
+BLOCKED = Block(
+    session=3,
+    round=12,
+    step=7,
+    prefix_hash=2**31,
+    count=8,
+    resolutions=(),
+    decided=(),
+    payload=bytes(13),
+)
+
+
 @given(MESSAGE)
 def test_round_trip(message: Message) -> None:
     decoded = decode(encode(message))
@@ -144,7 +194,7 @@ def test_round_trip(message: Message) -> None:
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
     kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
-    assert sorted(kind.TYPE for kind in kinds) == list(range(10))
+    assert sorted(kind.TYPE for kind in kinds) == list(range(14))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
 
@@ -152,6 +202,11 @@ def test_every_message_is_covered_here_and_has_its_own_type() -> None:
 def test_a_draft_is_small() -> None:
     """Header, session, step, hashes, token, relevance and time cost 40 bytes over the payload."""
     assert len(encode_frame(encode(GUESS))) <= 50
+
+
+def test_a_block_is_small() -> None:
+    """What a slow uplink carries beside the bits that the formulas count."""
+    assert len(encode_frame(encode(BLOCKED))) <= 20 + len(BLOCKED.payload)
 
 
 def test_long_accepted_tokens_are_exact() -> None:
@@ -198,8 +253,18 @@ def changed(message: Any, **fields: Any) -> Message:
         (lambda: changed(OPENING, max_tokens=0), "max_tokens must be"),
         (lambda: changed(OPENING, max_tokens=MAX_TOKENS + 1), "max_tokens must be"),
         (lambda: changed(OPENING, stop_tokens=(1,) * 257), "stop_tokens must be"),
-        (lambda: changed(OPENING, stop_tokens=(-1,)), "a stop token must be"),
-        (lambda: changed(OPENING, accepted=(2**31,)), "an accepted token must be"),
+        (lambda: changed(OPENING, stop_tokens=(-1,)), "a token of stop_tokens must be"),
+        (lambda: changed(OPENING, accepted=(2**31,)), "a token of accepted must be"),
+        (lambda: changed(BLOCKED, count=257), "count must be an integer from 0 to 256"),
+        (lambda: changed(BLOCKED, resolutions=(0,)), "a resolution must be"),
+        (
+            lambda: changed(BLOCKED, resolutions=(9, 9, 9)),
+            "resolutions must be none, one",
+        ),
+        (lambda: changed(BLOCKED, decided=(1,) * 8), "decided must not reach before the first"),
+        (lambda: Verdict(1, 0, 257, 0, 0), "accepted must be"),
+        (lambda: Upload(1, 0, 0.0, 0, (b"x",) * 258), "payloads must be a tuple"),
+        (lambda: Upload(1, 0, 0.0, 0, (bytes(2**21),) * 2), f"must be at most {MAX_UPLOAD} bytes"),
         (lambda: changed(OPENING, codec=""), "codec must be 1 to 128 printable characters"),
         (lambda: changed(OPENING, codec="a\x1b[2J"), "codec must be"),
         (lambda: changed(OPENING, follow=1), "follow must be true or false"),

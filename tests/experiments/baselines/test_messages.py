@@ -28,7 +28,8 @@ from dragonrt.simulation import loop
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError, RemoteProtocolError
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 floats = st.floats(allow_nan=False)
@@ -98,7 +99,7 @@ def test_a_message_out_of_turn_and_a_hang_up_are_errors() -> None:
     [Greeting("p", "m"), Request("texts", "q", 2, 1, 0.0, 20), Request("kv", "", 1, 0, 0.0, 1)],
 )
 def test_a_normal_cloud_understands_none_of_it(message: Message) -> None:
-    hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "cloud", "t", 8, "m", "s", "dragon")
+    hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "cloud", "t", 8, "m", "s")
     cloud = Connection("cloud", hello)
     with pytest.raises((HandshakeError, RemoteProtocolError)):
         cloud.receive_data(encode_frame(encode(message)))

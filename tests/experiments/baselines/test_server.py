@@ -16,7 +16,8 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.runtime import main as programs
 from dragonrt.simulation import loop
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.messages import NONCE_BYTES, PROTOCOL_VERSION, Hello
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 
 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,7 +29,7 @@ def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_normal_device_is_hung_up_on(model: LanguageModel) -> None:
-    hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "device", "t", 8, "m", "s", "dragon")
+    hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "device", "t", 8, "m", "s")
 
     async def dial() -> bytes:
         ours, theirs = memory_streams()

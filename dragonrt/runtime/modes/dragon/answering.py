@@ -1,7 +1,6 @@
 """The cloud's side: a session that a device opens, until the device closes it."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from dragonrt.runtime.generation import Generation, GenerationError
@@ -81,13 +80,3 @@ class Answering:
                 await self._ended.wait()
         except TimeoutError:
             raise GenerationError("the answer is complete, but nobody closed the session") from None
-
-
-def answerer(preparer: Preparer) -> Callable[[Peer, wire.Open], tuple[DragonSession, Any]]:
-    """What a cloud's peers call for every session that a device opens."""
-
-    def answer(peer: Peer, message: wire.Open) -> tuple[DragonSession, Any]:
-        answering = Answering(preparer, peer, message)
-        return answering.session, answering.work()
-
-    return answer
