@@ -17,7 +17,7 @@ from dragonrt.distributions import Distribution, mix
 from dragonrt.distributions.distribution import probabilities_on, union_support
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose, Side
-from dragonrt.sampling.samplers import Sampler, most_likely, race, race_listed, sample
+from dragonrt.sampling.samplers import Sampler, most_likely, race_at, sample
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
@@ -86,13 +86,7 @@ class Coupled:
         return self._race(step, mix((device.distribution, cloud.distribution), weights))
 
     def _race(self, step: int, p: Distribution) -> int:
-        shaped = self._sampler(p)
-        if len(shaped) == 1 and shaped.rest == 0:
-            return int(shaped.ids[0])  # no noise is worth making
-        if shaped.rest == 0:
-            listed = self._noise.exponentials_of(step, shaped.vocabulary, shaped.ids)
-            return race_listed(shaped, listed)
-        return race(shaped, self._noise.exponentials(step, shaped.vocabulary))
+        return race_at(self._noise, step, self._sampler(p))
 
 
 class Algorithm1:

@@ -21,10 +21,10 @@ Side = Literal["device", "cloud"]
 class Purpose(IntEnum):
     """What a random number decides. The values are part of the protocol: never reuse one."""
 
-    RACE = 1  # the exponentials of the coupled rule (SPEC 1.2)
-    DRAFT = 2  # a side's draft (Algorithm 1)
-    ACCEPT = 3  # the test of a draft (Algorithm 1)
-    RESAMPLE = 4  # the replacement of a refused draft (Algorithm 1)
+    RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
+    DRAFT = 2  # a side's draft
+    ACCEPT = 3  # the test of a draft
+    RESAMPLE = 4  # the replacement of a refused draft
     CHOICE = 5  # which side's token becomes the target (Algorithm 1)
     AGGREGATOR = 6  # who aggregates, where it is drawn (SPEC 1.3)
 

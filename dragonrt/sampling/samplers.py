@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.sampling.errors import SamplingError
+from dragonrt.sampling.noise import Noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def most_likely(p: Distribution) -> int:
     return listed if lead > 0 or (lead == 0 and listed < other) else other
 
 
-def race_listed(p: Distribution, exponentials: NDArray[np.float64]) -> int:
+def _race_listed(p: Distribution, exponentials: NDArray[np.float64]) -> int:
     """The race of a distribution without `rest`: `exponentials` are those of `p.ids`, [K]."""
     return int(p.ids[int((p.probabilities / exponentials).argmax())])
 
@@ -117,6 +118,15 @@ def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
     other = int(others.argmin())
     lead = float(scores[position]) - p.rest_density / float(others[other])
     return listed if lead > 0 or (lead == 0 and listed < other) else other
+
+
+def race_at(noise: Noise, step: int, p: Distribution) -> int:
+    """The race of `p` with the exponentials of `step`, as few of them as it needs."""
+    if p.rest > 0:
+        return race(p, noise.exponentials(step, p.vocabulary))
+    if len(p) == 1:
+        return int(p.ids[0])  # no noise is worth making
+    return _race_listed(p, noise.exponentials_of(step, p.vocabulary, p.ids))
 
 
 def sample(p: Distribution, u: float) -> int:

@@ -1,9 +1,10 @@
 """Exactness by enumeration: every outcome over all the noise, through the real functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling import (
@@ -12,9 +13,14 @@ from dragonrt.sampling import (
     Purpose,
     Sampler,
     Side,
+    SpeculativeRule,
+    Verdict,
     expected_acceptance_algorithm1,
+    expected_accepted,
     rule,
     sample,
+    speculative_rule,
+    token_acceptance,
 )
 
 
@@ -185,3 +191,134 @@ def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
     cloud = Distribution(np.arange(3), np.array([0.1, 0.2, np.nextafter(0.7, 0)]), 0.0, 3)
     each = rule("algorithm1", noise, Sampler())
     assert each.target(0, Candidate(2, device), Candidate(2, cloud), (0.0, 1.0)) == 2
+
+
+class BlockNoise(Noise):
+    """Noise whose uniform numbers the test chooses, step by step, and whose races are fixed."""
+
+    __slots__ = ("script",)
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.script: dict[tuple[Purpose, int], float] = {}
+
+    def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+        return self.script[purpose, step]
+
+
+def drafts(
+    each: SpeculativeRule, noise: BlockNoise, step: int, q: Distribution
+) -> list[tuple[float, int]]:
+    def draft(u: float) -> int:
+        noise.script[Purpose.DRAFT, step] = u
+        return each.draft(step, q)
+
+    return [(end - start, token) for start, end, token in pieces(draft)]
+
+
+def verdicts(
+    each: SpeculativeRule,
+    noise: BlockNoise,
+    tokens: Sequence[int],
+    q: Sequence[Distribution],
+    p: Sequence[NDArray[np.float64]],
+) -> list[tuple[float, Verdict]]:
+    """All verdicts on a block that starts at step 0, by enumeration of one token after another."""
+
+    def verify(position: int, accept: float, resample: float) -> Verdict:
+        noise.script = {(Purpose.ACCEPT, step): 0.0 for step in range(position)}
+        noise.script[Purpose.ACCEPT, position] = accept
+        noise.script[Purpose.RESAMPLE, position] = resample
+        for step in range(position + 1, len(tokens)):
+            noise.script[Purpose.ACCEPT, step] = 0.0
+        return each.verify(0, tokens, q, p)
+
+    outcomes, reached = [], 1.0
+    for position, token in enumerate(tokens):
+        # What is refused even by the smallest number is refused by all, wherever it stands.
+        stands = 0.0
+        for start, end, code in pieces(
+            lambda u, at=position: verify(at, u, 0.5).accepted > at  # type: ignore[misc]
+        ):
+            if code:
+                stands += end - start
+                continue
+            u = (start + end) / 2
+            for low, high, x in pieces(
+                lambda v, at=position, u=u: verify(at, u, v).token  # type: ignore[misc]
+            ):
+                assert x != token
+                mass = reached * (end - start) * (high - low)
+                outcomes.append((mass, Verdict(position, x)))
+        reached *= stands
+        if not reached:
+            return outcomes
+    return [*outcomes, (reached, verify(len(tokens), 0.0, 0.0))]
+
+
+RULES = ["rejection", "sample-quantize"]
+
+
+def first_token_law(
+    name: str, exact: Distribution, q: Distribution, p: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    noise = BlockNoise()
+    each = speculative_rule(name, noise, Sampler())
+    law = np.zeros(p.size)
+    for share, x in drafts(each, noise, 0, q if each.drafts_from_quantized else exact):
+        for mass, verdict in verdicts(each, noise, [x], [q], [p, p]):
+            law[x if verdict.accepted else verdict.token] += share * mass
+    return law
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("name", RULES)
+def test_a_verified_token_is_a_sample_of_the_target(name: str, pair: str) -> None:
+    q, p = PAIRS[pair]
+    law = first_token_law(name, q, q, p.to_dense())
+    assert np.allclose(law, p.to_dense(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["topp:0.8", "topk:2:renorm", "topk:2:residual", "dense:fp16"])
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=0.6), Sampler(top_k=4)])
+def test_quantize_then_sample_is_exact_where_sample_then_quantize_is_not(
+    name: str, sampler: Sampler
+) -> None:
+    """QSV Prop. 1, and its baseline's bias, after sampler and codec."""
+    each = speculative_rule("rejection", Noise(0), sampler)
+    shaped = each.shape(np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0]))
+    p = each.shape(np.array([0, 0.3, 0.1, 0.3, 0.2, 0.1]))
+    coder = codec(name, 6)
+    q = coder.decode(coder.encode(shaped))
+    exact = Distribution.from_dense(shaped)
+    assert np.allclose(first_token_law("rejection", exact, q, p), p, rtol=0, atol=1e-12)
+    biased = first_token_law("sample-quantize", exact, q, p)
+    assert biased.sum() == pytest.approx(1, abs=1e-12)
+    bias = 0.5 * np.abs(biased - p).sum()
+    assert bias < 1e-3 if name == "dense:fp16" else bias > 1e-2
+
+
+def test_a_block_is_exact() -> None:
+    """Two drafted tokens with distributions that depend on the first: the law of two tokens."""
+    rng = np.random.default_rng(5)
+    q = [Distribution.from_dense(row) for row in rng.dirichlet(np.full(3, 0.7), 4)]
+    p = rng.dirichlet(np.full(3, 0.7), 4)  # row 3: of the first token; row x: after x
+    noise = BlockNoise()
+    each = speculative_rule("rejection", noise, Sampler())
+    law, accepted, expected = np.zeros((3, 3)), 0.0, 0.0
+    for share, x in drafts(each, noise, 0, q[3]):
+        for next_share, y in drafts(each, noise, 1, q[x]):
+            block = share * next_share
+            for mass, verdict in verdicts(each, noise, [x, y], [q[3], q[x]], [p[3], p[x], p[y]]):
+                accepted += block * mass * verdict.accepted
+                if verdict.accepted == 0:  # the second token is of another block
+                    law[verdict.token] += block * mass * p[verdict.token]
+                elif verdict.accepted == 1:
+                    law[x, verdict.token] += block * mass
+                else:
+                    law[x, y] += block * mass
+            first = token_acceptance(p[3][x], q[3].probability(x))
+            second = token_acceptance(p[x][y], q[x].probability(y))
+            expected += block * expected_accepted([first, second])
+    assert np.allclose(law, p[3][:, None] * p[:3], rtol=0, atol=1e-12)
+    assert accepted == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,229 @@
+"""How a block of drafted tokens is verified, and what follows it (SPEC 2; QSV Eq. 1, 2).
+
+A rule is a pure function of its arguments and the keyed noise. `q` is always the distribution of
+the drafter as the codec reconstructs it, `p` that of the verifier after the sampler, and a step is
+the index of an answer token. A step's noise decides nothing about earlier steps, so that it may be
+used again when a block is drafted anew after a rejection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution
+from dragonrt.sampling.errors import SamplingError
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.samplers import Sampler, race_at, sample
+
+
+def token_acceptance(p_x: float, q_x: float) -> float:
+    """min(1, p(x)/q(x)), the probability that a drafted x stands (QSV Eq. 1); 1 if q(x) is 0."""
+    return 1.0 if p_x >= q_x else p_x / q_x
+
+
+def residual(p: NDArray[np.floating[Any]], q: Distribution) -> NDArray[np.float64]:
+    """max(0, p - q), what a refused token is drawn again from (QSV Eq. 2): float64 [V].
+
+    Not normalised, and all zero where `p` and `q` differ by rounding only.
+    """
+    excess = p.astype(np.float64)
+    listed = excess[q.ids] - q.probabilities
+    excess -= q.rest_density
+    excess[q.ids] = listed
+    return np.maximum(excess, 0.0, out=excess)
+
+
+def corrected(
+    noise: Noise, step: int, token: int, q: Distribution, p: NDArray[np.floating[Any]]
+) -> int:
+    """`token`, a sample of `q`, if it stands, otherwise what replaces it: a sample of `p`."""
+    u = noise.uniform(Purpose.ACCEPT, "cloud", step)
+    if u < token_acceptance(float(p[token]), q.probability(token)):
+        return token
+    replacement = Distribution.from_dense(residual(p, q))
+    if not len(replacement):
+        return token  # the distributions differ by rounding only
+    return sample(replacement, noise.uniform(Purpose.RESAMPLE, "cloud", step))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the verifier answers to a block: its first `accepted` tokens stand, then `token`.
+
+    `token` replaces the first token that was refused or, where none was, follows the block.
+    """
+
+    accepted: int
+    token: int
+
+
+class SpeculativeRule(Protocol):
+    """How the tokens of a block are drafted, and how the block is verified."""
+
+    @property
+    def name(self) -> str:
+        """The name that `speculative_rule` makes this rule from."""
+
+    @property
+    def sends_distributions(self) -> bool:
+        """Whether `verify` needs the distributions that the tokens were drafted from."""
+
+    @property
+    def drafts_from_quantized(self) -> bool:
+        """Whether `draft` takes what the codec reconstructs; otherwise what was encoded."""
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """What a side encodes or verifies with, given its model's `p`: floating to float64 [V]."""
+
+    def draft(self, step: int, q: Distribution) -> int:
+        """The drafted token of `step`."""
+
+    def guess(self, step: int, q: Distribution) -> int:
+        """The drafter's best guess of the token after a block that stands, to draft on from."""
+
+    def verify(
+        self,
+        first: int,
+        tokens: Sequence[int],
+        q: Sequence[Distribution] | None,
+        p: Sequence[NDArray[np.floating[Any]]],
+    ) -> Verdict:
+        """The verdict on `tokens`, drafted for the steps from `first` on.
+
+        `q` holds a distribution per token; `p` one more, of shape [V] each, `p[i]` at step
+        `first + i`; it is looked up in order, and not beyond the first token that is refused.
+        Raises SamplingError where the rule needs `q` and it is None.
+        """
+
+
+class Rejection:
+    """Accepts x if u < p(x)/q(x), else draws from the residual: the text is exact in law.
+
+    The token after a block that stands is raced with noise that the drafter knows too, so that it
+    can guess it. The text depends, beside the seed, on `q` and on where the blocks end.
+    """
+
+    __slots__ = ("_noise", "_sampler")
+    name = "rejection"
+    sends_distributions = True
+    drafts_from_quantized = True
+
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise = noise
+        self._sampler = sampler
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """`p` after the sampler: what is verified is what the sampler would draw from."""
+        return self._sampler.dense(p)
+
+    def draft(self, step: int, q: Distribution) -> int:
+        """A sample of `q`."""
+        return sample(q, self._noise.uniform(Purpose.DRAFT, "device", step))
+
+    def guess(self, step: int, q: Distribution) -> int:
+        """argmax q(x) / E(x), with the noise that draws the token after the block from `p`."""
+        return race_at(self._noise, step, q)
+
+    def verify(
+        self,
+        first: int,
+        tokens: Sequence[int],
+        q: Sequence[Distribution] | None,
+        p: Sequence[NDArray[np.floating[Any]]],
+    ) -> Verdict:
+        """Corrects token after token; the first that changes ends the block."""
+        if q is None:
+            raise SamplingError(
+                f"rule {self.name} verifies with distributions and none were sent; "
+                f"choose a codec that sends them, or the rule {CoupledSpeculation.name}"
+            )
+        for position, (token, drafted_from) in enumerate(zip(tokens, q, strict=True)):
+            decided = corrected(self._noise, first + position, token, drafted_from, p[position])
+            if decided != token:
+                return Verdict(position, decided)
+        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+
+
+class SampleQuantize(Rejection):
+    """Baseline S-Q of QSV: drafts from the exact q, verifies with the quantized one.
+
+    **Biased**: tokens come with another probability than `q` says, so the text does not follow
+    `p`, the less the coarser the codec. Use `Rejection` for anything but the comparison.
+    """
+
+    __slots__ = ()
+    name = "sample-quantize"
+    drafts_from_quantized = False
+
+
+class CoupledSpeculation:
+    """Both sides race with the same noise: tokens alone are sent (SPEC 2, zero distributions).
+
+    Every token of the text is argmax p(x) / E(x): a function of `p` and the seed, whatever was
+    drafted and wherever blocks end.
+    """
+
+    __slots__ = ("_noise", "_sampler")
+    name = "coupled"
+    sends_distributions = False
+    drafts_from_quantized = True
+
+    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+        self._noise = noise
+        self._sampler = sampler
+
+    def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """`p` after the sampler."""
+        return self._sampler.dense(p)
+
+    def draft(self, step: int, q: Distribution) -> int:
+        """argmax q(x) / E(x), with the noise that the verifier will use."""
+        return race_at(self._noise, step, q)
+
+    def guess(self, step: int, q: Distribution) -> int:
+        """What would be drafted: the token after a block is decided as every other."""
+        return self.draft(step, q)
+
+    def verify(
+        self,
+        first: int,
+        tokens: Sequence[int],
+        q: Sequence[Distribution] | None,
+        p: Sequence[NDArray[np.floating[Any]]],
+    ) -> Verdict:
+        """A token stands if it is the one that `p` gives; `q` does not matter."""
+        for position, token in enumerate(tokens):
+            decided = _raced(self._noise, first + position, p[position])
+            if decided != token:
+                return Verdict(position, decided)
+        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+
+
+def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
+    """The rule called `name`: "rejection", "coupled" or "sample-quantize".
+
+    Raises SamplingError for another name.
+    """
+    match name:
+        case Rejection.name:
+            return Rejection(noise, sampler)
+        case CoupledSpeculation.name:
+            return CoupledSpeculation(noise, sampler)
+        case SampleQuantize.name:
+            return SampleQuantize(noise, sampler)
+    raise SamplingError(
+        f"unknown rule {name!r}; valid are {Rejection.name}, {CoupledSpeculation.name} "
+        f"and {SampleQuantize.name}"
+    )
+
+
+def _raced(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
+    """argmax p(x) / E(x) of all probabilities, floating [V]: an exact sample of `p`."""
+    if np.count_nonzero(p) == 1:
+        return int(p.argmax())  # no noise is worth making
+    return int((p / noise.exponentials(step, p.size)).argmax())

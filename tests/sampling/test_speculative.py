@@ -1,0 +1,302 @@
+"""The rules of verification: their statistics, and what they do at the edges."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from dragonrt.distributions import Distribution, codec
+from dragonrt.sampling import (
+    Noise,
+    Purpose,
+    Sampler,
+    SamplingError,
+    Side,
+    SpeculativeRule,
+    Verdict,
+    acceptance_probability,
+    expected_acceptance_coupled,
+    expected_accepted,
+    race,
+    residual,
+    speculative_rule,
+    token_acceptance,
+)
+
+NAMES = ["rejection", "coupled", "sample-quantize"]
+EXACT = ["rejection", "coupled"]
+VOCABULARY = 16
+TOKENS = 1_000_000
+SCALAR = 2_000  # of them through the rules themselves
+
+
+def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
+    counts = np.bincount(tokens, minlength=p.size)
+    possible = p > 0
+    if counts[~possible].any():
+        return False
+    return bool(stats.chisquare(counts[possible], p[possible] * tokens.size).pvalue > 1e-3)
+
+
+class DrawnNoise(Noise):
+    """Independent numbers for every step, drawn all at once: the statistics need many."""
+
+    __slots__ = ("races", "uniforms")
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(0)
+        rng = np.random.default_rng(2025)
+        self.races = rng.standard_exponential((steps, VOCABULARY))
+        self.uniforms = {
+            purpose: rng.random(steps)
+            for purpose in (Purpose.DRAFT, Purpose.ACCEPT, Purpose.RESAMPLE)
+        }
+
+    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
+        return self.races[step]
+
+    def exponentials_of(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        return self.races[step][ids]
+
+    def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+        return float(self.uniforms[purpose][step])
+
+
+class FirstTokens:
+    """The same two distributions at every step, each step a block of one token; vector forms."""
+
+    def __init__(self, name: str, sampler: Sampler, coder: str) -> None:
+        rng = np.random.default_rng(11)
+        self.noise = DrawnNoise(TOKENS)
+        self.rule = speculative_rule(name, self.noise, sampler)
+        self.exact = self.rule.shape(rng.dirichlet(np.full(VOCABULARY, 0.6)))
+        self.p = self.rule.shape(rng.dirichlet(np.full(VOCABULARY, 0.6)))
+        each = codec(coder, VOCABULARY)
+        self.q = each.decode(each.encode(self.exact))
+
+    @property
+    def drafted_from(self) -> Distribution:
+        return self.q if self.rule.drafts_from_quantized else Distribution.from_dense(self.exact)
+
+    def scalar(self, steps: int) -> tuple[list[int], list[Verdict]]:
+        drafts = [self.rule.draft(step, self.drafted_from) for step in range(steps)]
+        sent = [self.q] if self.rule.sends_distributions else None
+        return drafts, [
+            self.rule.verify(step, [x], sent, [self.p, self.p]) for step, x in enumerate(drafts)
+        ]
+
+    def vector(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Drafts and decided tokens of all steps."""
+        if self.rule.name == "coupled":
+            q = self.q.to_dense()
+            return (q / self.noise.races).argmax(1), (self.p / self.noise.races).argmax(1)
+        drafts = inverse(self.drafted_from, self.noise.uniforms[Purpose.DRAFT])
+        q = self.q.to_dense()
+        ratio = np.array([token_acceptance(a, b) for a, b in zip(self.p, q, strict=True)])
+        stands = self.noise.uniforms[Purpose.ACCEPT] < ratio[drafts]
+        replaced = inverse(
+            Distribution.from_dense(residual(self.p, self.q)), self.noise.uniforms[Purpose.RESAMPLE]
+        )
+        return drafts, np.where(stands, drafts, replaced)
+
+
+def inverse(p: Distribution, u: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The tokens at `u` of the inverse cumulative distribution, listed tokens first."""
+    unlisted = np.setdiff1d(np.arange(p.vocabulary), p.ids) if p.rest else np.zeros(0, np.int64)
+    masses = np.append(p.probabilities, np.full(unlisted.size, p.rest_density)).cumsum()
+    return np.append(p.ids, unlisted)[masses.searchsorted(u * masses[-1], side="right")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coder", ["dense:fp16", "topk:4:renorm", "topk:4:residual"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_million_first_tokens_follow_the_target(name: str, coder: str) -> None:
+    first = FirstTokens(name, Sampler(temperature=0.9, top_k=12), coder)
+    drafts, decided = first.vector()
+    drafted, verdicts = first.scalar(SCALAR)
+    assert drafts[:SCALAR].tolist() == drafted
+    for x, token, verdict in zip(drafted, decided.tolist(), verdicts, strict=False):
+        assert verdict.accepted == (x == token)
+        assert verdict.accepted or verdict.token == token
+    assert fits(drafts, first.drafted_from.to_dense())
+    coarse = coder != "dense:fp16"
+    assert fits(decided, first.p) is not (name == "sample-quantize" and coarse)
+    if name != "sample-quantize":
+        p = Distribution.from_dense(first.p)
+        agreement = acceptance_probability if name == "rejection" else expected_acceptance_coupled
+        expected = agreement(p, first.q)
+        error = math.sqrt(expected * (1 - expected) / TOKENS)
+        assert abs(float((drafts == decided).mean()) - expected) < 4 * error
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_the_token_after_a_block_follows_the_target_and_is_guessed(name: str) -> None:
+    first = FirstTokens(name, Sampler(), "topk:8:residual")
+    steps = range(4_000)
+    bonus = np.array([first.rule.verify(step, [], [], [first.p]).token for step in steps])
+    guesses = np.array([first.rule.guess(step, first.q) for step in steps])
+    assert fits(bonus, first.p)
+    assert bonus.tolist() == [
+        race(Distribution.from_dense(first.p), first.noise.races[step]) for step in steps
+    ]
+    expected = expected_acceptance_coupled(Distribution.from_dense(first.p), first.q)
+    error = math.sqrt(expected * (1 - expected) / len(steps))
+    assert abs(float((bonus == guesses).mean()) - expected) < 4 * error
+
+
+Q_ROWS, P_ROWS = np.random.default_rng(3).dirichlet(np.full(3, 0.8), (2, 4))
+LENGTH = 3
+
+
+def text(each: SpeculativeRule, block: int, pipelined: bool = False) -> list[int]:
+    """`LENGTH` tokens of a Markov chain (row 3 is the start), drafted in blocks of `block`.
+
+    When pipelined, a block is drafted behind the guess of the token after the block before, and
+    drafted again only where that was wrong.
+    """
+    q = [Distribution.from_dense(each.shape(row)) for row in Q_ROWS]
+    p = [each.shape(row) for row in P_ROWS]
+
+    def drafted(step: int, before: int) -> list[int]:
+        tokens: list[int] = []
+        for position in range(block):
+            tokens.append(each.draft(step + position, q[([before, *tokens])[-1]]))
+        return tokens
+
+    decided: list[int] = []
+    ahead: tuple[int, int, list[int]] | None = None
+    while len(decided) < LENGTH:
+        step, before = len(decided), decided[-1] if decided else 3
+        usable = ahead is not None and ahead[:2] == (step, before)
+        tokens = ahead[2] if ahead and usable else drafted(step, before)
+        prefixes = [before, *tokens]
+        if pipelined:
+            after = step + len(tokens)
+            guess = each.guess(after, q[prefixes[-1]])
+            ahead = (after + 1, guess, drafted(after + 1, guess))
+        sent = [q[x] for x in prefixes[:-1]] if each.sends_distributions else None
+        verdict = each.verify(step, tokens, sent, [p[x] for x in prefixes])
+        decided += [*tokens[: verdict.accepted], verdict.token]
+    return decided[:LENGTH]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=0.5)])
+def test_sequences_follow_the_target(name: str, sampler: Sampler) -> None:
+    """With the keyed noise itself, noise of a step used again after a rejection included."""
+    texts = [text(speculative_rule(name, Noise(seed), sampler), 2) for seed in range(5_000)]
+    p = np.array([sampler.dense(row) for row in P_ROWS])
+    law = p[3][:, None, None] * p[:3, :, None] * p[None, :3, :]
+    cells = np.array(texts) @ (9, 3, 1)
+    assert fits(cells, law.ravel())
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_drafting_behind_a_guess_changes_no_token(name: str) -> None:
+    for seed in range(100):
+        each = speculative_rule(name, Noise(seed), Sampler())
+        assert text(each, 2) == text(each, 2, pipelined=True)
+
+
+def test_coupled_text_does_not_depend_on_the_blocks() -> None:
+    for seed in range(100):
+        each = speculative_rule("coupled", Noise(seed), Sampler())
+        assert text(each, 1) == text(each, 2) == text(each, 3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_temperature_zero_is_the_most_likely_token(name: str) -> None:
+    each = speculative_rule(name, Noise(1), Sampler(temperature=0))
+    rng = np.random.default_rng(1)
+    coder = codec("dense:fp16", 8)
+    for step in range(50):
+        p_raw, q_raw, after = rng.dirichlet(np.full(8, 0.5), 3)
+        q = coder.decode(coder.encode(each.shape(q_raw)))
+        p = [each.shape(p_raw), each.shape(after)]
+        x = each.draft(step, q)
+        assert x == each.guess(step, q) == q_raw.argmax()
+        verdict = each.verify(step, [x], [q], p)
+        stands = x == p_raw.argmax()
+        assert verdict == Verdict(int(stands), int((after if stands else p_raw).argmax()))
+
+
+def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
+    class Row(list[NDArray[np.float64]]):
+        def __getitem__(self, position):  # type: ignore[no-untyped-def]
+            assert position == 0, "the first token is refused"
+            return super().__getitem__(position)
+
+    p, q = np.array([0.0, 1.0]), Distribution.from_dense(np.array([1.0, 0.0]))
+    for name in EXACT:
+        each = speculative_rule(name, Noise(0), Sampler())
+        assert each.verify(0, [0, 0], [q, q], Row([p, p, p])) == Verdict(0, 1)
+
+
+def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
+    class Refusing(Noise):
+        __slots__ = ()
+
+        def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
+            return 1 - 2.0**-53
+
+    p = np.array([0.1, 0.2, np.nextafter(0.7, 0)])
+    q = Distribution(np.arange(3), np.array([0.1, 0.2, 0.7]), 0.0, 3)
+    assert not residual(p, q).any()
+    assert token_acceptance(p[2], 0.7) <= 1 - 2.0**-53
+    each = speculative_rule("rejection", Refusing(0), Sampler())
+    assert each.verify(0, [2], [q], [p, p]).accepted == 1
+
+
+def test_a_token_that_the_quantized_distribution_lost_stands() -> None:
+    q = Distribution(np.array([0]), np.ones(1), 0.0, 2)
+    each = speculative_rule("sample-quantize", Noise(0), Sampler())
+    assert not each.drafts_from_quantized
+    assert each.verify(0, [1], [q], [np.array([1.0, 0.0]), np.array([1.0, 0.0])]).accepted == 1
+
+
+def test_rejection_needs_the_distributions() -> None:
+    each = speculative_rule("rejection", Noise(0), Sampler())
+    with pytest.raises(SamplingError, match="choose a codec"):
+        each.verify(0, [0], None, [np.ones(1), np.ones(1)])
+
+
+def test_an_unknown_rule() -> None:
+    with pytest.raises(SamplingError, match="rejection, coupled and sample-quantize"):
+        speculative_rule("typical", Noise(0), Sampler())
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[NDArray[np.float64], Distribution]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    size = draw(st.integers(2, 12))
+    p, q = rng.dirichlet(np.full(size, draw(st.sampled_from([0.05, 0.5, 5.0]))), 2)
+    coder = codec(draw(st.sampled_from(["dense:fp32", "topk:2:residual", "topk:3:renorm"])), size)
+    return p, coder.decode(coder.encode(q))
+
+
+@given(pairs())
+def test_what_stands_and_what_is_drawn_again_make_the_target(
+    pair: tuple[NDArray[np.float64], Distribution],
+) -> None:
+    p, q = pair
+    before = p.copy()
+    of_q = q.to_dense()
+    stands = of_q * [token_acceptance(a, b) for a, b in zip(p, of_q, strict=True)]
+    again = residual(p, q)
+    assert np.array_equal(p, before)
+    assert np.allclose(stands + again, p, rtol=0, atol=1e-12)
+    expected = acceptance_probability(Distribution.from_dense(p), q)
+    assert stands.sum() == pytest.approx(expected, abs=1e-12)
+
+
+def test_expected_accepted() -> None:
+    assert expected_accepted([]) == 0
+    assert expected_accepted([0.5, 0.5, 1.0]) == 0.5 + 0.25 + 0.25
+    assert expected_accepted([1.0, 0.0, 1.0]) == 1
