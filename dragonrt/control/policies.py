@@ -1,0 +1,100 @@
+"""What a controller sees and decides, and the two baselines (SPEC 2, "Adaptive control"; QSV IV).
+
+Before each block the device asks for the block's length and the resolution of its distributions.
+A controller is a pure function of the state, so there is nothing to roll back or to keep.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragonrt.control.errors import ControlError
+
+FIRST_LENGTH = 4  # what the heuristic drafts before it has seen a verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Draft `length` tokens (L), their distributions with denominators of `resolution` (ℓ).
+
+    Raises ControlError unless both are at least 1.
+    """
+
+    length: int
+    resolution: int
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.resolution < 1:
+            raise ControlError("the length and the resolution of a block must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known before a block is drafted.
+
+    `confidences`: the probability that q̂, as it was sent, gave to each of the newest tokens of the
+    answer, newest last. They are the tokens that a drafted distribution was made for: those that
+    stood and the one that replaced a refused one, but not the one behind a block that stood
+    wholly. As many as are known; controllers take what they need.
+    `rate`: the uplink's in bit/s now, infinite if nothing limits it.
+    `accepted`, `drafted`: of the block before; both 0 before the first.
+    """
+
+    confidences: tuple[float, ...]
+    rate: float
+    accepted: int
+    drafted: int
+
+
+class Controller(Protocol):
+    """A policy over (L, ℓ)."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in traces and tables."""
+
+    def choose(self, state: State) -> Action:
+        """The action for the next block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Static:
+    """The same action always."""
+
+    action: Action
+
+    @property
+    def name(self) -> str:
+        """The specification it is made from."""
+        return f"static:{self.action.length}:{self.action.resolution}"
+
+    def choose(self, state: State) -> Action:
+        """The action, whatever the state."""
+        return self.action
+
+
+@dataclass(frozen=True, slots=True)
+class Heuristic:
+    """One token more after a block that stood wholly, else as many as stood (QSV V-A).
+
+    The resolution is fixed. Raises ControlError if it is below 1.
+    """
+
+    resolution: int
+
+    def __post_init__(self) -> None:
+        Action(1, self.resolution)
+
+    @property
+    def name(self) -> str:
+        """The specification it is made from."""
+        return f"heuristic:{self.resolution}"
+
+    def choose(self, state: State) -> Action:
+        """L + 1 if all of the L drafted tokens stood, otherwise the number that did, at least 1."""
+        if state.drafted == 0:
+            length = FIRST_LENGTH
+        elif state.accepted == state.drafted:
+            length = state.drafted + 1
+        else:
+            length = max(1, state.accepted)
+        return Action(length, self.resolution)

@@ -1,0 +1,59 @@
+"""The baselines and the specifications that controllers are made from."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from dragonrt.control import Action, ControlError, Heuristic, State, Static, controller
+
+
+def state(accepted: int, drafted: int) -> State:
+    return State((0.5,), 1e5, accepted, drafted)
+
+
+def test_static() -> None:
+    made = controller("static:5:100")
+    assert made == Static(Action(5, 100))
+    assert made.name == "static:5:100"
+    assert {made.choose(state(n, 5)) for n in range(6)} == {Action(5, 100)}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "drafted", "length"), [(0, 0, 4), (4, 4, 5), (3, 4, 3), (1, 9, 1), (0, 3, 1)]
+)
+def test_heuristic(accepted: int, drafted: int, length: int) -> None:
+    made = controller("heuristic:50")
+    assert made == Heuristic(50)
+    assert made.name == "heuristic:50"
+    assert made.choose(state(accepted, drafted)) == Action(length, 50)
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ("static:5", "write static:LENGTH:RESOLUTION, heuristic:RESOLUTION"),
+        ("static:5:x", "'x' in 'static:5:x' is not a number"),
+        ("static:0:10", "must be at least 1"),
+        ("heuristic:0", "must be at least 1"),
+        ("heuristic:1:2", "'heuristic:1:2' is not a controller"),
+        ("heuristic:-1", "'-1' in 'heuristic:-1' is not a number"),
+        ("/nowhere/at/all", "there is no controller /nowhere/at/all"),
+    ],
+)
+def test_what_is_wrong_is_named(spec: str, line: str) -> None:
+    with pytest.raises(ControlError) as caught:
+        controller(spec)
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ControlError, match=r"mine\.safetensors is missing"):
+        controller(str(tmp_path / "mine"))
+
+
+def test_no_state_is_kept() -> None:
+    made = Heuristic(10)
+    again = [made.choose(State((), math.inf, 2, 2)) for _ in range(3)]
+    assert again == [Action(3, 10)] * 3
