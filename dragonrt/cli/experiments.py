@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 ROUND_TRIP_OF_100_MS = "50ms"
 
+NOTES = """
+Times are those of a full run on two cores; with --quick each takes less than a minute.
+A cloud that already runs elsewhere (--real --cloud HOST:PORT) can be asked by {}. The others ask
+no cloud: they run in virtual time, or read texts in one process."""
+
 bench = typer.Typer(
     no_args_is_help=True,
     help="Measure this machine; a table, and one JSON object on the last line.",
@@ -80,7 +85,7 @@ def experiment(
     cloud: Annotated[
         str | None,
         option(
-            "latency --real: a cloud with the sample articles that already runs there.",
+            "With --real: a cloud with the sample articles that already runs there.",
             "--cloud",
             kind="HOST:PORT",
             panel=NETWORK,
@@ -94,19 +99,24 @@ def experiment(
         bool, typer.Option("--replot", help="Draw the picture again from the CSV, run nothing.")
     ] = False,
 ) -> None:
-    """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
+    """Measure one thing as a paper's figure does: rows, a record and a picture of it.
+
+    Without a name: what there is, how long each takes, and which can use --cloud.
+    """
     from dragonrt.experiments import catalogue, framework
 
     if name is None:
         for each in catalogue.EXPERIMENTS:
             clocks = " or ".join(each.CLOCKS)
             output.print(f"{each.NAME:<15} {each.SUMMARY} ({clocks})", soft_wrap=True)
+        output.print(NOTES.format(_over_a_network()), soft_wrap=True)
         return
     chosen = catalogue.experiment(name)
     clock = framework.clock(chosen, real)
-    if cloud is not None and (chosen not in catalogue.OVER_A_NETWORK or clock != "real"):
-        names = ", ".join(each.NAME for each in catalogue.OVER_A_NETWORK)
-        raise DragonError(f"--cloud is for {names} with --real: leave it out of {name}")
+    if cloud is not None and chosen not in catalogue.OVER_A_NETWORK:
+        raise DragonError(f"{name} asks no cloud: --cloud is for {_over_a_network()}")
+    if cloud is not None and clock != "real":
+        raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
     address = _address(cloud, key_file) if cloud is not None else None
     files = framework.files(chosen, results)
     if replot:
@@ -128,6 +138,12 @@ def experiment(
             )
     for path in (files.rows, files.record, files.picture):
         output.print(str(path), markup=False, soft_wrap=True)
+
+
+def _over_a_network() -> str:
+    from dragonrt.experiments import catalogue
+
+    return ", ".join(each.NAME for each in catalogue.OVER_A_NETWORK)
 
 
 def _address(cloud: str, key_file: Path | None) -> "Address":

@@ -24,8 +24,11 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     wire,
 )
 
-OVER_A_NETWORK: tuple[Experiment, ...] = (latency,)
-"""Those that can use a cloud that already runs, on another host perhaps."""
+OVER_A_NETWORK: tuple[Experiment, ...] = (latency, ttft, pipeline)
+"""Those that can use a cloud that already runs, on another host perhaps.
+
+The others ask no cloud: they run in virtual time, or read texts in one process.
+"""
 
 
 def experiment(name: str) -> Experiment:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import style
-from dragonrt.experiments.framework import Clock, ExperimentError, Progress, Settings
+from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Estimate, Row, estimates
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ DECODE_S = 0.05
 ROUND_TRIPS_MS = (0, 100, 200, 300)
 TEMPERATURES = (0.0, 0.8)
 
-LEFT_OUT = (
-    "baselines: {} are left out: a cloud would give documents away or answer alone, which only the "
-    "loopback experiment's own cloud does"
-)
-
 SW, TW, PUBLISHED = "DRDG/SW", "DRDG/TW", "DRAGON"
 COUPLED, OURS = "coupled, greedy", "coupled, leaderless"
 
@@ -49,21 +44,15 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """
     from dragonrt import bundled
     from dragonrt.experiments.baselines.device import NOTICE
-    from dragonrt.experiments.device_side import DeviceSide, sample_settings
-    from dragonrt.experiments.lineup import (
-        ALL,
-        OVER_A_NETWORK,
-        PacedModels,
-        network_lineup,
-        real_processes,
-    )
+    from dragonrt.experiments.lineup import ALL, PacedModels, real_processes
+    from dragonrt.experiments.network import asked_of, measure_over_network
     from dragonrt.runtime import main as programs
     from dragonrt.simulation import loop
 
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1] if settings.quick else ROUND_TRIPS_MS
     temperatures = TEMPERATURES[-1:] if settings.quick and settings.real else TEMPERATURES
-    names, links = (ALL, len(round_trips)) if settings.cloud is None else (OVER_A_NETWORK, 1)
+    names, links = (ALL, len(round_trips)) if settings.cloud is None else (asked_of(ALL), 1)
     total = links * len(temperatures) * settings.repeats * len(names)
     rows: list[Row] = []
 
@@ -78,21 +67,8 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
                     progress(len(rows), total)
 
     if settings.cloud is not None:
-        left_out = ", ".join(name for name in ALL if name not in names)
-        print(LEFT_OUT.format(left_out), file=sys.stderr)
-        address, device = settings.cloud, DeviceSide.load(sample_settings("device"))
-
-        async def network() -> None:
-            async with network_lineup(device, address) as (lineup, connector):
-                await measure(lineup, 0)
-                if connector.peer is None:
-                    raise ExperimentError("the cloud was lost while measuring: run it again")
-                measured_ms = round(1000 * connector.peer.round_trip_s())
-            for row in rows:
-                row["round_trip_ms"] = measured_ms
-
-        programs.run(network())
-        return [{"decode_ms": None} | row for row in rows]
+        measured_ms = measure_over_network(settings.cloud, lambda lineup: measure(lineup, 0))
+        return [{"decode_ms": None} | row | {"round_trip_ms": measured_ms} for row in rows]
     print(NOTICE, file=sys.stderr)
     if settings.real:
         with real_processes() as processes:

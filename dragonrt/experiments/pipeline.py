@@ -2,17 +2,20 @@
 
 The link is that figure's: 500 ms of round trip, a sinusoidal jitter of a fifth of it with a period
 of 20π seconds. In virtual time the device decodes in 100 ms, the cloud in 80 ms; in real time both
-are as fast as the bundled model is here, and the latency is emulated on the device's end.
+are as fast as the bundled model is here, and the latency is emulated on the device's end. With a
+cloud that already runs elsewhere nothing is emulated, and only the device's side is seen: where
+that cloud was started with --trace, `dragonrt trace` draws both.
 """
 
 import asyncio
 import io
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.framework import Clock, ExperimentError, Progress, Settings
 from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.experiments.statistics import Row, grouped
 from dragonrt.experiments.timeline import (
@@ -69,29 +72,31 @@ WAYS = (
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row for every event of both sides' traces (`dragonrt.runtime.trace` lists them)."""
-    events: list[Row] = []
-    tokens = TOKENS_QUICK if settings.quick else TOKENS
-    record = _record_real if settings.real else _record_virtual
-    for done, way in enumerate(WAYS):
-        plan = Plan(
+    plans = [
+        Plan(
             settings.seed,
             Sampler(0.8),
             rule=way.rule,
             placement=way.placement,
-            max_tokens=tokens,
+            max_tokens=TOKENS_QUICK if settings.quick else TOKENS,
             follow=False,
         )
-        for trace in record(plan, settings):
+        for way in WAYS
+    ]
+    recorded = _record_real(plans, settings) if settings.real else map(_record_virtual, plans)
+    events: list[Row] = []
+    for done, (way, traces) in enumerate(zip(WAYS, recorded, strict=True), start=1):
+        for trace in traces:
             events += ({"way": way.name, **event} for event in trace if event["event"] != "draft")
-        progress(done + 1, len(WAYS))
+        progress(done, len(WAYS))
     columns = list(dict.fromkeys(name for event in events for name in event))
     return [{column: event.get(column) for column in columns} for event in events]
 
 
-def _record_virtual(plan: Plan, settings: Settings) -> list[list[Event]]:
+def _record_virtual(plan: Plan) -> list[list[Event]]:
     """Both sides' traces of one simulated answer, on the virtual clock."""
     files = {side: io.StringIO() for side in SIDES}
-    loop.run(_answer(plan, replace(SCRIPT, seed=settings.seed), files))
+    loop.run(_answer(plan, replace(SCRIPT, seed=plan.seed), files))
     return [
         read_events(files[side].getvalue().splitlines(keepends=True), f"the {side}'s trace")
         for side in SIDES
@@ -136,29 +141,25 @@ def _steady(side: Side, plan: Plan, script: Script, _: Any) -> SimulatedDrafter:
     return SimulatedDrafter(side, plan, script, lambda: DECODE_S[side])
 
 
-def _record_real(plan: Plan, settings: Settings) -> list[list[Event]]:
-    """Both sides' traces of one answer of two processes, kept beside the results."""
+def _record_real(plans: Sequence[Plan], settings: Settings) -> Iterator[list[list[Event]]]:
+    """The traces of an answer for each plan, over one connection; kept beside the results.
+
+    Of both sides, or the device's alone where the cloud runs elsewhere.
+    """
     from dragonrt import bundled
     from dragonrt.experiments.cloud_process import cloud_process
     from dragonrt.experiments.device_side import DeviceSide, sample_settings
     from dragonrt.runtime import main as programs
+    from dragonrt.runtime.endpoints import Address
 
-    paths = {side: settings.results / f"{plan.placement.value}-{side}.jsonl" for side in SIDES}
-    options = ("--documents", str(bundled.documents("cloud")), "--trace", str(paths["cloud"]))
+    paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
+    question = bundled.questions()[0].text
+    side_settings = replace(sample_settings("device"), trace=paths["device"])
 
-    def emulate(stream: Stream) -> Stream:
-        up, down = (LinkModel(latency_s=ONE_WAY_S, jitter=JITTER) for _ in range(2))
-        return EmulatedStream(stream, up, down)
-
-    with cloud_process(*options) as cloud:
-        side_settings = replace(sample_settings("device"), trace=paths["device"])
-        device = DeviceSide.load(side_settings)
-        port = cloud.wait_ready()
-        question = bundled.questions()[0].text
-
-        async def ask() -> None:
-            async with device.connected(port, emulate) as (side, connector):
-                await asyncio.sleep(1.0)
+    async def ask(device: DeviceSide, address: Address) -> None:
+        async with device.connected_to(address) as (side, connector):
+            await asyncio.sleep(1.0)  # the round trip is known before the question
+            for plan in plans:
                 asking = Asking(
                     side,
                     connector,
@@ -168,12 +169,28 @@ def _record_real(plan: Plan, settings: Settings) -> list[list[Event]]:
                 )
                 await asking.ask(question)
 
-        programs.run(ask())
+    def emulate(stream: Stream) -> Stream:
+        up, down = (LinkModel(latency_s=ONE_WAY_S, jitter=JITTER) for _ in range(2))
+        return EmulatedStream(stream, up, down)
+
+    if settings.cloud is not None:
+        del paths["cloud"]
+        programs.run(ask(DeviceSide.load(side_settings), settings.cloud))
+    else:
+        options = ("--documents", str(bundled.documents("cloud")), "--trace", str(paths["cloud"]))
+        with cloud_process(*options) as cloud:
+            device = DeviceSide.load(side_settings)
+            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+            programs.run(ask(device, address))
     traces = []
     for path in paths.values():
         with path.open(encoding="utf-8") as lines:
             traces.append(read_events(lines, str(path)))
-    return traces
+    asked = [event["session"] for event in traces[0] if event["event"] == "open"]
+    if len(asked) != len(plans):
+        raise ExperimentError("the cloud was lost while recording: run it again")
+    for session in asked:
+        yield [[event for event in trace if event["session"] in (0, session)] for trace in traces]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
@@ -213,5 +230,5 @@ def _timelines(rows: list[Row]) -> dict[str, Timeline]:
             for row in group
         ]
         traces = [[event for event in events if event["side"] == side] for side in SIDES]
-        lines[way] = timeline(aligned(traces))
+        lines[way] = timeline(aligned([trace for trace in traces if trace]))
     return lines

@@ -4,17 +4,21 @@ From the question on, retrieval included, two and four documents a side. CRCG an
 the documents' texts, DRCG/KV fetches the cloud's stored KV; DRAGON loads each side's own. The extra
 round trip lies half in each direction, jitter a fifth of it, 50 Mbit/s. The bundled model prefills
 a document in milliseconds and its KV is small, so ratios stay far below those of 1.3B parameters.
+
+With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
 """
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import style
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Estimate, Row, estimates
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.lineup import Lineup
 
 NAME = "ttft"
 SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 4 minutes)"
@@ -33,38 +37,47 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt import bundled
     from dragonrt.experiments.baselines.device import NOTICE, Asked
     from dragonrt.experiments.lineup import real_processes
+    from dragonrt.experiments.network import asked_of, measure_over_network
     from dragonrt.runtime import main as programs
 
     questions = [question.text for question in bundled.questions() if question.demo][:3]
     round_trips = ROUND_TRIPS_MS[::3] if settings.quick else ROUND_TRIPS_MS
-    total = len(round_trips) * len(DOCUMENTS) * settings.repeats * len(questions) * len(METHODS)
+    names, links = (METHODS, len(round_trips)) if settings.cloud is None else (asked_of(METHODS), 1)
+    total = links * len(DOCUMENTS) * settings.repeats * len(questions) * len(names)
     rows: list[Row] = []
+
+    async def measure(lineup: "Lineup", milliseconds: int) -> None:
+        for number in range(settings.repeats * len(questions)):
+            question = questions[number % len(questions)]
+            for documents in DOCUMENTS:
+                for name in names:
+                    asked = Asked(question, documents, settings.seed, 0.0, 1)
+                    sample = await lineup.ask(name, asked)
+                    rows.append(
+                        {
+                            "method": name,
+                            "round_trip_ms": milliseconds,
+                            "documents": documents,
+                            "question": number % len(questions),
+                            "repeat": number // len(questions),
+                            "first_ms": sample.first_ms,
+                            "wire_bytes": sample.wire_bytes,
+                        }
+                    )
+                    progress(len(rows), total)
+
+    if settings.cloud is not None:
+        measured_ms = measure_over_network(settings.cloud, lambda lineup: measure(lineup, 0))
+        return [row | {"round_trip_ms": measured_ms} for row in rows]
     print(NOTICE, file=sys.stderr)
     with real_processes() as processes:
 
-        async def measure(milliseconds: int) -> None:
+        async def emulated(milliseconds: int) -> None:
             async with processes.lineup(milliseconds / 1000, settings.seed) as lineup:
-                for number in range(settings.repeats * len(questions)):
-                    question = questions[number % len(questions)]
-                    for documents in DOCUMENTS:
-                        for name in METHODS:
-                            asked = Asked(question, documents, settings.seed, 0.0, 1)
-                            sample = asdict(await lineup.ask(name, asked))
-                            rows.append(
-                                {
-                                    "method": name,
-                                    "round_trip_ms": milliseconds,
-                                    "documents": documents,
-                                    "question": number % len(questions),
-                                    "repeat": number // len(questions),
-                                    "first_ms": sample["first_ms"],
-                                    "wire_bytes": sample["wire_bytes"],
-                                }
-                            )
-                            progress(len(rows), total)
+                await measure(lineup, milliseconds)
 
         for milliseconds in round_trips:
-            programs.run(measure(milliseconds))
+            programs.run(emulated(milliseconds))
     return rows
 
 
@@ -84,7 +97,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
                 }
                 | {"mean": _ratio(times, documents, name, round_trips)},
             }
-            for name in METHODS
+            for name in _methods(rows)
         }
     return summary
 
@@ -98,19 +111,28 @@ def _ratio(
     return round(sum(ratios) / len(ratios), 3)
 
 
+def _methods(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in rows))
+
+
 def plot(rows: list[Row], path: Path) -> None:
-    """Bars by round trip, a panel for each number of documents; medians with 95 % intervals."""
+    """Bars by round trip, a panel for each number of documents; medians with 95 % intervals.
+
+    A single round trip is a measured one.
+    """
     times = estimates(rows, "first_ms", "documents", "method", "round_trip_ms")
     panels = sorted({row["documents"] for row in rows})
     round_trips = sorted({row["round_trip_ms"] for row in rows})
-    width = 0.8 / len(METHODS)
+    names = _methods(rows)
+    width = 0.8 / len(names)
+    what = "extra round trip (ms)" if len(round_trips) > 1 else "measured round trip (ms)"
     with style.picture(
         path, columns=len(panels), height_inches=4.2, squeeze=False, sharey=True
     ) as (figure, axes):
         for axis, documents in zip(axes[0], panels, strict=True):
-            for number, name in enumerate(METHODS):
+            for number, name in enumerate(names):
                 at = [times[documents, name, ms] for ms in round_trips]
-                shift = (number - (len(METHODS) - 1) / 2) * width
+                shift = (number - (len(names) - 1) / 2) * width
                 axis.bar(
                     [place + shift for place in range(len(round_trips))],
                     [each.value for each in at],
@@ -124,12 +146,12 @@ def plot(rows: list[Row], path: Path) -> None:
                     label=name,
                 )
             axis.set_xticks(range(len(round_trips)), [f"{ms}" for ms in round_trips])
-            axis.set_xlabel("extra round trip (ms)")
+            axis.set_xlabel(what)
             axis.set_title(f"{documents} documents a side")
             axis.grid(axis="x", visible=False)
         axes[0, 0].set_ylabel("time to the first token (ms)\nmedian, 95 %")
         handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS))
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(names))
 
 
 COLOURS = dict(

@@ -35,6 +35,9 @@ def test_without_a_name_the_experiments_are_listed(run: Run) -> None:
     lines = outcome.output.splitlines()
     assert any(line.startswith("pipeline ") and "Fig. 9" in line for line in lines)
     assert any(line.startswith("wire ") for line in lines)
+    assert any(
+        line.endswith("can be asked by latency, ttft, pipeline. The others ask") for line in lines
+    )
 
 
 @pytest.mark.slow
@@ -69,8 +72,9 @@ def test_a_cloud_is_a_host_and_a_port(run: Run, cloud: str) -> None:
 
 def test_mistakes_about_the_cloud_are_one_line(run: Run) -> None:
     here = ("--cloud", "[::1]:7070")
-    assert "leave it out of ttft" in run("experiment", "ttft", *here).line
-    assert "with --real" in run("experiment", "latency", "--virtual", *here).line
+    line = run("experiment", "wire", *here).line
+    assert line == "wire asks no cloud: --cloud is for latency, ttft, pipeline"
+    assert "pipeline --real --cloud" in run("experiment", "pipeline", *here).line
     no_key = run("experiment", "latency", "--real", *here, "--key-file", "none")
     assert "cannot read the key file none" in no_key.line
 

@@ -41,7 +41,8 @@ class Lab:
     ) -> "subprocess.CompletedProcess[str]":
         self.stand_in("id", f"echo {user}")
         refuse = f'case "$*" in *"{fails_at}"*) echo "RTNETLINK: not permitted" >&2; exit 1;; esac'
-        self.stand_in("ip", f'echo "$*" >> {self.calls}\n{refuse}')
+        serve = 'case "$*" in *"dragonrt cloud"*) echo "listens on it:1" >&2; exec sleep 60;; esac'
+        self.stand_in("ip", f'echo "$*" >> {self.calls}\n{refuse}\n{serve}')
         self.stand_in("tc", "echo 'Error: Specified qdisc kind is unknown.' >&2; exit 2")
         return subprocess.run(
             [SCRIPT, *arguments],
@@ -102,3 +103,22 @@ def test_a_cloud_that_does_not_start_is_reported_after_the_link_without_netem(la
     assert "the cloud did not start: RTNETLINK: not permitted" in lines[-1]
     assert sum(call.startswith("netns delete") for call in lab.called()) == 2
     assert [path.name for path in lab.folder.iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ((), "experiment latency --quick --real --cloud 10.213.77.2:7070"),
+        (("ttft", "--repeats", "3"), "experiment ttft --quick --real --cloud 10.213.77.2:7070"),
+    ],
+)
+def test_the_experiment_of_that_name_runs_on_the_device(
+    lab: Lab, arguments: tuple[str, ...], asked: str
+) -> None:
+    done = lab.run("--delay", "0", *arguments)
+    assert done.returncode == 0, done.stderr
+    (call,) = (call for call in lab.called() if "dragonrt experiment" in call)
+    assert asked in call
+    assert call.endswith(" ".join(arguments[1:]))
+    (cloud,) = (call for call in lab.called() if "dragonrt cloud" in call)
+    assert "--trace" not in cloud
