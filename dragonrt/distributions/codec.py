@@ -6,14 +6,23 @@ so whatever a codec throws away, the text stays exact with respect to what was s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.distributions.arguments import (
+    checked_sum,
+    checked_vocabulary,
+    number,
+    whole_number,
+)
+from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.errors import CodecError
+from dragonrt.distributions.lattice_codec import LATTICE_FORMS, LatticeCodec, lattice_codec
 from dragonrt.distributions.payload import (
     FP16,
     FP32,
@@ -24,10 +33,15 @@ from dragonrt.distributions.payload import (
     decode_sparse,
     encode_dense,
     encode_sparse,
+    lattice_tag,
+    other_codec,
 )
 from dragonrt.distributions.truncation import top_k, top_p
 
-VALID_FORMS = "dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1)"
+VALID_FORMS = (
+    "dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
+    + LATTICE_FORMS
+)
 
 
 class Codec(Protocol):
@@ -52,19 +66,21 @@ class Codec(Protocol):
 
 def codec(name: str, vocabulary: int) -> Codec:
     """The codec called `name` over `vocabulary` tokens; CodecError lists the valid names."""
-    if not 0 < vocabulary < 2**31:
-        raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
+    checked_vocabulary(vocabulary)
     match name.split(":"):
         case ["dense", "fp16"]:
             return _Dense(name, vocabulary, FP16)
         case ["dense", "fp32"]:
             return _Dense(name, vocabulary, FP32)
-        case ["topp", mass] if 0 < (p := _number(mass)) <= 1:
+        case ["topp", mass] if 0 < (p := number(mass)) <= 1:
             return _TopP(name, vocabulary, p)
-        case ["topk", count, "renorm"] if (k := _number(count)) >= 1 and k.is_integer():
-            return _TopKRenormalised(name, vocabulary, int(k))
-        case ["topk", count, "residual"] if (k := _number(count)) >= 1 and k.is_integer():
-            return _TopKResidual(name, vocabulary, int(k))
+        case ["topk", count, "renorm"] if (k := whole_number(count)) >= 1:
+            return _TopKRenormalised(name, vocabulary, k)
+        case ["topk", count, "residual"] if (k := whole_number(count)) >= 1:
+            return _TopKResidual(name, vocabulary, k)
+        case ["qs" | "ksqs" | "csqs", *_]:
+            with suppress(CodecError):
+                return _Lattice(name, vocabulary, lattice_codec(name, vocabulary))
     raise CodecError(f"unknown codec {name!r}; valid are {VALID_FORMS}")
 
 
@@ -77,7 +93,7 @@ class _Dense:
     format: Format
 
     def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        _checked_sum(p, self.vocabulary)
+        checked_sum(p, self.vocabulary)
         return encode_dense(self.format, p / p.max())
 
     def decode(self, payload: bytes) -> Distribution:
@@ -94,7 +110,7 @@ class _TopP:
     p: float
 
     def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        mass = self.p * _checked_sum(p, self.vocabulary)
+        mass = self.p * checked_sum(p, self.vocabulary)
         ids = np.sort(top_p(p, mass))
         values = p[ids]
         return encode_sparse(Kind.TOP_P, ids, values / values.max())
@@ -113,7 +129,7 @@ class _TopKRenormalised:
     k: int
 
     def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        _checked_sum(p, self.vocabulary)
+        checked_sum(p, self.vocabulary)
         ids = np.sort(top_k(p, self.k))
         values = p[ids]
         return encode_sparse(Kind.RENORMALISED, ids, values / values.max())
@@ -132,7 +148,7 @@ class _TopKResidual:
     k: int
 
     def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        total = _checked_sum(p, self.vocabulary)
+        total = checked_sum(p, self.vocabulary)
         ids = np.sort(top_k(p, self.k))
         values = p[ids].astype(np.float64)
         rest = max(0.0, total - float(values.sum()))
@@ -144,15 +160,23 @@ class _TopKResidual:
         return decode_sparse(payload, self.vocabulary, at_most=self.k)
 
 
-def _number(text: str) -> float:
-    """The number that `text` writes in plain digits, otherwise nan (which no name accepts)."""
-    return float(text) if text.replace(".", "", 1).isdecimal() and text.isascii() else float("nan")
+@dataclass(frozen=True, slots=True)
+class _Lattice:
+    """One lattice point of QS, K-SQS or C-SQS, with zero bits up to a whole byte (SPEC 2)."""
 
+    name: str
+    vocabulary: int
+    lattice: LatticeCodec
 
-def _checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
-    if p.shape != (vocabulary,):
-        raise CodecError(f"probabilities of shape {p.shape} where the codec expects {vocabulary}")
-    total = float(p.sum(dtype=np.float64))
-    if not (p.min() >= 0 and 0 < total < np.inf):
-        raise CodecError("probabilities must be finite, not negative, and not all zero")
-    return total
+    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
+        writer = BitWriter()
+        self.lattice.write(self.lattice.quantize(p), writer)
+        return lattice_tag(self.lattice.kind) + writer.to_bytes()
+
+    def decode(self, payload: bytes) -> Distribution:
+        if payload[:1] != lattice_tag(self.lattice.kind):
+            raise other_codec(self.name)
+        reader = BitReader(payload[1:])
+        point = self.lattice.read(reader, self.lattice.resolution)
+        reader.finish()
+        return point.distribution()

@@ -2,6 +2,7 @@
 
 A payload, little endian, starts with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
+- for a lattice point (whose `low_bits` say which code it is in): its bits;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint of 7 bits a byte), their K
   values as fp16, for RESIDUAL one more for the sum of all the others, then the K ids (`support`).
 Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.
@@ -28,6 +29,7 @@ class Kind(IntEnum):
     RENORMALISED = 4
     RESIDUAL = 5
     NO_RESIDUAL = 6  # from the codec with a residual, where none is left
+    LATTICE = 7
 
 
 _KIND_BITS = 3
@@ -50,7 +52,17 @@ FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
 def check_kind(payload: bytes, name: str, *kinds: Kind) -> None:
     """Raises CodecError unless the payload is of one of the kinds that the codec `name` writes."""
     if not payload or payload[0] & ((1 << _KIND_BITS) - 1) not in kinds:
-        raise CodecError(f"payload is not from the codec {name}; use one codec on both sides")
+        raise other_codec(name)
+
+
+def other_codec(name: str) -> CodecError:
+    """The error of a payload that the codec `name` did not write."""
+    return CodecError(f"payload is not from the codec {name}; use one codec on both sides")
+
+
+def lattice_tag(code: int) -> bytes:
+    """The first byte of a payload that is a lattice point in the code of that number."""
+    return bytes((Kind.LATTICE | code << _KIND_BITS,))
 
 
 def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> bytes:

@@ -1,0 +1,59 @@
+"""A string of bits as bytes: written and read field by field, the highest bit of a field first."""
+
+from dragonrt.distributions.errors import CodecError
+
+
+class BitWriter:
+    """Fields of given widths, one after the other."""
+
+    def __init__(self) -> None:
+        self._whole = bytearray()
+        self._tail = 0  # the bits that do not fill a byte yet
+        self._tail_bits = 0
+
+    @property
+    def bits(self) -> int:
+        """How many bits have been written."""
+        return 8 * len(self._whole) + self._tail_bits
+
+    def write(self, value: int, bits: int) -> None:
+        """Append `value` in `bits` bits. Raises ValueError for a value that does not fit."""
+        if value < 0 or value >> bits:
+            raise ValueError(f"{value} does not fit into {bits} bits")
+        tail = self._tail << bits | value
+        count, rest = divmod(self._tail_bits + bits, 8)
+        self._whole += (tail >> rest).to_bytes(count, "big")
+        self._tail, self._tail_bits = tail & ((1 << rest) - 1), rest
+
+    def to_bytes(self) -> bytes:
+        """What has been written, with zero bits up to a whole byte."""
+        if not self._tail_bits:
+            return bytes(self._whole)
+        return bytes(self._whole) + bytes((self._tail << (8 - self._tail_bits),))
+
+
+class BitReader:
+    """The fields of a BitWriter, out of bytes that came from the other side."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def left(self) -> int:
+        """How many bits have not been read."""
+        return 8 * len(self._data) - self._position
+
+    def read(self, bits: int) -> int:
+        """The next field, of `bits` bits. Raises CodecError where fewer are left."""
+        if bits > self.left:
+            raise CodecError(f"payload ends {bits - self.left} bits too early; discard it")
+        end = self._position + bits
+        covering = int.from_bytes(self._data[self._position // 8 : -(-end // 8)], "big")
+        self._position = end
+        return covering >> (-end % 8) & ((1 << bits) - 1)
+
+    def finish(self) -> None:
+        """Raises CodecError unless only the zeros that fill the last byte are left."""
+        if self.left > 7 or self.read(self.left):
+            raise CodecError("payload has bits after its last field; discard it")

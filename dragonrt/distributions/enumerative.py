@@ -1,0 +1,150 @@
+"""Enumerative coding: every K-subset of n tokens, and every composition, has a rank of its own.
+
+The combinatorial number system in an order that is cheap to compute: the n tokens are cut into two
+halves; subsets are ordered by how many of their tokens lie in the lower half, the likeliest number
+first, then by the rank within the lower half, then within the upper half, and each half is ranked
+in the same way. A rank is below C(n, K), so ⌈log2 C(n, K)⌉ bits hold it: SQS Eq. (5), SPEC 2.
+
+A composition of l over n parts (SQS Eq. (2)) is the l-subset of l + n - 1 places that the stars
+take in its picture of stars and bars.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import comb, lgamma, log
+
+import numpy as np
+from numpy.typing import NDArray
+
+_REMEMBERED = 1024  # larger subsets have binomials of kilobytes, which are computed each time
+
+
+def subset_bits(n: int, k: int) -> int:
+    """⌈log2 C(n, k)⌉, exactly: the bits of a rank among the k-subsets of n ≥ k."""
+    k = min(k, n - k)
+    if k > _REMEMBERED:
+        estimate = (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2)
+        if abs(estimate - round(estimate)) > 1e-11 * n:  # far beyond its error
+            return int(estimate) + 1
+    return (_binomial(n, k) - 1).bit_length()
+
+
+def composition_bits(total: int, parts: int) -> int:
+    """⌈log2 C(total + parts - 1, parts - 1)⌉, exactly: the bits of a composition's rank."""
+    return subset_bits(total + parts - 1, total)
+
+
+def subset_count(n: int, k: int) -> int:
+    """C(n, k): ranks of k-subsets of n are below it."""
+    return _binomial(n, k)
+
+
+def composition_count(total: int, parts: int) -> int:
+    """C(total + parts - 1, parts - 1): ranks of compositions are below it."""
+    return subset_count(total + parts - 1, total)
+
+
+def rank_subset(ids: Sequence[int], n: int) -> int:
+    """The rank of the subset `ids`, strictly increasing, of 0 … n - 1."""
+    if 2 * len(ids) > n:
+        ids = _complement(ids, n)
+    return _rank(ids, 0, len(ids), 0, n)
+
+
+def unrank_subset(rank: int, k: int, n: int) -> list[int]:
+    """The k-subset of 0 … n - 1 with the rank `rank` < C(n, k), strictly increasing."""
+    ids: list[int] = []
+    if 2 * k > n:
+        _unrank(rank, n - k, 0, n, ids)
+        return _complement(ids, n)
+    _unrank(rank, k, 0, n, ids)
+    return ids
+
+
+def rank_composition(counts: NDArray[np.int64]) -> int:
+    """The rank of the composition `counts`, int64 [n], n ≥ 1, not negative."""
+    total = int(counts.sum())
+    stars = np.repeat(np.arange(counts.size), counts) + np.arange(total)
+    return rank_subset(stars.tolist(), total + counts.size - 1)
+
+
+def unrank_composition(rank: int, total: int, parts: int) -> NDArray[np.int64]:
+    """The composition of `total` over `parts` with that rank: int64 [parts]."""
+    stars = np.array(unrank_subset(rank, total, total + parts - 1), dtype=np.int64)
+    return np.bincount(stars - np.arange(total), minlength=parts)
+
+
+def _rank(ids: Sequence[int], first: int, last: int, start: int, n: int) -> int:
+    """The rank of `ids[first:last]` as a subset of `start` … `start + n - 1`."""
+    k = last - first
+    if k == 0 or k == n:
+        return 0
+    if k == 1:
+        return ids[first] - start
+    lower = n // 2
+    middle = bisect_left(ids, start + lower, first, last)
+    rank = 0
+    for in_lower, ways in _splits(lower, n - lower, k):
+        if in_lower == middle - first:
+            break
+        rank += ways
+    return (
+        rank
+        + _rank(ids, first, middle, start, lower) * _binomial(n - lower, last - middle)
+        + _rank(ids, middle, last, start + lower, n - lower)
+    )
+
+
+def _unrank(rank: int, k: int, start: int, n: int, ids: list[int]) -> None:
+    """Append the k-subset of `start` … `start + n - 1` with that rank to `ids`."""
+    if k == 0:
+        return
+    if k == n:
+        ids.extend(range(start, start + n))
+        return
+    if k == 1:
+        ids.append(start + rank)
+        return
+    lower = n // 2
+    for in_lower, ways in _splits(lower, n - lower, k):  # noqa: B007 - used after the loop
+        if rank < ways:
+            break
+        rank -= ways
+    in_upper = k - in_lower
+    lower_rank, upper_rank = divmod(rank, _binomial(n - lower, in_upper))
+    _unrank(lower_rank, in_lower, start, lower, ids)
+    _unrank(upper_rank, in_upper, start + lower, n - lower, ids)
+
+
+def _splits(lower: int, upper: int, k: int) -> Iterator[tuple[int, int]]:
+    """Every (m, C(lower, m)·C(upper, k - m)), from the most frequent m outwards in both directions.
+
+    The neighbours' products follow from one another by small factors.
+    """
+    up = down = (k + 1) * (lower + 1) // (lower + upper + 2)
+    least, most = max(0, k - upper), min(k, lower)
+    above = below = _binomial(lower, up) * _binomial(upper, k - up)
+    yield up, above
+    while up < most or down > least:
+        if up < most:
+            above = above * ((lower - up) * (k - up)) // ((up + 1) * (upper - k + up + 1))
+            up += 1
+            yield up, above
+        if down > least:
+            below = below * (down * (upper - k + down)) // ((lower - down + 1) * (k - down + 1))
+            down -= 1
+            yield down, below
+
+
+def _binomial(n: int, k: int) -> int:
+    return _remembered(n, k) if k <= _REMEMBERED else comb(n, k)
+
+
+_remembered = lru_cache(maxsize=1 << 14)(comb)
+
+
+def _complement(ids: Sequence[int], n: int) -> list[int]:
+    absent = np.ones(n, dtype=np.bool_)
+    absent[np.asarray(ids, dtype=np.int64)] = False
+    return np.flatnonzero(absent).tolist()

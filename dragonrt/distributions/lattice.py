@@ -1,0 +1,58 @@
+"""Distributions whose probabilities are whole multiples of 1/ℓ (QSV III-B, SQS Alg. 2, SPEC 2)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.truncation import top_k
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LatticePoint:
+    """The probabilities `counts / resolution` of the tokens `ids`, and zero for all others.
+
+    `ids` int64 [K], K ≥ 1, strictly increasing; `counts` int64 [K], not negative, of the sum
+    `resolution` (the papers' ℓ). `ids` is the set X_n that is transmitted, so some counts may be 0.
+    """
+
+    ids: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    resolution: int
+    vocabulary: int
+
+    def support(self) -> NDArray[np.int64]:
+        """The tokens with a probability above zero: int64 [n], strictly increasing."""
+        return self.ids[self.counts > 0]
+
+    def distribution(self) -> Distribution:
+        """The distribution q̂, which lists the support only."""
+        listed = np.flatnonzero(self.counts)
+        probabilities = self.counts[listed] / self.resolution
+        return Distribution(self.ids[listed], probabilities, 0.0, self.vocabulary)
+
+
+def round_to_lattice(q: NDArray[np.float64], resolution: int) -> NDArray[np.int64]:
+    """The counts of the lattice point nearest to `q`, float64 [K] of sum 1: SQS Alg. 2.
+
+    int64 [K], not negative, of the sum `resolution`. Where Alg. 2 leaves a choice between equal
+    errors, the lower index is changed.
+    """
+    scaled = resolution * q
+    counts = np.floor(scaled + 0.5).astype(np.int64)
+    excess = int(counts.sum()) - resolution
+    if excess:
+        step = 1 if excess > 0 else -1
+        errors = step * (counts - scaled)  # ζ; no more than ½ each, so far more than enough are > 0
+        counts[top_k(errors, abs(excess))] -= step
+    return counts
+
+
+def dropped_mass(q: NDArray[np.floating[Any]], ids: NDArray[np.int64]) -> float:
+    """α_n(X_n) of SQS Eq. (4): the share of `q`, floating [V], outside `ids`.
+
+    Summed over what is dropped, so that it is exactly zero where nothing is.
+    """
+    return float(np.delete(q, ids).sum(dtype=np.float64) / q.sum(dtype=np.float64))
