@@ -15,6 +15,16 @@ from dragonrt.sampling.aggregation import (
     side_weights,
 )
 from dragonrt.sampling.errors import SamplingError
+from dragonrt.sampling.federated import (
+    acceptance_change,
+    aggregation_bias,
+    bias_bound,
+    missed_mass,
+    mixture,
+    relevance_weights,
+    renormalise,
+)
+from dragonrt.sampling.iteration import iteration_latency
 from dragonrt.sampling.noise import Noise, Purpose, Side
 from dragonrt.sampling.samplers import Sampler, most_likely, race, sample
 from dragonrt.sampling.speculative import (
@@ -27,12 +37,30 @@ from dragonrt.sampling.speculative import (
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.sampling.sprinter import (
+    expected_acceptance_sprinter,
+    expected_run_length,
+    mixture_tv,
+    output_distribution,
+    stopping_time,
+    verify_last,
+)
+from dragonrt.sampling.stopping import (
+    AdaEDL,
+    Drafted,
+    FixedLength,
+    SpecDecPlusPlus,
+    StoppingRule,
+)
 
 __all__ = [
+    "AdaEDL",
     "Algorithm1",
     "Candidate",
     "Coupled",
     "CoupledSpeculation",
+    "Drafted",
+    "FixedLength",
     "Noise",
     "Purpose",
     "Rejection",
@@ -41,18 +69,34 @@ __all__ = [
     "Sampler",
     "SamplingError",
     "Side",
+    "SpecDecPlusPlus",
     "SpeculativeRule",
+    "StoppingRule",
     "Verdict",
+    "acceptance_change",
     "acceptance_probability",
+    "aggregation_bias",
+    "bias_bound",
     "expected_acceptance_algorithm1",
     "expected_acceptance_coupled",
+    "expected_acceptance_sprinter",
     "expected_accepted",
+    "expected_run_length",
+    "iteration_latency",
+    "missed_mass",
+    "mixture",
+    "mixture_tv",
     "most_likely",
+    "output_distribution",
     "race",
+    "relevance_weights",
+    "renormalise",
     "residual",
     "rule",
     "sample",
     "side_weights",
     "speculative_rule",
+    "stopping_time",
     "token_acceptance",
+    "verify_last",
 ]
