@@ -45,10 +45,11 @@ def corrected(
     u = noise.uniform(Purpose.ACCEPT, "cloud", step)
     if u < token_acceptance(float(p[token]), q.probability(token)):
         return token
-    replacement = Distribution.from_dense(residual(p, q))
-    if not len(replacement):
+    left = residual(p, q)
+    if not left.any():
         return token  # the distributions differ by rounding only
-    return sample(replacement, noise.uniform(Purpose.RESAMPLE, "cloud", step))
+    everything = Distribution(np.arange(p.size), left, 0.0, p.size)
+    return sample(everything, noise.uniform(Purpose.RESAMPLE, "cloud", step))
 
 
 @dataclass(frozen=True, slots=True)

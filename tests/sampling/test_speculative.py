@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.distributions import Distribution, codec
+from dragonrt.distributions import Distribution, codec, entropy
 from dragonrt.sampling import (
+    AdaEDL,
+    Drafted,
+    FixedLength,
     Noise,
     Purpose,
     Sampler,
     SamplingError,
     Side,
     SpeculativeRule,
+    StoppingRule,
     Verdict,
     acceptance_probability,
     expected_acceptance_coupled,
@@ -154,8 +158,8 @@ Q_ROWS, P_ROWS = np.random.default_rng(3).dirichlet(np.full(3, 0.8), (2, 4))
 LENGTH = 3
 
 
-def text(each: SpeculativeRule, block: int, pipelined: bool = False) -> list[int]:
-    """`LENGTH` tokens of a Markov chain (row 3 is the start), drafted in blocks of `block`.
+def text(each: SpeculativeRule, stopping: StoppingRule, pipelined: bool = False) -> list[int]:
+    """`LENGTH` tokens of a Markov chain (row 3 is the start), drafted in blocks.
 
     When pipelined, a block is drafted behind the guess of the token after the block before, and
     drafted again only where that was wrong.
@@ -165,8 +169,11 @@ def text(each: SpeculativeRule, block: int, pipelined: bool = False) -> list[int
 
     def drafted(step: int, before: int) -> list[int]:
         tokens: list[int] = []
-        for position in range(block):
-            tokens.append(each.draft(step + position, q[([before, *tokens])[-1]]))
+        block: list[Drafted] = []
+        while not block or not stopping.stop(block):
+            source = q[([before, *tokens])[-1]]
+            tokens.append(each.draft(step + len(tokens), source))
+            block.append(Drafted(entropy(source)))
         return tokens
 
     decided: list[int] = []
@@ -183,15 +190,23 @@ def text(each: SpeculativeRule, block: int, pipelined: bool = False) -> list[int
         sent = [q[x] for x in prefixes[:-1]] if each.sends_distributions else None
         verdict = each.verify(step, tokens, sent, [p[x] for x in prefixes])
         decided += [*tokens[: verdict.accepted], verdict.token]
+        stopping = stopping.after(len(tokens), verdict.accepted)
     return decided[:LENGTH]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=0.5)])
-def test_sequences_follow_the_target(name: str, sampler: Sampler) -> None:
+@pytest.mark.parametrize(
+    ("sampler", "stopping"),
+    [
+        (Sampler(), FixedLength(2)),
+        (Sampler(temperature=0.5), FixedLength(2)),
+        (Sampler(), AdaEDL(longest=3, threshold=0.5, gamma=0.3)),
+    ],
+)
+def test_sequences_follow_the_target(name: str, sampler: Sampler, stopping: StoppingRule) -> None:
     """With the keyed noise itself, noise of a step used again after a rejection included."""
-    texts = [text(speculative_rule(name, Noise(seed), sampler), 2) for seed in range(5_000)]
+    texts = [text(speculative_rule(name, Noise(seed), sampler), stopping) for seed in range(5_000)]
     p = np.array([sampler.dense(row) for row in P_ROWS])
     law = p[3][:, None, None] * p[:3, :, None] * p[None, :3, :]
     cells = np.array(texts) @ (9, 3, 1)
@@ -202,13 +217,14 @@ def test_sequences_follow_the_target(name: str, sampler: Sampler) -> None:
 def test_drafting_behind_a_guess_changes_no_token(name: str) -> None:
     for seed in range(100):
         each = speculative_rule(name, Noise(seed), Sampler())
-        assert text(each, 2) == text(each, 2, pipelined=True)
+        assert text(each, FixedLength(2)) == text(each, FixedLength(2), pipelined=True)
 
 
 def test_coupled_text_does_not_depend_on_the_blocks() -> None:
     for seed in range(100):
         each = speculative_rule("coupled", Noise(seed), Sampler())
-        assert text(each, 1) == text(each, 2) == text(each, 3)
+        alone, *others = (text(each, FixedLength(length)) for length in (1, 2, 3))
+        assert all(other == alone for other in others)
 
 
 @pytest.mark.parametrize("name", NAMES)
