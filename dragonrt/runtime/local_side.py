@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from torch import Tensor
 
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.sequence import Sequence as Rows
+from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.lookup import Lookup
-from dragonrt.runtime.model_drafter import ModelDrafter, Relevances, Weighing
+from dragonrt.runtime.model_drafter import ModelDrafter
+from dragonrt.runtime.model_predictor import ModelPredictor
 from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.preparing import Prepared, Turn
+from dragonrt.runtime.predictor import Predictor
+from dragonrt.runtime.preparing import Grounding, Prepared, Turn
 from dragonrt.runtime.profiler import DecodeProfile
+from dragonrt.runtime.reader import Reader, Reading, Relevances, Weighing
 from dragonrt.runtime.trace import Trace
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
@@ -47,30 +50,48 @@ class LocalSide:
     def vocabulary(self) -> int:
         return self.model.vocabulary
 
-    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared:
+    async def prepare(
+        self, question: str, history: Sequence[Turn], plan: Plan
+    ) -> Prepared[Drafter]:
+        hits, prepared = await self._read(question, history, plan)
+        drafter = ModelDrafter(
+            self.side,
+            self.worker,
+            prepared.model,
+            Lookup([self.model.encode(hit.chunk.text) for hit in hits]),
+            plan,
+            codec(plan.codec, self.vocabulary),
+        )
+        return replace(prepared, model=drafter)
+
+    async def prepare_predictor(
+        self, question: str, history: Sequence[Turn], plan: Grounding
+    ) -> Prepared[Predictor]:
+        _, prepared = await self._read(question, history, plan)
+        return replace(prepared, model=ModelPredictor(self.worker, prepared.model))
+
+    async def _read(
+        self, question: str, history: Sequence[Turn], plan: Grounding
+    ) -> tuple[list[Hit], Prepared[Reader]]:
+        """Find the documents and read the question after them."""
         clock = asyncio.get_running_loop().time
         start_s = clock()
         hits = await self.librarian.run(lambda: self._find(question, plan.documents))
         found_s = clock()
-        sequence, log_probs = await self.worker.run(
+        sequence, prompt = await self.worker.run(
             lambda: self._prefill(question, history, plan, hits)
         )
-        prompt_tokens = sequence.length
-        drafter = ModelDrafter(
-            self.side,
-            self.worker,
+        reader = Reader(
             sequence,
-            log_probs,
+            prompt,
             self._weighing(question, plan, hits),
-            Lookup([self.model.encode(hit.chunk.text) for hit in hits]),
-            plan,
-            codec(plan.codec, self.vocabulary),
+            plan.seed,
             exact_blocks=self.model.exact_blocks,
         )
-        return Prepared(
-            drafter=drafter,
+        return hits, Prepared(
+            model=reader,
             sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=sequence.length,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,
         )
@@ -84,8 +105,8 @@ class LocalSide:
             raise DragonError(str(error)) from error
 
     def _prefill(
-        self, question: str, history: Sequence[Turn], plan: Plan, hits: list[Hit]
-    ) -> tuple[Rows, Tensor]:
+        self, question: str, history: Sequence[Turn], plan: Grounding, hits: list[Hit]
+    ) -> tuple[Rows, Reading]:
         """Load the documents' KV and read the question once, on all rows at the same time."""
         model, library = self.model, self.library
         if library is not None and hits:
@@ -96,9 +117,10 @@ class LocalSide:
         room = model.context_length - longest - plan.max_tokens
         tokens = fitting_prompt(model, question, history, room)
         sequence = model.sequence(documents, capacity=len(tokens) + plan.max_tokens)
-        return sequence, sequence.extend(tokens)
+        log_probabilities, hidden = sequence.extend_hidden(tokens, every=False)
+        return sequence, Reading(log_probabilities[:, -1], hidden[:, -1])
 
-    def _weighing(self, question: str, plan: Plan, hits: list[Hit]) -> Weighing:
+    def _weighing(self, question: str, plan: Grounding, hits: list[Hit]) -> Weighing:
         """Relevances from the scores; a side without documents counts as one of score 0."""
         library = self.library
         scores = np.array([hit.score for hit in hits] or [0.0])

@@ -1,43 +1,18 @@
 """A Drafter on a real model: rows of documents, weighed by relevance, in the worker thread."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
+from dataclasses import replace
 
 from dragonrt.distributions.codec import Codec
 from dragonrt.language.preemption import Preempted, Preemption
-from dragonrt.language.relevance import aggregate_locally
-from dragonrt.language.sequence import Sequence
-from dragonrt.runtime.draft import Line, extend_hash, start_hash
+from dragonrt.runtime.draft import Line, extend_hash
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
 from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.reader import Reader, Reading
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
-
-REMEMBERED_WEIGHINGS = 8
-"""Weighings kept for prefixes that a rollback may come back to."""
-
-Relevances = NDArray[np.float64]
-"""Document relevances [rows], already divided by their temperature."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """The documents' relevances, taken again every `every` tokens (0: never) by `again`.
-
-    They depend on the text alone, never on when they were computed, so rollbacks cannot change
-    what is drafted (SPEC section 0).
-    """
-
-    initial: Relevances
-    every: int = 0
-    again: Callable[[list[int]], Relevances] | None = None
 
 
 class _Forward:
@@ -62,40 +37,29 @@ class _Forward:
 class ModelDrafter:
     """Implements Drafter.
 
-    `sequence` already holds the question, `prompt` the log-probabilities [rows, vocabulary] after
-    it. Unless the plan is synchronous, the worker thread decodes what follows a draft while the
-    loop still handles it, so that no hand-over between the two stands between forwards, and feeds
-    what `lookup` guesses in the same forward. Without `exact_blocks` tokens are fed one by one,
-    since a block would have other bits (SPEC section 0), and nothing is guessed.
+    Unless the plan is synchronous, the worker thread decodes what follows a draft while the loop
+    still handles it, so that no hand-over between the two stands between forwards, and feeds what
+    `lookup` guesses in the same forward. Where a block would have other bits than its tokens one by
+    one (SPEC section 0) nothing is guessed.
     """
 
     def __init__(
         self,
         side: Side,
         worker: ModelWorker,
-        sequence: Sequence,
-        prompt: Tensor,
-        weighing: Weighing,
+        reader: Reader,
         lookup: Lookup,
         plan: Plan,
         codec: Codec,
-        *,
-        exact_blocks: bool,
     ) -> None:
         self._side = side
         self._worker = worker
-        self._sequence = sequence
-        self._prompt = prompt
-        self._prompt_length = sequence.length
-        self._weighing = weighing
-        self._weighed: dict[int, Relevances] = {}
+        self._reader = reader
         self._lookup = lookup
         self._plan = plan
         self._ahead = plan.placement is not Placement.SYNC
         self._rule = plan.aggregation_rule()
         self._codec = codec
-        self._exact_blocks = exact_blocks
-        self._hashes = [start_hash(plan.seed)]  # of the prefixes in the KV cache, and perhaps more
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._loop = asyncio.get_running_loop()
@@ -166,30 +130,27 @@ class ModelDrafter:
         start_s = self._loop.time()
         forward.preemption.check()
         tokens, first = forward.tokens, forward.first
-        keep = min(self._common(forward.hashes), max(first - 1, 0))
-        guess = self._guess(tokens) if len(tokens) > keep else []
+        guess = (
+            self._guess(tokens) if len(tokens) > self._reader.kept(forward.hashes, first) else []
+        )
         fed = [*tokens, *guess]
-        self._sequence.truncate(self._prompt_length + keep)
-        self._hashes = _extended(forward.hashes, guess)
-        after = {0: self._prompt}
-        for start, block in self._blocks(fed, keep):
-            rows = self._sequence.extend_all(block, forward.preemption)
-            after.update(enumerate(rows.unbind(dim=1), start=start + 1))
+        hashes = _extended(forward.hashes, guess)
+        after = self._reader.read(fed, hashes, first, forward.preemption)
         forward_s = self._loop.time() - start_s
-        predictions = [self._predicted(after[n], fed, n) for n in range(first, len(tokens) + 1)]
+        asked = len(tokens) + 1 - first
+        predictions = [self._predicted(after[n], fed, first + n) for n in range(asked)]
         right = 0
         while right < len(guess) and predictions[-1].token == guess[right]:
             right += 1
-            predictions.append(
-                self._predicted(after[len(tokens) + right], fed, len(tokens) + right)
-            )
+            n = asked - 1 + right
+            predictions.append(self._predicted(after[n], fed, first + n))
         self._lookup.learn(len(guess), right)
         decode_s = forward_s / len(predictions)
         return [replace(prediction, decode_s=decode_s) for prediction in predictions]
 
     def _guess(self, tokens: list[int]) -> list[int]:
         """What the lookup offers, as far as the answer may go."""
-        if not (self._ahead and self._plan.follow and self._exact_blocks):
+        if not (self._ahead and self._plan.follow and self._reader.exact_blocks):
             return []
         guess = self._lookup.guess(tokens, self._plan.max_tokens - len(tokens) - 1)
         for length, token in enumerate(guess):
@@ -197,37 +158,12 @@ class ModelDrafter:
                 return guess[:length]
         return guess
 
-    def _common(self, hashes: list[int]) -> int:
-        """The length of the longest prefix that the KV cache and the line of `hashes` share."""
-        length = min(self._sequence.length - self._prompt_length, len(hashes) - 1)
-        while self._hashes[length] != hashes[length]:
-            length -= 1
-        return length
-
-    def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
-        """(start, tokens) of what to feed behind the first `keep`, in one piece or singly."""
-        size = max(len(tokens) - keep, 1) if self._exact_blocks else 1
-        for start in range(keep, len(tokens), size):
-            yield start, tokens[start : start + size]
-
-    def _predicted(self, rows: Tensor, tokens: list[int], step: int) -> Prediction:
-        relevances = self._relevances(tokens, step)
-        p, relevance = aggregate_locally(rows, relevances.tolist())
+    def _predicted(self, reading: Reading, tokens: list[int], step: int) -> Prediction:
+        p, relevance = self._reader.aggregate(reading, tokens, step)
         token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
-        document = int((rows[:, token].double().numpy(force=True) + relevances).argmax())
+        carried = reading.log_probabilities[:, token].double().numpy(force=True)
+        document = int((carried + self._reader.relevances(tokens, step)).argmax())
         return Prediction(token, distribution, payload, relevance, document, decode_s=0.0)
-
-    def _relevances(self, tokens: list[int], step: int) -> Relevances:
-        weighing = self._weighing
-        length = step - step % weighing.every if weighing.every else 0
-        if weighing.again is None or length == 0:
-            return weighing.initial
-        key = self._hashes[length]
-        if key not in self._weighed:
-            if len(self._weighed) >= REMEMBERED_WEIGHINGS:
-                self._weighed.clear()
-            self._weighed[key] = weighing.again(tokens[:length])
-        return self._weighed[key]
 
 
 def _extended(hashes: list[int], tokens: list[int]) -> list[int]:

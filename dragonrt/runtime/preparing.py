@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.predictor import Predictor
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import Trace
 from dragonrt.wire import messages as wire
@@ -13,12 +14,29 @@ from dragonrt.wire import messages as wire
 Turn = tuple[str, str]
 """An earlier question and its answer."""
 
+T = TypeVar("T")
+
+
+class Grounding(Protocol):
+    """What every plan says of the documents that an answer rests on, and of its length."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def documents(self) -> int: ...
+    @property
+    def relevance_temperature(self) -> float: ...
+    @property
+    def reweight_every(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A side that is ready to draft: its model over its documents, and what getting there took."""
+class Prepared(Generic[T]):
+    """A side whose model has read the question after its documents, and what getting there took."""
 
-    drafter: Drafter
+    model: T
     sources: tuple[wire.Source, ...]
     prompt_tokens: int
     load_s: float
@@ -44,6 +62,14 @@ class Preparer(Protocol):
         """The offline decode profile of this side, if it has one."""
         ...
 
-    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared:
-        """Retrieve, load the documents' KV and prefill the question."""
+    async def prepare(
+        self, question: str, history: Sequence[Turn], plan: Plan
+    ) -> Prepared[Drafter]:
+        """Retrieve, load the documents' KV and prefill the question, to draft."""
+        ...
+
+    async def prepare_predictor(
+        self, question: str, history: Sequence[Turn], plan: Grounding
+    ) -> Prepared[Predictor]:
+        """The same, to predict."""
         ...

@@ -13,6 +13,7 @@ from dragonrt.distributions.codec import codec
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.noise import Side
 
 
@@ -56,8 +57,8 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
     return p
 
 
-class TimedDrafter(ABC):
-    """A Drafter on the loop's clock; `delay_s` gives the seconds of each forward in turn.
+class TimedModel:
+    """Forwards on the loop's clock; `delay_s` gives the seconds of each in turn.
 
     A forward over several positions takes as long as one over a single position (SPEC 1.7).
     """
@@ -66,16 +67,12 @@ class TimedDrafter(ABC):
         self._delay_s = delay_s
         self._forward: asyncio.Future[None] | None = None
 
-    @abstractmethod
-    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
-        """What the model says after the prefix of `step` tokens with that hash."""
-
     def _forward_s(self, hashes: list[int]) -> float:
         """The seconds of a forward over the prefixes with these hashes."""
         return self._delay_s()
 
-    async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
-        hashes = line.hashes[first : last + 1]
+    async def _pass(self, hashes: list[int]) -> float:
+        """Let a forward over the prefixes with these hashes go by: its seconds."""
         delay_s = self._forward_s(hashes)
         loop = asyncio.get_running_loop()
         self._forward = loop.create_future()
@@ -85,15 +82,49 @@ class TimedDrafter(ABC):
         finally:
             timer.cancel()
             self._forward = None
-        share_s = delay_s / len(hashes)
-        return [
-            self._predict(step, prefix_hash, share_s)
-            for step, prefix_hash in enumerate(hashes, start=first)
-        ]
+        return delay_s
 
     def preempt(self) -> None:
         if self._forward is not None and not self._forward.done():
             self._forward.set_exception(PreemptedError())
+
+
+class SimulatedPredictor(TimedModel):
+    """Implements Predictor: the model of one side as its script has it.
+
+    Its hidden state is a single number between -1 and 1 that the prefix hash decides.
+    """
+
+    def __init__(self, side: Side, script: Script, delay_s: Callable[[], float]) -> None:
+        super().__init__(delay_s)
+        self._side = side
+        self._script = script
+
+    async def predict(self, line: Line, first: int, last: int) -> list[NextToken]:
+        hashes = line.hashes[first : last + 1]
+        await self._pass(hashes)
+        return [self._next(each) for each in hashes]
+
+    def _next(self, prefix_hash: int) -> NextToken:
+        p = self._script.distribution(self._side, prefix_hash).astype(np.float32)
+        hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
+        return NextToken(p, self._script.relevance(self._side, prefix_hash), hidden)
+
+
+class TimedDrafter(TimedModel, ABC):
+    """A Drafter on the loop's clock."""
+
+    @abstractmethod
+    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
+        """What the model says after the prefix of `step` tokens with that hash."""
+
+    async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
+        hashes = line.hashes[first : last + 1]
+        share_s = await self._pass(hashes) / len(hashes)
+        return [
+            self._predict(step, prefix_hash, share_s)
+            for step, prefix_hash in enumerate(hashes, start=first)
+        ]
 
 
 class SimulatedDrafter(TimedDrafter):

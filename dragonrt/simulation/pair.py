@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
@@ -21,17 +22,20 @@ from dragonrt.runtime.modes.dragon import Asking, OnLoss
 from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.preparing import Prepared, Turn
+from dragonrt.runtime.predictor import Predictor
+from dragonrt.runtime.preparing import Grounding, Prepared, Turn
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import NoTrace, Trace
 from dragonrt.sampling.noise import Side
-from dragonrt.simulation.drafter import Script, SimulatedDrafter
+from dragonrt.simulation.drafter import Script, SimulatedDrafter, SimulatedPredictor
 from dragonrt.simulation.faults import Cut, CutStream, Stall, StallingLink
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
+
+T = TypeVar("T")
 
 MakeDrafter = Callable[[Side, Plan, Script, Callable[[], float]], Drafter]
 """Makes the model of one side and answer; the last argument draws the seconds of each forward."""
@@ -59,18 +63,32 @@ class SimulatedSide:
     def vocabulary(self) -> int:
         return self.script("").vocabulary
 
-    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared:
+    async def prepare(
+        self, question: str, history: Sequence[Turn], plan: Plan
+    ) -> Prepared[Drafter]:
+        delay_s = await self._prepare()
+        return self._prepared(
+            self.make_drafter(self.side, plan, self.script(question), delay_s), question
+        )
+
+    async def prepare_predictor(
+        self, question: str, history: Sequence[Turn], plan: Grounding
+    ) -> Prepared[Predictor]:
+        delay_s = await self._prepare()
+        return self._prepared(
+            SimulatedPredictor(self.side, self.script(question), delay_s), question
+        )
+
+    async def _prepare(self) -> Callable[[], float]:
+        """Pass the time; what draws the seconds of each forward."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
-        drafter = self.make_drafter(
-            self.side,
-            plan,
-            self.script(question),
-            lambda: self.decode_s * delays.uniform(0.2, 2),
-        )
+        return lambda: self.decode_s * delays.uniform(0.2, 2)
+
+    def _prepared(self, model: T, question: str) -> Prepared[T]:
         source = Source(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
-        return Prepared(drafter, (source,), len(question), 0.0, self.prepare_s)
+        return Prepared(model, (source,), len(question), 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
         """This side of a fresh connection."""

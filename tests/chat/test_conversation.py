@@ -74,7 +74,7 @@ class RecitingSide:
     heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
     on_prepare: Callable[[], None] = lambda: None
 
-    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared:
+    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared[Any]:
         self.heard.append((question, tuple(history)))
         self.on_prepare()
         if question not in self.answers:

@@ -14,8 +14,9 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.drafter import Prediction, PreemptedError
 from dragonrt.runtime.lookup import LONGEST, Lookup
-from dragonrt.runtime.model_drafter import ModelDrafter, Weighing
+from dragonrt.runtime.model_drafter import ModelDrafter
 from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.reader import Reader, Reading, Weighing
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.samplers import Sampler
@@ -43,17 +44,16 @@ async def drafting(
     async with ModelWorker() as worker:
         texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
         sequence = model.sequence([model.document_kv(text) for text in texts], capacity=64)
-        prompt = sequence.extend(model.encode(QUESTION))
-        yield ModelDrafter(
-            "device",
-            worker,
+        log_probabilities, hidden = sequence.extend_hidden(model.encode(QUESTION), every=False)
+        reader = Reader(
             sequence,
-            prompt,
+            Reading(log_probabilities[:, -1], hidden[:, -1]),
             weighing or Weighing(np.array([12.0, 9.0])),
-            Lookup(texts),
-            plan,
-            codec(plan.codec, model.vocabulary),
+            plan.seed,
             exact_blocks=exact,
+        )
+        yield ModelDrafter(
+            "device", worker, reader, Lookup(texts), plan, codec(plan.codec, model.vocabulary)
         )
 
 

@@ -66,7 +66,7 @@ class Answering:
         self._generation = Generation(
             "cloud",
             plan,
-            prepared.drafter,
+            prepared.model,
             self._peer.trace,
             vocabulary=vocabulary,
             session=message.session,

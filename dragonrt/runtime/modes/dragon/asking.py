@@ -102,7 +102,7 @@ class Asking:
             generation = self._generation = Generation(
                 "device",
                 self._plan,
-                prepared.drafter,
+                prepared.model,
                 self._preparer.trace,
                 self._decide,
                 vocabulary=vocabulary,

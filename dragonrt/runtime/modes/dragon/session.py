@@ -1,6 +1,7 @@
 """One session of one connection: a plan as a message, messages to a generation and back."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.generation import Generation, GenerationError
@@ -81,7 +82,7 @@ def trace_open(trace: Trace, session: int, plan: Plan, accepted: int) -> None:
     )
 
 
-def trace_ready(trace: Trace, session: int, prepared: Prepared, vocabulary: int) -> None:
+def trace_ready(trace: Trace, session: int, prepared: Prepared[Any], vocabulary: int) -> None:
     """This side has its documents and has read the question."""
     trace.event(
         session,
