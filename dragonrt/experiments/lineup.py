@@ -38,10 +38,18 @@ from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import open_library
+from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.drafter import Script
-from dragonrt.simulation.pair import simulated_cloud, simulated_device
+from dragonrt.simulation.pair import (
+    SimulatedCloud,
+    SimulatedDevice,
+    SimulatedSide,
+    linked_device,
+    simulated_cloud,
+    simulated_device,
+)
 from dragonrt.simulation.schedule import Schedule
 
 DRDG_TW, DRAGON = "DRDG/TW", "DRAGON"
@@ -215,6 +223,20 @@ class PacedModels:
             await channel.close()
             await serving
             await cloud.wait_idle()
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """What ends an answer."""
+        return tuple(self._model.stop_tokens)
+
+    @asynccontextmanager
+    async def pair(self, trace: Trace) -> AsyncIterator[SimulatedDevice]:
+        """Both sides without any link between them; what the device does goes to `trace`."""
+        cloud = SimulatedCloud(SimulatedSide("cloud", self._script, make_drafter=self._drafter))
+        side = SimulatedSide("device", self._script, make_drafter=self._drafter, trace=trace)
+        async with linked_device(cloud, side, lambda stream: stream) as device:
+            yield device
+        await cloud.wait_idle()
 
     def _script(self, question: str) -> Script:
         """Stands for a question: its number is the seed."""

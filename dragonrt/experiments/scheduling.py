@@ -1,9 +1,10 @@
 """`scheduling`: who should aggregate, over latency and the two sides' speeds (DRAGON Fig. 8).
 
-The real runtime in virtual time replays the same acceptance sequences under every scheduler. The
-sequences are seeded: for stretches of the answer one side's documents hold what is said and its
-drafts are nearly always accepted, the other's less than half the time, as was measured on the
-bundled models (SPEC 1.7).
+The real runtime in virtual time replays the same acceptance sequences under every scheduler. They
+were recorded on a bundled model that answers the sample questions (see `recorded_acceptance`) and
+are kept beside the results as acceptances.csv: a later run replays them without the model. For
+stretches of the answers one side's documents hold what is said, and its drafts are nearly always
+accepted, the other's less than half the time (SPEC 1.7).
 """
 
 import random
@@ -43,55 +44,48 @@ TOKENS = 100
 RUN_AHEAD = 32
 SEQUENCES = 10
 """For every repeat; a quick run has QUICK_SEQUENCES in all."""
-QUICK_SEQUENCES = 6
-
-KNOWS, DOES_NOT, AGREE = 0.97, 0.45, 0.8
-"""Acceptance of the side whose documents say what comes, of the other one, and of both where
-neither knows more."""
-STRETCH = (10, 40)
-"""Tokens for which that stays so: from, to."""
+QUICK_SEQUENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: times are milliseconds, `sequence` is the seed of the acceptance sequence."""
+    """One run: times are milliseconds, `sequence` is the seed of `acceptances`."""
 
     device_ms: float
     cloud_ms: float
     extra_ms: float
     scheduler: str
     sequence: int
-
-
-def acceptance_sequence(seed: int) -> Acceptances:
-    """Both sides' acceptances of `TOKENS` steps."""
-    chance = random.Random(seed)
-    levels: list[tuple[float, float]] = []
-    while len(levels) < TOKENS:
-        level = chance.choice(((KNOWS, DOES_NOT), (DOES_NOT, KNOWS), (AGREE, AGREE)))
-        levels += [level] * chance.randint(*STRETCH)
-    device, cloud = (
-        tuple(chance.random() < level[side] for level in levels[:TOKENS]) for side in (0, 1)
-    )
-    return Acceptances(device, cloud)
+    acceptances: Acceptances
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per sequence, scheduler, latency and pair of speeds."""
-    sequences = QUICK_SEQUENCES if settings.quick else SEQUENCES * settings.repeats
-    cases = [
-        Case(device_ms, cloud_ms, extra_ms, scheduler, settings.seed + sequence)
-        for sequence in range(sequences)
+    from dragonrt.experiments.recorded_acceptance import SOURCE, recorded
+
+    count = QUICK_SEQUENCES if settings.quick else SEQUENCES * settings.repeats
+    points = [
+        (device_ms, cloud_ms, extra_ms, scheduler)
         for device_ms, cloud_ms in SPEEDS_MS
         for extra_ms in (EXTRA_MS_QUICK if settings.quick else EXTRA_MS)
         for scheduler in SCHEDULERS
     ]
-    return measure_all(measure, cases, progress)
+    total = count * (1 + len(points))
+    seeds = range(settings.seed, settings.seed + count)
+    kept = settings.results / "acceptances.csv"
+    sequences = recorded(seeds, TOKENS, kept, lambda done: progress(done, total))
+    cases = [
+        Case(*point, seed, acceptances)
+        for seed, acceptances in zip(seeds, sequences, strict=True)
+        for point in points
+    ]
+    rows = measure_all(measure, cases, lambda done, _: progress(count + done, total))
+    return [{"source": SOURCE} | row for row in rows]
 
 
 def measure(case: Case) -> Row:
     """One row: seconds from the question to the device's last token."""
-    acceptances = acceptance_sequence(case.sequence)
+    acceptances = case.acceptances
     pace = Pace(
         case.device_ms / 1e3,
         case.cloud_ms / 1e3,
@@ -127,6 +121,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         }
     return {
         "tokens": TOKENS,
+        "acceptance_recorded_from": rows[0]["source"],
         "sequences": len(grouped(rows, "sequence")),
         "acceptance": {
             side: round(float(np.mean([row[f"{side}_acceptance"] for row in rows])), 3)
@@ -163,6 +158,8 @@ def plot(rows: list[Row], path: Path) -> None:
         np.atleast_1d(axes)[0].set_ylabel(f"seconds for {TOKENS} tokens (median, 95 %)")
         handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(SCHEDULERS))
+        count = len(grouped(rows, "sequence"))
+        figure.suptitle(f"{count} acceptance sequences recorded: {rows[0]['source']}", fontsize=9)
 
 
 def _line(axis: Any, name: str, number: int, points: dict[float, Estimate]) -> None:

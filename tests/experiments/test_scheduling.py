@@ -1,13 +1,17 @@
-"""`scheduling`: acceptance sequences are replayed as they are, and what the points say."""
+"""`scheduling`: acceptance sequences as recorded and as replayed, and what the points say."""
 
 from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments import scheduling
+from dragonrt.experiments import recorded_acceptance, scheduling
+from dragonrt.experiments.lineup import PacedModels
 from dragonrt.experiments.paced_pair import Pace, replay_acceptances
-from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, Case, acceptance_sequence, measure
+from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, Case, measure
+from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation import loop
 from dragonrt.simulation.drafter import Acceptances
 
 
@@ -27,20 +31,58 @@ def test_the_runtime_accepts_what_the_sequence_says(placement: Placement) -> Non
     assert len(answer.tokens) == 24
 
 
-def test_sequences_are_seeded_and_have_stretches() -> None:
-    assert acceptance_sequence(3) == acceptance_sequence(3) != acceptance_sequence(4)
-    sequences = [acceptance_sequence(seed) for seed in range(50)]
-    assert all(len(s.device) == len(s.cloud) == TOKENS for s in sequences)
-    shares = [sum(s.device) / TOKENS for s in sequences]
-    assert 0.65 < sum(shares) / len(shares) < 0.8
-    assert max(shares) - min(shares) > 0.2
+@pytest.mark.slow
+def test_sequences_are_recorded_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, heard = tmp_path / "acceptances.csv", list[int]()
+    sequences = recorded_acceptance.recorded((3, 4), 12, kept, heard.append)
+    assert heard == [1, 2]
+    assert all(len(each.device) == len(each.cloud) == 12 for each in sequences)
+    assert sequences[0] != sequences[1]
+    again = recorded_acceptance.recorded((3,), 12, tmp_path / "other.csv", heard.append)
+    assert again == sequences[:1]
+
+    def nothing(*_: object) -> dict[int, Acceptances]:
+        raise AssertionError("what is kept needs no recording")
+
+    monkeypatch.setattr(recorded_acceptance, "_record", nothing)
+    assert recorded_acceptance.recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
+    for missing, tokens in ((5, 12), (3, 13)):
+        with pytest.raises(AssertionError, match="no recording"):
+            recorded_acceptance.recorded((missing,), tokens, kept, heard.append)
+    kept.write_text("source,sequence\n1,2\n")
+    with pytest.raises(AssertionError, match="no recording"):
+        recorded_acceptance.recorded((3,), 12, kept, heard.append)
+
+
+@pytest.mark.slow
+def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
+    question = "What is needed to make lemon cake?"
+    models = PacedModels(0.01, [question])
+
+    async def decided(placement: Placement) -> recorded_acceptance.Decided:
+        trace = recorded_acceptance.Decided()
+        plan = Plan(5, Sampler(0.8), placement=placement, max_tokens=12, follow=False)
+        async with models.pair(trace) as device:
+            await device.asking(plan).ask(question)
+        return trace
+
+    one, other = (loop.run(decided(each)) for each in (Placement.SYNC, Placement.BOTH))
+    assert len(one.device) == 12
+    assert (one.device, one.cloud) == (other.device, other.cloud)
 
 
 @pytest.mark.slow
 def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones() -> None:
-    floor = measure(Case(120, 30, 0, "device", 1))
+    stretches = Acceptances(
+        (True,) * 40 + (True, False) * 20 + (True,) * 20, (True, False) * 20 + (True,) * 60
+    )
+    floor = measure(Case(120, 30, 0, "device", 1, stretches))
     assert floor["seconds"] == pytest.approx(TOKENS * 0.12, rel=0.02)
-    seconds = {name: measure(Case(30, 30, 300, name, 1))["seconds"] for name in SCHEDULERS}
+    seconds = {
+        name: measure(Case(30, 30, 300, name, 1, stretches))["seconds"] for name in SCHEDULERS
+    }
     assert seconds["leaderless"] < seconds["greedy"] < min(seconds["device"], seconds["cloud"])
     assert seconds["leaderless"] > TOKENS * 0.03
 
@@ -48,6 +90,7 @@ def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones()
 def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
     rows = [
         {
+            "source": "a model",
             "device_ms": device_ms,
             "cloud_ms": 30,
             "extra_ms": extra_ms,
@@ -64,6 +107,7 @@ def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
         for sequence in range(3)
     ]
     summary = scheduling.summarise(rows)
+    assert summary["acceptance_recorded_from"] == "a model"
     assert (summary["sequences"], summary["acceptance"]["cloud"]) == (3, 0.75)
     point = summary["points"]["device 60 ms, cloud 30 ms, extra 100 ms"]
     assert point["seconds"]["cloud"]["median"] == 11.0

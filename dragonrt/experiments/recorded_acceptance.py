@@ -1,0 +1,115 @@
+"""Acceptance sequences of real models: which of both sides' drafts became target tokens, by step.
+
+A bundled model answers the sample questions on both sides: the real runtime in virtual time, under
+the coupled rule and the synchronous scheduler, where every step compares both sides' drafts. What
+is accepted depends on neither the network nor the scheduler (SPEC section 0). A sequence is that
+of consecutive answers, cut to its length; the order of the questions and the noise are its own.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dragonrt import bundled
+from dragonrt.experiments.framework import ExperimentError, read_rows, write_rows
+from dragonrt.experiments.lineup import PacedModels
+from dragonrt.experiments.statistics import grouped
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation import loop
+from dragonrt.simulation.drafter import Acceptances
+
+TEMPERATURE = 0.8
+SOURCE = f"{bundled.models()[0]} on the sample questions, coupled rule, temperature {TEMPERATURE}"
+LONGEST_ANSWER = 64
+DECODE_S = 0.01
+"""Of virtual time: nothing recorded here depends on it."""
+
+
+class Decided:
+    """A Trace that keeps whose drafts were accepted at each step."""
+
+    def __init__(self) -> None:
+        self.device: list[bool] = []
+        self.cloud: list[bool] = []
+
+    def event(self, session: int, event: str, **fields: Any) -> None:
+        if event == "decide":
+            self.device.append(fields["device"])
+            self.cloud.append(fields["cloud"])
+
+    def of(self, peer: str) -> "Decided":
+        return self
+
+
+def recorded(
+    seeds: Sequence[int], tokens: int, path: Path, progress: Callable[[int], None]
+) -> list[Acceptances]:
+    """A sequence of so many tokens for each seed; `progress` hears how many there are.
+
+    They are kept as a CSV at `path`. One that has them is used, whoever recorded it.
+    """
+    kept = _read(path, tokens)
+    if not all(seed in kept for seed in seeds):
+        kept = _record(seeds, tokens, progress)
+        _write(kept, path)
+    return [kept[seed] for seed in seeds]
+
+
+def _record(
+    seeds: Sequence[int], tokens: int, progress: Callable[[int], None]
+) -> dict[int, Acceptances]:
+    questions = [question.text for question in bundled.questions()]
+    models = PacedModels(DECODE_S, questions)
+    found: dict[int, Acceptances] = {}
+    for seed in seeds:
+        found[seed] = loop.run(_sequence(models, questions, tokens, seed))
+        progress(len(found))
+    return found
+
+
+async def _sequence(
+    models: PacedModels, questions: Sequence[str], tokens: int, seed: int
+) -> Acceptances:
+    chance = random.Random(seed)
+    decided = Decided()
+    left: list[str] = []
+    async with models.pair(decided) as device:
+        while len(decided.device) < tokens:
+            left = left or chance.sample(questions, len(questions))
+            plan = Plan(
+                chance.getrandbits(32),
+                Sampler(TEMPERATURE),
+                placement=Placement.SYNC,
+                max_tokens=LONGEST_ANSWER,
+                stop_tokens=models.stop_tokens,
+            )
+            await device.asking(plan).ask(left.pop())
+    return Acceptances(tuple(decided.device[:tokens]), tuple(decided.cloud[:tokens]))
+
+
+def _write(sequences: dict[int, Acceptances], path: Path) -> None:
+    rows = [
+        {"source": SOURCE, "sequence": seed, "step": step, "device": device, "cloud": cloud}
+        for seed, each in sequences.items()
+        for step, (device, cloud) in enumerate(zip(each.device, each.cloud, strict=True))
+    ]
+    write_rows(rows, path)
+
+
+def _read(path: Path, tokens: int) -> dict[int, Acceptances]:
+    """The kept sequences of that source and length, by seed; none where there is no such file."""
+    try:
+        rows = [row for row in read_rows(path) if row["source"] == SOURCE]
+        sequences = {
+            seed: Acceptances(
+                tuple(bool(row["device"]) for row in group),
+                tuple(bool(row["cloud"]) for row in group),
+            )
+            for (seed,), group in grouped(rows, "sequence").items()
+        }
+    except (ExperimentError, KeyError):
+        return {}
+    return {seed: each for seed, each in sequences.items() if len(each.device) == tokens}
