@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -62,13 +62,13 @@ class LocalSide:
             plan,
             codec(plan.codec, self.vocabulary),
         )
-        return replace(prepared, model=drafter)
+        return prepared.with_model(drafter)
 
     async def prepare_predictor(
         self, question: str, history: Sequence[Turn], plan: Grounding
     ) -> Prepared[Predictor]:
         _, prepared = await self._read(question, history, plan)
-        return replace(prepared, model=ModelPredictor(self.worker, prepared.model))
+        return prepared.with_model(ModelPredictor(self.worker, prepared.model))
 
     async def _read(
         self, question: str, history: Sequence[Turn], plan: Grounding

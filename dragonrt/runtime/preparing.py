@@ -15,6 +15,7 @@ Turn = tuple[str, str]
 """An earlier question and its answer."""
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Grounding(Protocol):
@@ -41,6 +42,10 @@ class Prepared(Generic[T]):
     prompt_tokens: int
     load_s: float
     prefill_s: float
+
+    def with_model(self, model: U) -> "Prepared[U]":
+        """The same with something built on the model."""
+        return Prepared(model, self.sources, self.prompt_tokens, self.load_s, self.prefill_s)
 
 
 class Preparer(Protocol):

@@ -1,0 +1,82 @@
+"""What both sides agree on for one answer where one side drafts blocks and the other verifies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragonrt.distributions import block_codec
+from dragonrt.runtime.preparing import Turn
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.speculative import SpeculativeRule, speculative_rule
+from dragonrt.wire import messages as wire
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """The settings of one answer: the device chooses them, `OpenBlocks` carries them to the cloud.
+
+    `mode` is "speculative", "federated" or "sprinter". `rule` decides which drafted tokens stand,
+    `codec` codes what travels with them. The other fields are those of `Plan`.
+    """
+
+    mode: str
+    seed: int
+    sampler: Sampler
+    rule: str = "coupled"
+    codec: str = "ids"
+    max_tokens: int = 64
+    stop_tokens: tuple[int, ...] = ()
+    documents: int = 2
+    relevance_temperature: float = 0.05
+    reweight_every: int = 0
+
+    def speculative_rule(self) -> SpeculativeRule:
+        """The rule of this plan with its keyed noise."""
+        return speculative_rule(self.rule, Noise(self.seed), self.sampler)
+
+    def check(self) -> None:
+        """Refuse names that this side does not know, with their package's own line."""
+        block_codec(self.codec, 2)
+        self.speculative_rule()
+
+    def open_message(
+        self, question: str, history: Sequence[Turn], accepted: Sequence[int], number: int
+    ) -> wire.OpenBlocks:
+        """The OpenBlocks that carries this plan to the other side."""
+        return wire.OpenBlocks(
+            session=number,
+            mode=self.mode,
+            prompt=question,
+            history=tuple(history),
+            seed=self.seed,
+            temperature=self.sampler.temperature,
+            top_k=self.sampler.top_k,
+            top_p=self.sampler.top_p,
+            min_p=self.sampler.min_p,
+            max_tokens=self.max_tokens,
+            stop_tokens=self.stop_tokens,
+            rule=self.rule,
+            codec=self.codec,
+            documents=self.documents,
+            relevance_temperature=self.relevance_temperature,
+            reweight_every=self.reweight_every,
+            accepted=tuple(accepted),
+        )
+
+    @classmethod
+    def of(cls, message: wire.OpenBlocks) -> "BlockPlan":
+        """The plan in an OpenBlocks; DragonError for names this side does not know."""
+        plan = cls(
+            mode=message.mode,
+            seed=message.seed,
+            sampler=Sampler(message.temperature, message.top_k, message.top_p, message.min_p),
+            rule=message.rule,
+            codec=message.codec,
+            max_tokens=message.max_tokens,
+            stop_tokens=message.stop_tokens,
+            documents=message.documents,
+            relevance_temperature=message.relevance_temperature,
+            reweight_every=message.reweight_every,
+        )
+        plan.check()
+        return plan
