@@ -1,7 +1,5 @@
 """Sampling parameters against a plain reference; draws against the probabilities they promise."""
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -119,14 +117,8 @@ def test_most_likely_is_the_lowest_argmax(p: Distribution) -> None:
 @given(distributions(), st.lists(st.integers(1, 4), min_size=VOCABULARY, max_size=VOCABULARY))
 def test_race_is_the_lowest_argmax_of_the_ratio(p: Distribution, noise: list[int]) -> None:
     exponentials = np.array(noise, dtype=np.float64)
-    # In exact fractions ties are ties; the probabilities are on a grid, as is the noise.
-    dense = [Fraction(x).limit_denominator(10**4) for x in p.to_dense().tolist()]
-    scores = [x / e for x, e in zip(dense, noise, strict=True)]
-    winners = [x for x in range(VOCABULARY) if scores[x] == max(scores)]
-    token = race(p, exponentials)
-    assert token in winners
-    if len(winners) == 1 or len({noise[x] for x in winners}) == 1:
-        assert token == winners[0]
+    # In the floats of `p` as they are: what rounding does to `rest` may decide between equals.
+    assert race(p, exponentials) == int((p.to_dense() / exponentials).argmax())
 
 
 def test_sample_never_returns_the_impossible() -> None:
