@@ -3,18 +3,21 @@
 Real distributions are the bundled models' on the sample questions. Larger vocabularies are
 synthetic: a Zipf-Mandelbrot law p(r) ∝ 1 / (r + 2.7)^s over ids in random order, its s solved so
 that its entropy is that of a real distribution. Real tokenizers give frequent tokens low ids, so
-random ids make the sets of ids as dear as they can be.
+random ids make the sets of ids as dear as they can be (all are as dear to the lattice codecs).
 """
 
 import json
 from collections.abc import Iterator
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, codec, entropy
+from dragonrt.distributions import Distribution, codec, entropy, lattice_codec
+from dragonrt.distributions.bits import BitWriter
+from dragonrt.distributions.lattice_codec import LatticeKind
 from dragonrt.experiments import style
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimates, grouped
@@ -36,14 +39,18 @@ CODECS = (
     "topp:0.95",
     "topp:0.8",
 )
+LATTICE_CODECS = ("qs:100", "ksqs:64:100", "csqs:0.001:100")
+"""Bit strings of QSV and SQS, at the resolution of SQS's experiments (SPEC 2)."""
 JSON, DRAGON_LAYOUT = "JSON", "topp:0.8, uint8 + fp16"
+WAYS = (JSON, *CODECS, *LATTICE_CODECS, DRAGON_LAYOUT)
 REPORTED, REPORTED_VOCABULARY = 2363, 50_272
 SHIFT = 2.7  # Mandelbrot's
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per distribution and way to write it: entropy in nats, bytes of the payload alone and
-    of the whole Draft message around it (None where no Draft can carry it)."""
+    of the whole Draft message around it (None where no Draft can carry it); of a lattice point also
+    its bits as written and as the paper's formula has them."""
     from dragonrt.experiments.teacher_forced import Reading
 
     models = MODELS[:1] if settings.quick else MODELS
@@ -54,7 +61,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     def measure(source: str, distributions: Iterator[NDArray[np.floating[Any]]]) -> None:
         for number, p in enumerate(distributions):
             rows.extend(_sizes(source, number, p))
-            progress(len(rows) // (len(CODECS) + 2), total)
+            progress(len(rows) // len(WAYS), total)
 
     random = np.random.Generator(np.random.Philox(settings.seed))
     entropies: list[float] = []
@@ -97,40 +104,59 @@ def _sizes(source: str, number: int, p: NDArray[np.floating[Any]]) -> Iterator[R
         "sample": number,
         "entropy": round(entropy(Distribution.from_dense(p)), 6),
     }
-    text = json.dumps(p.astype(np.float32).tolist())
-    yield {**common, "codec": JSON, "entries": p.size, "bytes": len(text), "message_bytes": None}
-    for name in CODECS:
-        code = codec(name, p.size)
-        payload = code.encode(p)
-        entries = len(code.decode(payload))
-        draft = Draft(
-            session=1,
-            step=100,
-            prefix_hash=2**64 - 1,
-            token=p.size - 1,
-            relevance=1.0,
-            decode_us=50_000,
-            ahead=10,
-            decided_hash=2**32 - 1,
-            payload=payload,
-        )
-        frame = len(encode(draft)) if len(payload) < 2**20 else None
-        yield {
-            **common,
-            "codec": name,
-            "entries": entries,
-            "bytes": len(payload),
-            "message_bytes": frame,
-        }
-    # A byte for an id cannot address a vocabulary (SPEC 1.5): its size only, for comparison.
-    size = 3 * entries
-    yield {
-        **common,
-        "codec": DRAGON_LAYOUT,
-        "entries": entries,
-        "bytes": size,
-        "message_bytes": None,
-    }
+    entries: dict[str, int] = {}
+    for way in WAYS:
+        row: Row = {"entries": p.size, "message_bytes": None, "bits": None, "formula_bits": None}
+        if way == JSON:
+            row["bytes"] = len(json.dumps(p.astype(np.float32).tolist()))
+        elif way == DRAGON_LAYOUT:
+            # A byte for an id cannot address a vocabulary (SPEC 1.5): its size, for comparison.
+            row["entries"] = entries["topp:0.8"]
+            row["bytes"] = 3 * row["entries"]
+        else:
+            code = codec(way, p.size)
+            payload = code.encode(p)
+            row["entries"] = entries[way] = len(code.decode(payload))
+            row["bytes"] = len(payload)
+            if len(payload) < 2**20:
+                row["message_bytes"] = len(encode(_draft(p.size - 1, payload)))
+        if way in LATTICE_CODECS:
+            row |= _lattice_bits(way, p)
+        yield {**common, "codec": way, **row}
+
+
+def _draft(token: int, payload: bytes) -> Draft:
+    """One whose other fields are as large as they get."""
+    return Draft(
+        session=1,
+        step=100,
+        prefix_hash=2**64 - 1,
+        token=token,
+        relevance=1.0,
+        decode_us=50_000,
+        ahead=10,
+        decided_hash=2**32 - 1,
+        payload=payload,
+    )
+
+
+def _lattice_bits(name: str, p: NDArray[np.floating[Any]]) -> Row:
+    """The bits of a lattice point as written, and by SQS Eq. (1), (2), (5) and QSV III-B."""
+    code = lattice_codec(name, p.size)
+    point, writer = code.quantize(p), BitWriter()
+    code.write(point, writer)
+    kept = point.ids.size
+    formula = _bits(comb(point.resolution + kept - 1, point.resolution))
+    if code.kind is not LatticeKind.QS:
+        formula += _bits(comb(p.size, kept))
+    if code.kind is LatticeKind.C_SQS:
+        formula += _bits(p.size)
+    return {"bits": writer.bits, "formula_bits": formula}
+
+
+def _bits(number: int) -> int:
+    """⌈log2 number⌉."""
+    return (number - 1).bit_length()
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
@@ -161,11 +187,15 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
                     if (source, vocabulary, name) in messages
                     else None,
                 }
-                for name in (JSON, *CODECS, DRAGON_LAYOUT)
+                for name in WAYS
             },
         }
     overheads = [row["message_bytes"] - row["bytes"] for row in rows if row["message_bytes"]]
     summary["draft_message_beyond_payload_bytes"] = max(overheads)
+    lattice = [row for row in rows if row["bits"] is not None]
+    summary["lattice_points_in_other_bits_than_the_formula"] = sum(
+        row["bits"] != row["formula_bits"] for row in lattice
+    )
     return summary
 
 
@@ -173,12 +203,11 @@ def plot(rows: list[Row], path: Path) -> None:
     """Bytes by codec and source; and by entropy for what depends on it."""
     means = estimates(rows, "bytes", "source", "vocabulary", "codec", statistic="mean")
     sources = list(grouped(rows, "source", "vocabulary"))
-    names = (JSON, *CODECS, DRAGON_LAYOUT)
     with style.picture(path, rows=2, height_inches=8.0) as (_, (bars, curves)):
         width = 0.8 / len(sources)
         for number, (source, vocabulary) in enumerate(sources):
-            found = [means[source, vocabulary, name] for name in names]
-            places = np.arange(len(names)) + (number - (len(sources) - 1) / 2) * width
+            found = [means[source, vocabulary, name] for name in WAYS]
+            places = np.arange(len(WAYS)) + (number - (len(sources) - 1) / 2) * width
             bars.bar(
                 places,
                 [each.value for each in found],
@@ -195,7 +224,7 @@ def plot(rows: list[Row], path: Path) -> None:
         if text is not None:
             bars.axhline(text.value / REPORTED, color=style.BLACK, linestyle="--", linewidth=1)
             bars.text(
-                len(names) - 0.5,
+                len(WAYS) - 0.5,
                 text.value / REPORTED * 1.2,
                 f"JSON of {REPORTED_VOCABULARY:,}\nover {REPORTED:,}, as\nDRAGON reports",
                 ha="right",
@@ -203,8 +232,8 @@ def plot(rows: list[Row], path: Path) -> None:
             )
         bars.set_yscale("log")
         bars.set_ylabel("bytes per token (mean, 95 %)")
-        labels = [name.replace(", ", ",\n").replace("topk:", "topk:\n") for name in names]
-        bars.set_xticks(range(len(names)), labels, fontsize=8)
+        labels = [name.replace(", ", ",\n").replace(":", ":\n", 1) for name in WAYS]
+        bars.set_xticks(range(len(WAYS)), labels, fontsize=8)
         bars.legend(loc="upper right")
         for number, (source, vocabulary) in enumerate(sources):
             for name, filled in (("topp:0.95", False), ("topp:0.8", True)):

@@ -29,7 +29,7 @@ def rows() -> list[Row]:
 
 def test_every_way_of_writing_is_measured() -> None:
     by_codec = {row["codec"]: row for row in rows() if row["sample"] == 1}
-    assert list(by_codec) == [wire.JSON, *wire.CODECS, wire.DRAGON_LAYOUT]
+    assert tuple(by_codec) == wire.WAYS
     assert by_codec["dense:fp16"]["bytes"] == 1 + 2 * 3000
     assert by_codec["dense:fp32"]["bytes"] == 1 + 4 * 3000
     top = by_codec["topp:0.8"]
@@ -37,6 +37,18 @@ def test_every_way_of_writing_is_measured() -> None:
     assert top["bytes"] < top["message_bytes"] < top["bytes"] + 50
     assert len(json.dumps([0.0] * 3000)) <= by_codec[wire.JSON]["bytes"]
     assert by_codec[wire.JSON]["message_bytes"] is None
+
+
+@pytest.mark.parametrize("name", wire.LATTICE_CODECS)
+def test_a_lattice_point_takes_the_bits_of_the_formula(name: str) -> None:
+    for row in (row for row in rows() if row["codec"] == name):
+        assert row["bits"] == row["formula_bits"]
+        assert row["bytes"] == 1 + (row["bits"] + 7) // 8, "the codec's kind, then whole bytes"
+    # C(100 + 2, 2) = 5151 points over three tokens, 13 bits; C(3, 2) = 3 sets of two, 2 bits.
+    three = np.array((0.5, 0.3, 0.2))
+    codes = {"qs:100": 13, "ksqs:2:100": 2 + 7, "csqs:0.25:100": 2 + 2 + 7}
+    for code, bits in codes.items():
+        assert wire._lattice_bits(code, three) == {"bits": bits, "formula_bits": bits}
 
 
 @pytest.mark.slow
@@ -47,6 +59,7 @@ def test_the_summary_compares_with_json_and_the_picture_is_drawn(tmp_path: Path)
     assert codecs[wire.JSON]["times_smaller_than_json"] == 1.0
     assert codecs["dense:fp16"]["times_smaller_than_dense_fp16"] == 1.0
     assert codecs["topp:0.8"]["times_smaller_than_json"] > 100
+    assert summary["lattice_points_in_other_bits_than_the_formula"] == 0
     assert summary["reported_by_dragon"] == {"times_smaller_than_json": 2363}
     wire.plot(measured, tmp_path / "wire.png")
     assert (tmp_path / "wire.png").read_bytes().startswith(b"\x89PNG")
