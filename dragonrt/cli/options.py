@@ -298,7 +298,7 @@ class AnswerOptions:
     codec: Annotated[
         str,
         option(
-            "What travels: topp:P, topk:K:renorm, topk:K:residual or dense:fp16.",
+            "What travels: topp:P, topk:K:residual, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …",
             "--codec",
             kind="NAME",
             panel=TOGETHER,

@@ -2,7 +2,8 @@
 
 Every token's support is X_n = {x : q(x) ≥ β_n}; β falls where more than the wanted mass α was
 dropped and rises where less was (SQS Eq. (8)). β moves with the tokens that stand, so it is kept
-before every drafted token and taken back with them.
+before every drafted token and taken back with them. As the most likely token always stays, β may
+rise above 1 + ηα (not so in SQS Lemma 4); Theorem 2 holds all the same, it needs only β ≥ -η(1-α).
 """
 
 from collections.abc import Sequence

@@ -3,16 +3,17 @@
 The combinatorial number system in an order that is cheap to compute: the n tokens are cut into two
 halves; subsets are ordered by how many of their tokens lie in the lower half, the likeliest number
 first, then by the rank within the lower half, then within the upper half, and each half is ranked
-in the same way. A rank is below C(n, K), so ⌈log2 C(n, K)⌉ bits hold it: SQS Eq. (5), SPEC 2.
+in the same way; one token or two end that at once. A rank is below C(n, K), so ⌈log2 C(n, K)⌉ bits
+hold it: SQS Eq. (5), SPEC 2.
 
-A composition of l over n parts (SQS Eq. (2)) is the l-subset of l + n - 1 places that the stars
+A composition of ℓ over n parts (SQS Eq. (2)) is the ℓ-subset of ℓ + n - 1 places that the stars
 take in its picture of stars and bars.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import comb, lgamma, log
+from math import comb, isqrt, lgamma, log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,8 @@ def _rank(ids: Sequence[int], first: int, last: int, start: int, n: int) -> int:
         return 0
     if k == 1:
         return ids[first] - start
+    if k == 2:
+        return comb(ids[first + 1] - start, 2) + ids[first] - start
     lower = n // 2
     middle = bisect_left(ids, start + lower, first, last)
     rank = 0
@@ -105,6 +108,10 @@ def _unrank(rank: int, k: int, start: int, n: int, ids: list[int]) -> None:
         return
     if k == 1:
         ids.append(start + rank)
+        return
+    if k == 2:
+        high = (1 + isqrt(1 + 8 * rank)) // 2
+        ids += (start + rank - comb(high, 2), start + high)
         return
     lower = n // 2
     for in_lower, ways in _splits(lower, n - lower, k):  # noqa: B007 - used after the loop

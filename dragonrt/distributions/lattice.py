@@ -38,15 +38,16 @@ def round_to_lattice(q: NDArray[np.float64], resolution: int) -> NDArray[np.int6
     """The counts of the lattice point nearest to `q`, float64 [K] of sum 1: SQS Alg. 2.
 
     int64 [K], not negative, of the sum `resolution`. Where Alg. 2 leaves a choice between equal
-    errors, the lower index is changed.
+    errors, the lower index gets the greater count.
     """
     scaled = resolution * q
     counts = np.floor(scaled + 0.5).astype(np.int64)
+    errors = counts - scaled  # ζ, at most ½ each: more than enough of them have the sign sought
     excess = int(counts.sum()) - resolution
-    if excess:
-        step = 1 if excess > 0 else -1
-        errors = step * (counts - scaled)  # ζ; no more than ½ each, so far more than enough are > 0
-        counts[top_k(errors, abs(excess))] -= step
+    if excess > 0:
+        counts[q.size - 1 - top_k(errors[::-1], excess)] -= 1
+    elif excess < 0:
+        counts[top_k(-errors, -excess)] += 1
     return counts
 
 
