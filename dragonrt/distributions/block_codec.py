@@ -22,6 +22,7 @@ from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.errors import CodecError
 from dragonrt.distributions.lattice import LatticePoint, dropped_mass
 from dragonrt.distributions.lattice_codec import (
+    LATTICE_FAMILIES,
     LatticeCodec,
     lattice_codec,
     read_token,
@@ -35,7 +36,7 @@ _BY_ID = 0x80  # the tokens of lattice points travel as ids
 _WIDTH_BITS = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
     """A distribution as the other side will see it.
 
@@ -95,13 +96,12 @@ def block_codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Bl
     checked_vocabulary(vocabulary)
     if name == "ids":
         return _IdBlocks(name, vocabulary)
+    if name.split(":")[0] in LATTICE_FAMILIES:
+        return _LatticeBlocks(name, vocabulary, lattice_codec(name, vocabulary), tokens_by_id)
     try:
-        byte_codec = codec(name, vocabulary)
+        return _PayloadBlocks(name, vocabulary, codec(name, vocabulary))
     except CodecError:
         raise CodecError(f"unknown codec {name!r}; valid are ids, {VALID_FORMS}") from None
-    if name.split(":")[0] in ("qs", "ksqs", "csqs"):
-        return _LatticeBlocks(name, vocabulary, lattice_codec(name, vocabulary), tokens_by_id)
-    return _PayloadBlocks(name, vocabulary, byte_codec)
 
 
 @dataclass(frozen=True, slots=True)

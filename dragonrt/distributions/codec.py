@@ -6,7 +6,6 @@ so whatever a codec throws away, the text stays exact with respect to what was s
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +21,12 @@ from dragonrt.distributions.arguments import (
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.errors import CodecError
-from dragonrt.distributions.lattice_codec import LATTICE_FORMS, LatticeCodec, lattice_codec
+from dragonrt.distributions.lattice_codec import (
+    LATTICE_FAMILIES,
+    LATTICE_FORMS,
+    LatticeCodec,
+    lattice_codec,
+)
 from dragonrt.distributions.payload import (
     FP16,
     FP32,
@@ -78,9 +82,8 @@ def codec(name: str, vocabulary: int) -> Codec:
             return _TopKRenormalised(name, vocabulary, k)
         case ["topk", count, "residual"] if (k := whole_number(count)) >= 1:
             return _TopKResidual(name, vocabulary, k)
-        case ["qs" | "ksqs" | "csqs", *_]:
-            with suppress(CodecError):
-                return _Lattice(name, vocabulary, lattice_codec(name, vocabulary))
+        case [family, *_] if family in LATTICE_FAMILIES:
+            return _Lattice(name, vocabulary, lattice_codec(name, vocabulary))
     raise CodecError(f"unknown codec {name!r}; valid are {VALID_FORMS}")
 
 

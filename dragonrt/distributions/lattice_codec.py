@@ -37,6 +37,7 @@ from dragonrt.distributions.errors import CodecError
 from dragonrt.distributions.lattice import LatticePoint, round_to_lattice
 from dragonrt.distributions.truncation import top_k
 
+LATTICE_FAMILIES = ("qs", "ksqs", "csqs")
 MAX_RESOLUTION = 10_000
 LATTICE_FORMS = (
     f"qs:L, ksqs:K:L (K >= 1), csqs:BETA:L (0 <= BETA <= 1) with L from 1 to {MAX_RESOLUTION}"

@@ -236,15 +236,6 @@ class TestNames:
             "topk:2.5:renorm",
             "topk:3:other",
             "topk:3:renorm:x",
-            "qs",
-            "qs:0",
-            "qs:10001",
-            "qs:1.5",
-            "ksqs:0:100",
-            "ksqs:3",
-            "csqs:1.5:100",
-            "csqs:x:100",
-            "csqs:0.1:100:3",
             "topp:².5",
             "topp:1_0",
             "TOPP:0.8",
@@ -256,6 +247,10 @@ class TestNames:
     def test_ill_formed_names_list_the_valid_ones(self, name: str) -> None:
         with pytest.raises(CodecError, match=r"dense:fp16, .*topp:P.*topk:K:residual"):
             codec(name, VOCABULARY)
+
+    def test_ill_formed_names_of_lattice_codecs_list_theirs(self) -> None:
+        with pytest.raises(CodecError, match=r"qs:L, ksqs:K:L"):
+            codec("qs:0", VOCABULARY)
 
     @pytest.mark.parametrize("vocabulary", [0, -1, 2**31])
     def test_a_vocabulary_that_cannot_be_coded(self, vocabulary: int) -> None:

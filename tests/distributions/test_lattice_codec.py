@@ -1,5 +1,6 @@
 """QS, K-SQS and C-SQS as bits: exactly as many as the formula, back exactly, and nothing else."""
 
+from collections.abc import Callable
 from math import comb
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dragonrt.distributions import CodecError, LatticePoint, lattice_codec
+from dragonrt.distributions import CodecError, LatticePoint, block_codec, codec, lattice_codec
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.lattice_codec import read_token, token_bits, write_token
 
@@ -230,7 +231,11 @@ class TestToken:
             read_token(point, BitReader(b"\xff"))
 
 
-def test_ill_formed_names_list_the_valid_ones() -> None:
-    for name in ("ksqs", "topp:0.8", "qs:", "ksqs:-1:100", "csqs:2:100", "qs:10001"):
+@pytest.mark.parametrize("form", [lattice_codec, codec, block_codec])
+def test_ill_formed_names_list_the_valid_ones(form: Callable[[str, int], object]) -> None:
+    for name in (
+        *("qs", "qs:", "qs:0", "qs:10001", "qs:1.5", "qs:1:2", "ksqs", "ksqs:3", "ksqs:0:100"),
+        *("ksqs:-1:100", "csqs:2:100", "csqs:x:100", "csqs:0.1:100:3", "csqs:nan:100"),
+    ):
         with pytest.raises(CodecError, match=r"qs:L, ksqs:K:L .*csqs:BETA:L"):
-            lattice_codec(name, 10)
+            form(name, 10)
