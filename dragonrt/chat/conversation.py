@@ -2,18 +2,25 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from dragonrt.chat.text import TextStream
 from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.dragon import Answer, Asking, OnLoss
-from dragonrt.runtime.outcome import Decision, Finish
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.preparing import Turn
+from dragonrt.runtime.outcome import (
+    Answer,
+    AnswerPlan,
+    Asking,
+    Decision,
+    Finish,
+    OnDecision,
+    OnNotice,
+    Turn,
+)
 from dragonrt.wire.messages import Source
+
+P = TypeVar("P", bound=AnswerPlan)
+A = TypeVar("A", bound=Answer)
 
 HISTORY = 16
 """Turns kept for the following questions; a model with less room drops the oldest ones."""
@@ -26,12 +33,12 @@ OnPiece = Callable[[str, Decision], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Generic[A]):
     """An answer as a person reads it, with what it cost."""
 
     question: str
     text: str
-    answer: Answer
+    answer: A
 
     @property
     def sources(self) -> list[tuple[str, Source]]:
@@ -42,7 +49,7 @@ class Reply:
 
     def statistics(self) -> dict[str, Any]:
         """Numbers of this answer; None where there was nothing to measure."""
-        answer, counts = self.answer, self.answer.counts
+        answer = self.answer
         times = [decision.time_s for decision in answer.decisions]
         count = len(times)
         wire_bytes = answer.bytes_sent + answer.bytes_received
@@ -51,20 +58,11 @@ class Reply:
             "time_to_first_token_ms": _ms(times[0] - answer.asked_s) if times else None,
             "ms_per_token": _ms((times[-1] - times[0]) / (count - 1)) if count > 1 else None,
             "total_ms": _ms(times[-1] - answer.asked_s) if times else None,
-            "acceptance": {
-                "device": _share(counts.own_accepted, counts.own_compared),
-                "cloud": _share(counts.other_accepted, counts.other_compared),
-            },
             "bytes_sent": answer.bytes_sent,
             "bytes_received": answer.bytes_received,
             "bytes_per_token": round(wire_bytes / count, 1) if count else None,
             "rtt_ms": _ms(answer.rtt_s),
-            "forwards": counts.forwards,
-            "preempted": counts.preempted,
-            "rollbacks": counts.rollbacks,
-            "switches": counts.switches,
-            "divergences": counts.divergences,
-            "alone_from": counts.alone_from,
+            **answer.counts.statistics(),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -77,8 +75,7 @@ class Reply:
             "carried": [self._carrier(decision) for decision in self.answer.decisions],
             "finish": self.answer.finish.value,
             "seed": plan.seed,
-            "rule": plan.rule,
-            "aggregator": plan.placement.value,
+            **plan.settings(),
             "temperature": plan.sampler.temperature,
             "sources": [
                 {
@@ -107,37 +104,31 @@ def _ms(seconds: float) -> float:
     return round(1000 * seconds, 3)
 
 
-def _share(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
-
-
 @dataclass(slots=True)
-class Conversation:
-    """Asks one question after another; `plan` holds what is the same for all of them.
+class Conversation(Generic[P, A]):
+    """Asks one question after another, as `begin` begins an answer; `plan` is the same for all.
 
     `seed` None draws a fresh one for each answer, which the answer names.
     """
 
-    side: LocalSide
-    connector: Connector
-    plan: Plan
+    model: LanguageModel
+    plan: P
+    begin: Callable[[P, OnDecision, OnNotice], Asking[A]]
     seed: int | None = None
     stops: tuple[str, ...] = ()
-    on_loss: OnLoss = "alone"
     history: list[Turn] = field(default_factory=list)
-    _asking: Asking | None = None
+    _asking: Asking[A] | None = None
 
     async def ask(
         self,
         question: str,
         on_piece: OnPiece = lambda text, decision: None,
-        on_notice: Callable[[str], None] = lambda text: None,
-    ) -> Reply:
+        on_notice: OnNotice = lambda text: None,
+    ) -> Reply[A]:
         """Answer a question; DragonError if it cannot be answered."""
-        model = self.side.model
+        model = self.model
         strings = (*model.prompt.stops, *self.stops)
-        plan = replace(
-            self.plan,
+        plan = self.plan.for_answer(
             seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=stop_tokens(model, strings),
         )
@@ -156,14 +147,7 @@ class Conversation:
             if stream.stopped:
                 asking.stop(Finish.STOP)
 
-        asking = self._asking = Asking(
-            self.side,
-            self.connector,
-            plan,
-            on_decision=decide,
-            on_notice=on_notice,
-            on_loss=self.on_loss,
-        )
+        asking = self._asking = self.begin(plan, decide, on_notice)
         try:
             answer = await asking.ask(question, self.history)
         finally:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.output import create_output
@@ -23,19 +24,19 @@ GREETING = (
 )
 
 
-async def ask_once(conversation: Conversation, question: str, console: Console) -> None:
+async def ask_once(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
     """One question, streamed; Ctrl-C ends it with what there is."""
     with _interrupt_stops(conversation):
         await _stream(conversation, question, console)
 
 
-async def ask_once_json(conversation: Conversation, question: str) -> None:
+async def ask_once_json(conversation: Conversation[Any, Any], question: str) -> None:
     """One question, its answer as one JSON object on one line."""
     with _interrupt_stops(conversation):
         await _print_json(conversation, question)
 
 
-async def chat(conversation: Conversation, console: Console, *, as_json: bool) -> None:
+async def chat(conversation: Conversation[Any, Any], console: Console, *, as_json: bool) -> None:
     """Questions from the terminal, or line by line from a pipe, until there are no more."""
     answer = _chat_json if as_json else _chat_text
     if not sys.stdin.isatty():
@@ -51,14 +52,14 @@ async def chat(conversation: Conversation, console: Console, *, as_json: bool) -
             await answer(conversation, question, console)
 
 
-async def _chat_text(conversation: Conversation, question: str, console: Console) -> None:
+async def _chat_text(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
     try:
         await _stream(conversation, question, console)
     except DragonError as error:
         console.print(Text(str(error), style="red"), soft_wrap=True)
 
 
-async def _chat_json(conversation: Conversation, question: str, console: Console) -> None:
+async def _chat_json(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
     try:
         await _print_json(conversation, question)
     except DragonError as error:
@@ -66,7 +67,7 @@ async def _chat_json(conversation: Conversation, question: str, console: Console
         print(json.dumps(failure, ensure_ascii=False), flush=True)
 
 
-async def _stream(conversation: Conversation, question: str, console: Console) -> None:
+async def _stream(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
     view = AnswerView(console)
     try:
         reply = await conversation.ask(question, view.piece, view.notice)
@@ -76,7 +77,7 @@ async def _stream(conversation: Conversation, question: str, console: Console) -
     view.end(reply)
 
 
-async def _print_json(conversation: Conversation, question: str) -> None:
+async def _print_json(conversation: Conversation[Any, Any], question: str) -> None:
     reply = await conversation.ask(question)
     print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
 
@@ -101,7 +102,7 @@ async def _typed_questions() -> AsyncIterator[str]:
 
 
 @contextmanager
-def _interrupt_stops(conversation: Conversation) -> Iterator[None]:
+def _interrupt_stops(conversation: Conversation[Any, Any]) -> Iterator[None]:
     """Ctrl-C stops the answer under way, not the program."""
     loop = asyncio.get_running_loop()
     try:

@@ -1,6 +1,7 @@
 """How answers look in a terminal: text tinted by side, sources, one line of costs."""
 
 from pathlib import PurePath
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -44,7 +45,7 @@ class AnswerView:
             self._console.print()
         self._in_line = False
 
-    def end(self, reply: Reply) -> None:
+    def end(self, reply: Reply[Any]) -> None:
         """The sources and the cost line under an answer."""
         if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
@@ -74,23 +75,22 @@ def _words(text: str) -> list[str]:
     return text.casefold().replace("_", " ").replace("-", " ").split()
 
 
-def cost_line(reply: Reply) -> str:
+def cost_line(reply: Reply[Any]) -> str:
     """What the answer cost, in one line."""
     numbers = reply.statistics()
-    acceptance = numbers["acceptance"]
-    device, cloud = _percent(acceptance["device"]), _percent(acceptance["cloud"])
+    acceptance = (f"{name} {_percent(part)}" for name, part in numbers["acceptance"].items())
     parts = [
         "stopped" if reply.answer.finish is Finish.CANCELLED else "",
         f"{numbers['tokens']} tokens",
         _number(numbers["time_to_first_token_ms"], "first {:.0f} ms"),
         _number(numbers["ms_per_token"], "{:.1f} ms/token"),
-        f"accepted device {device} cloud {cloud}",
+        f"accepted {' '.join(acceptance)}",
         _number(numbers["bytes_per_token"], "{:.0f} bytes/token"),
     ]
     plan = reply.answer.plan
     if plan.sampler.temperature > 0:  # without a temperature every seed gives the same text
         parts.append(f"seed {plan.seed}")
-    if numbers["alone_from"] is not None:
+    if numbers.get("alone_from") is not None:
         parts.append(f"alone from token {numbers['alone_from']}")
     return " | ".join(part for part in parts if part)
 

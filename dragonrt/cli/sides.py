@@ -75,14 +75,14 @@ def device(
     from dragonrt.chat.conversation import Conversation
     from dragonrt.chat.terminal import ask_once, ask_once_json, chat
     from dragonrt.runtime import main as programs
+    from dragonrt.runtime.modes.dragon import beginning
 
     loaded, library = load(settings)
 
     async def talk() -> None:
         async with programs.device(settings, loaded, library, address) as (side, connector):
-            conversation = Conversation(
-                side, connector, plan, answers.seed, answers.stops, answers.on_loss
-            )
+            begin = beginning(side, connector, answers.on_loss)
+            conversation = Conversation(loaded, plan, begin, answers.seed, answers.stops)
             if ask is None:
                 await chat(conversation, output, as_json=as_json)
             elif as_json:

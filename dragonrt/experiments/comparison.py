@@ -10,7 +10,7 @@ from rich.table import Table
 from dragonrt.chat.conversation import Conversation, Reply
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.dragon import Answer, Asking
+from dragonrt.runtime.modes.dragon import Answer, Asking, beginning
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
@@ -61,16 +61,17 @@ class Pair:
     plan: Plan
     stops: tuple[str, ...] = ()
 
-    def conversation(self, method: Method) -> Conversation:
+    def conversation(self, method: Method) -> Conversation[Plan, Answer]:
         """A conversation without history, with the plan's seed."""
         plan = method.plan(self.plan)
-        return Conversation(self.side, self.connector, plan, plan.seed, self.stops)
+        begin = beginning(self.side, self.connector, "alone")
+        return Conversation(self.side.model, plan, begin, plan.seed, self.stops)
 
-    async def ask_each(self, method: Method, questions: Sequence[str]) -> list[Reply]:
+    async def ask_each(self, method: Method, questions: Sequence[str]) -> list[Reply[Answer]]:
         """Every question by itself, one after another, as costs are measured."""
         return [await self.conversation(method).ask(question) for question in questions]
 
-    async def ask_at_once(self, method: Method, questions: Sequence[str]) -> list[Reply]:
+    async def ask_at_once(self, method: Method, questions: Sequence[str]) -> list[Reply[Answer]]:
         """All questions at the same time: the same texts in less time, but no costs to measure."""
         asking = (self.conversation(method).ask(question) for question in questions)
         return list(await asyncio.gather(*asking))

@@ -14,7 +14,7 @@ from rich.text import Text
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.modes.dragon import OnLoss
+from dragonrt.runtime.modes.dragon import Answer, OnLoss, beginning
 from dragonrt.runtime.plan import Plan
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def run_demo(
 
         async def answer(question: str) -> None:
             async with device.connected(port, emulate) as (side, connector):
-                conversation = Conversation(side, connector, plan, plan.seed, stops, on_loss)
+                conversation = Conversation(
+                    side.model, plan, beginning(side, connector, on_loss), plan.seed, stops
+                )
                 if as_json:
                     await ask_once_json(conversation, question)
                 else:
@@ -130,7 +132,7 @@ async def _compare(
     output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
 
-async def _show(pair: "Pair", question: bundled.Question, output: Console) -> "Reply":
+async def _show(pair: "Pair", question: bundled.Question, output: Console) -> "Reply[Answer]":
     """One question, its answer streamed with its sources."""
     from dragonrt.chat.view import AnswerView
     from dragonrt.experiments.comparison import LEADERLESS
@@ -145,7 +147,7 @@ async def _show(pair: "Pair", question: bundled.Question, output: Console) -> "R
 
 
 async def _measure(
-    pair: "Pair", questions: Sequence[str], leaderless: "list[Reply]", messages: Console
+    pair: "Pair", questions: Sequence[str], leaderless: "list[Reply[Answer]]", messages: Console
 ) -> "list[Row]":
     """The rows of all methods; the answers that were shown are the leaderless ones."""
     from dragonrt.experiments import comparison as methods

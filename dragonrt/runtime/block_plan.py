@@ -1,10 +1,11 @@
 """What both sides agree on for one answer where one side drafts blocks and the other verifies."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from dragonrt.distributions import block_codec
-from dragonrt.runtime.preparing import Turn
+from dragonrt.runtime.outcome import Turn
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.speculative import SpeculativeRule, speculative_rule
@@ -33,6 +34,14 @@ class BlockPlan:
     def speculative_rule(self) -> SpeculativeRule:
         """The rule of this plan with its keyed noise."""
         return speculative_rule(self.rule, Noise(self.seed), self.sampler)
+
+    def for_answer(self, seed: int, stop_tokens: tuple[int, ...]) -> Self:
+        """This plan with the seed and the stop tokens of one answer."""
+        return replace(self, seed=seed, stop_tokens=stop_tokens)
+
+    def settings(self) -> dict[str, Any]:
+        """What a reader of the answer wants to know of it."""
+        return {"mode": self.mode, "rule": self.rule, "codec": self.codec}
 
     def check(self) -> None:
         """Refuse names that this side does not know, with their package's own line."""

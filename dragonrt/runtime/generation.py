@@ -12,11 +12,12 @@ from collections.abc import Callable
 
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
+from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.draft import Draft, Line, start_hash
 from dragonrt.runtime.drafter import Drafter, Prediction, PreemptedError
 from dragonrt.runtime.estimates import Estimates
 from dragonrt.runtime.other_side import OtherSide
-from dragonrt.runtime.outcome import Counts, Decision, Finish
+from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import PATIENCE_S, Plan
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.queues import DraftQueue

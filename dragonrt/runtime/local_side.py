@@ -15,9 +15,10 @@ from dragonrt.runtime.library import Library
 from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.model_drafter import ModelDrafter
 from dragonrt.runtime.model_predictor import ModelPredictor
+from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import Predictor
-from dragonrt.runtime.preparing import Grounding, Prepared, Turn
+from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.reader import Reader, Reading, Relevances, Weighing
 from dragonrt.runtime.trace import Trace

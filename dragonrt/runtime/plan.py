@@ -1,6 +1,7 @@
 """What both sides agree on for one generation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
@@ -58,6 +59,14 @@ class Plan:
     def aggregation_rule(self) -> Rule:
         """The rule of this plan with its keyed noise."""
         return rule(self.rule, Noise(self.seed), self.sampler)
+
+    def for_answer(self, seed: int, stop_tokens: tuple[int, ...]) -> Self:
+        """This plan with the seed and the stop tokens of one answer."""
+        return replace(self, seed=seed, stop_tokens=stop_tokens)
+
+    def settings(self) -> dict[str, Any]:
+        """What a reader of the answer wants to know of it."""
+        return {"mode": "dragon", "rule": self.rule, "aggregator": self.placement.value}
 
     def check(self) -> None:
         """Refuse names that this side does not know, with their package's own line."""

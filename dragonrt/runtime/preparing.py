@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dragonrt.runtime.drafter import Drafter
+from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import Predictor
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import Trace
 from dragonrt.wire import messages as wire
-
-Turn = tuple[str, str]
-"""An earlier question and its answer."""
 
 T = TypeVar("T")
 U = TypeVar("U")

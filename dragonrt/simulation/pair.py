@@ -23,7 +23,8 @@ from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import Predictor
-from dragonrt.runtime.preparing import Grounding, Prepared, Turn
+from dragonrt.runtime.outcome import Turn
+from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import NoTrace, Trace
 from dragonrt.sampling.noise import Side

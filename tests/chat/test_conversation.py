@@ -14,9 +14,10 @@ from dragonrt.language.prompt import PlainPrompt
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import Prediction, quantize
-from dragonrt.runtime.outcome import Finish
+from dragonrt.runtime.modes.dragon import Answer, beginning
+from dragonrt.runtime.outcome import Finish, Turn
 from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.preparing import Prepared, Turn
+from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.trace import NoTrace
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.messages import Source
@@ -87,10 +88,13 @@ async def no_cloud() -> Any:
     raise DragonError("there is no cloud")
 
 
-def conversation(answers: dict[str, str], **options: Any) -> tuple[Conversation, RecitingSide]:
+def conversation(
+    answers: dict[str, str], **options: Any
+) -> tuple[Conversation[Plan, Answer], RecitingSide]:
     side: Any = RecitingSide(answers)
     plan = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=40)
-    return Conversation(side, Connector(no_cloud), plan, **options), side
+    begin = beginning(side, Connector(no_cloud), "alone")
+    return Conversation(side.model, plan, begin, **options), side
 
 
 async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:

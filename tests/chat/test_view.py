@@ -7,8 +7,9 @@ from rich.console import Console
 
 from dragonrt.chat.conversation import Reply
 from dragonrt.chat.view import AnswerView, carrier, cost_line, title
+from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Counts, Decision, Finish
+from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.wire.messages import Source
@@ -16,9 +17,9 @@ from dragonrt.wire.messages import Source
 HALF = Decision(0, 5, 10.1, 0.5, None)
 
 
-def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
+def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply[Answer]:
     answer = Answer(
-        Plan(seed=7, sampler=Sampler(temperature)),
+        plan=Plan(seed=7, sampler=Sampler(temperature)),
         decisions=[HALF, Decision(1, 6, 10.15, 1.0, 0), Decision(2, 7, 10.2, 0.0, None)],
         finish=finish,
         device_sources=(Source("Some words of it…", "notes/tom.txt", 0.8),),
@@ -113,7 +114,7 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
 
 
 def test_an_answer_without_tokens_has_no_times() -> None:
-    empty = Reply("?", "", Answer(Plan(seed=1, sampler=Sampler(0.0)), finish=Finish.CANCELLED))
+    empty = Reply("?", "", Answer(plan=Plan(seed=1, sampler=Sampler(0.0)), finish=Finish.CANCELLED))
     assert cost_line(empty) == "stopped | 0 tokens | accepted device - cloud -"
     assert empty.statistics()["ms_per_token"] is None
 

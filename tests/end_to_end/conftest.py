@@ -15,7 +15,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.library import Library
-from dragonrt.runtime.modes.dragon import OnLoss
+from dragonrt.runtime.modes.dragon import Answer, OnLoss, beginning
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import SideSettings
 from dragonrt.sampling.samplers import Sampler
@@ -31,15 +31,18 @@ class Device:
         self.side = side
         self.connector = connector
 
-    def conversation(self, plan: Plan = PLAN, on_loss: OnLoss = "alone") -> Conversation:
-        return Conversation(self.side, self.connector, plan, plan.seed, on_loss=on_loss)
+    def conversation(
+        self, plan: Plan = PLAN, on_loss: OnLoss = "alone"
+    ) -> Conversation[Plan, Answer]:
+        begin = beginning(self.side, self.connector, on_loss)
+        return Conversation(self.side.model, plan, begin, plan.seed)
 
     async def ask(
         self,
         question: str,
         plan: Plan = PLAN,
         on_piece: Callable[[str, object], None] = lambda text, decision: None,
-    ) -> Reply:
+    ) -> Reply[Answer]:
         return await self.conversation(plan).ask(question, on_piece)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from dragonrt.chat.conversation import Reply
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.scheduler import Placement
@@ -93,7 +94,7 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
 
                 conversation = device.conversation(WANDERING, on_loss="wait")
                 killed = asyncio.Event()
-                waiting: asyncio.Task[Reply] = asyncio.create_task(
+                waiting: asyncio.Task[Reply[Answer]] = asyncio.create_task(
                     conversation.ask(QUESTION, killing(second, 5, killed.set))
                 )
                 await killed.wait()

@@ -12,6 +12,7 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.library import Library, kv_writer
+from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
@@ -47,7 +48,7 @@ async def test_every_way_over_every_link_gives_one_text(
     texts: dict[tuple[str, int, float, str], list[int]] = {}
     asked = [(questions()[n].text, n) for n in range(2)]
 
-    def check(question: str, plan: Plan, reply: Reply) -> None:
+    def check(question: str, plan: Plan, reply: Reply[Answer]) -> None:
         assert reply.answer.counts.alone_from is None, reply.answer.notices
         assert reply.answer.counts.divergences == 0
         key = (question, plan.seed, plan.sampler.temperature, plan.rule)

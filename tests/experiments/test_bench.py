@@ -8,8 +8,9 @@ from rich.console import Console
 from dragonrt.experiments.bench import latency, overhead
 from dragonrt.experiments.bench.decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
+from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Counts, Decision
+from dragonrt.runtime.outcome import Decision
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 
@@ -24,7 +25,7 @@ def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Answer:
     ]
     counts = Counts(own_accepted=1, own_compared=2, other_accepted=2, other_compared=2)
     counts.forwards, counts.preempted = 3, 1
-    return Answer(PLAN, decisions, counts=counts)
+    return Answer(plan=PLAN, decisions=decisions, counts=counts)
 
 
 def test_a_series_reports_its_median_and_keeps_every_sample() -> None:

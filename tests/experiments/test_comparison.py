@@ -19,8 +19,9 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
+from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Counts, Decision
+from dragonrt.runtime.outcome import Decision
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
@@ -35,7 +36,7 @@ def answer(*times_s: float, asked_s: float = 10.0, tokens: tuple[int, ...] = ())
         Decision(step, token, asked_s + time_s, 0.5, None)
         for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
     ]
-    return Answer(PLAN, decisions, asked_s=asked_s)
+    return Answer(plan=PLAN, decisions=decisions, asked_s=asked_s)
 
 
 def test_the_wait_for_the_first_token_counts_in_one_pace_and_not_in_the_other() -> None:

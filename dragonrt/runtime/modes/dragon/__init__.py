@@ -6,7 +6,7 @@ sources, which are public, the device names none.
 """
 
 from dragonrt.runtime.modes.dragon.answering import Answering
-from dragonrt.runtime.modes.dragon.asking import Answer, Asking, OnLoss
+from dragonrt.runtime.modes.dragon.asking import Answer, Asking, OnLoss, beginning
 from dragonrt.runtime.modes.dragon.session import open_message
 
-__all__ = ["Answer", "Answering", "Asking", "OnLoss", "open_message"]
+__all__ = ["Answer", "Answering", "Asking", "OnLoss", "beginning", "open_message"]

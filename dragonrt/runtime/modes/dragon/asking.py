@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dragonrt.distributions.errors import CodecError
+from dragonrt.runtime import outcome
 from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.generation import Generation, GenerationError
 from dragonrt.runtime.modes.dragon.session import (
     DragonSession,
@@ -15,35 +17,39 @@ from dragonrt.runtime.modes.dragon.session import (
     trace_open,
     trace_ready,
 )
-from dragonrt.runtime.outcome import Counts, Decision, Finish
+from dragonrt.runtime.outcome import Decision, Finish, OnDecision, OnNotice, Turn
 from dragonrt.runtime.plan import PATIENCE_S, Plan
-from dragonrt.runtime.preparing import Preparer, Turn
+from dragonrt.runtime.preparing import Preparer
 from dragonrt.wire import messages as wire
 from dragonrt.wire.errors import Reason
 
 OnLoss = Literal["alone", "wait"]
 
 
-@dataclass(slots=True)
-class Answer:
-    """What the device knows when an answer is complete. Times are seconds on its loop's clock."""
+@dataclass(slots=True, kw_only=True)
+class Answer(outcome.Answer):
+    """The answer of both sides together."""
 
     plan: Plan
-    decisions: list[Decision] = field(default_factory=list)
-    finish: Finish = Finish.CANCELLED
-    device_sources: tuple[wire.Source, ...] = ()
-    cloud_sources: tuple[wire.Source, ...] = ()
-    notices: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
-    asked_s: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    rtt_s: float = 0.0
 
-    @property
-    def tokens(self) -> list[int]:
-        """The answer's tokens, the stop token included."""
-        return [decision.token for decision in self.decisions]
+
+def beginning(
+    preparer: Preparer, connector: Connector, on_loss: OnLoss
+) -> Callable[[Plan, OnDecision, OnNotice], "Asking"]:
+    """What begins each answer of a conversation."""
+
+    def begin(plan: Plan, on_decision: OnDecision, on_notice: OnNotice) -> Asking:
+        return Asking(
+            preparer,
+            connector,
+            plan,
+            on_decision=on_decision,
+            on_notice=on_notice,
+            on_loss=on_loss,
+        )
+
+    return begin
 
 
 class Asking:
@@ -59,8 +65,8 @@ class Asking:
         connector: Connector,
         plan: Plan,
         *,
-        on_decision: Callable[[Decision], None],
-        on_notice: Callable[[str], None],
+        on_decision: OnDecision,
+        on_notice: OnNotice,
         on_loss: OnLoss = "alone",
     ) -> None:
         self._preparer = preparer
@@ -77,7 +83,7 @@ class Asking:
         self._loss = "the cloud is not connected"
         self._question = ""
         self._history: Sequence[Turn] = ()
-        self.answer = Answer(plan)
+        self.answer = Answer(plan=plan)
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
         """End the answer with the tokens decided so far."""

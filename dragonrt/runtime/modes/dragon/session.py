@@ -5,9 +5,10 @@ from typing import Any
 
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.generation import Generation, GenerationError
+from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import Plan, placement_of
-from dragonrt.runtime.preparing import Prepared, Turn
+from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
