@@ -232,7 +232,7 @@ def plot(rows: list[Row], path: Path) -> None:
             )
         bars.set_yscale("log")
         bars.set_ylabel("bytes per token (mean, 95 %)")
-        labels = [name.replace(", ", ",\n").replace(":", ":\n", 1) for name in WAYS]
+        labels = [name.replace(", ", ",\n").replace(":", ":\n") for name in WAYS]
         bars.set_xticks(range(len(WAYS)), labels, fontsize=8)
         bars.legend(loc="upper right")
         for number, (source, vocabulary) in enumerate(sources):

@@ -47,7 +47,7 @@ def trace(side: str, shift_s: float = 0.0, clock: str = "one", seed: int = 7) ->
         of(10.4, "rollback", step=1, dropped=2),
         of(10.4, "preempt", step=3),
         of(10.42, "stopped", step=3, seconds=0.03),
-        of(10.45, "decode", step=2, tokens=1, seconds=0.05),
+        of(10.47, "decode", step=2, tokens=1, seconds=0.05),
         of(10.5, "decide", step=2, token=7, device=True, cloud=True, **decided),
         of(10.6, "close", finish="length"),
     ]
@@ -154,7 +154,11 @@ def test_the_chrome_trace_has_slices_arrows_and_counters(tmp_path: Path) -> None
     assert all(one["dur"] == pytest.approx(5e4) for one in decoded)
     (stopped, _) = (one for one in records if one["name"] == "preempted 3")
     assert stopped["dur"] == pytest.approx(3e4)
-    assert {one["name"] for one in records if one["ph"] == "C"} >= {"rtt", "difference"}
+    assert {one["name"] for one in records if one["ph"] == "C"} >= {
+        "round trip (s)",
+        "ΔZ (s)",
+        "acceptance, device",
+    }
     assert {"token 1", "roll back to 1", "preempt 3", "to cloud"} <= {
         one["name"] for one in records if one["ph"] == "i"
     }
@@ -164,6 +168,89 @@ def test_the_chrome_trace_has_slices_arrows_and_counters(tmp_path: Path) -> None
     assert all((one["pid"], one["tid"], one["ts"]) in slices for one in starts + ends)
     with pytest.raises(DragonError, match="cannot write"):
         write_chrome_trace(by_side, tmp_path / "missing" / "trace.json")
+
+
+FIELDS = {
+    "X": {"cat", "ts", "dur", "args"},
+    "i": {"cat", "ts", "s", "args"},
+    "C": {"ts", "args"},
+    "M": {"args"},
+    "s": {"cat", "ts", "id"},
+    "f": {"cat", "ts", "id", "bp"},
+}
+"""What each phase of the Trace Event Format has, as used here, beside ph, name, pid and tid."""
+
+
+def check_trace_event(record: dict[str, Any]) -> None:
+    """The fields of one event, their types and the values that the format allows."""
+    phase = record["ph"]
+    assert set(record) == {"ph", "name", "pid", "tid"} | FIELDS[phase], record
+    assert isinstance(record["name"], str)
+    assert record["name"]
+    for whole in {"pid", "tid", "ts", "dur", "id"} & set(record):
+        assert type(record[whole]) is int, (whole, record)
+    assert record.get("dur", 0) >= 0
+    assert record.get("s", "t") in ("g", "p", "t")
+    assert record.get("bp", "e") == "e"
+    if phase == "M":
+        assert record["name"] in ("process_name", "thread_name")
+        assert list(record["args"]) == ["name"]
+        assert isinstance(record["args"]["name"], str)
+    if phase == "C":
+        assert record["args"]
+        assert all(type(value) in (int, float) for value in record["args"].values())
+
+
+def check_nesting(slices: list[dict[str, Any]]) -> None:
+    """Slices of one thread lie within or beside one another."""
+    open_until: list[int] = []
+    for one in sorted(slices, key=lambda each: (each["ts"], -each["dur"])):
+        while open_until and open_until[-1] <= one["ts"]:
+            open_until.pop()
+        end = one["ts"] + one["dur"]
+        assert not open_until or end <= open_until[-1], one
+        open_until.append(end)
+
+
+def test_the_chrome_trace_keeps_to_the_trace_event_format(
+    measured: list[Row], tmp_path: Path
+) -> None:
+    recorded = [
+        {name: value for name, value in row.items() if value is not None and name != "way"}
+        for row in measured
+        if row["way"] == pipeline.WAYS[0].name
+    ]
+    simulated = [[one for one in recorded if one["side"] == side] for side in ("device", "cloud")]
+    for traces in (simulated, [trace("device"), trace("cloud")], [trace("cloud")]):
+        write_chrome_trace(aligned(traces), tmp_path / "trace.json")
+        written = json.loads((tmp_path / "trace.json").read_text())
+        assert set(written) == {"traceEvents", "displayTimeUnit"}
+        assert written["displayTimeUnit"] in ("ms", "ns")
+        records = written["traceEvents"]
+        threads: dict[tuple[int, int], list[dict[str, Any]]] = {}
+        arrows: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+        named = set()
+        for record in records:
+            check_trace_event(record)
+            thread = (record["pid"], record["tid"])
+            if record["ph"] == "M":
+                named.add((record["name"], *thread))
+            elif record["ph"] == "X":
+                threads.setdefault(thread, []).append(record)
+            elif record["ph"] in "sf":
+                arrow = (record["cat"], record["name"], record["id"])
+                arrows.setdefault(arrow, []).append(record)
+        for pid, tid in {(one["pid"], one["tid"]) for one in records}:
+            assert ("process_name", pid, 0) in named
+            assert ("thread_name", pid, tid) in named or tid == 0
+        for slices in threads.values():
+            check_nesting(slices)
+        for begins, ends in arrows.values():
+            assert (begins["ph"], ends["ph"]) == ("s", "f")
+            assert begins["ts"] <= ends["ts"]
+        assert len(arrows) == sum(
+            flight.end_s is not None for flight in flights(aligned(traces), check=True)
+        )
 
 
 @pytest.fixture(scope="module")
