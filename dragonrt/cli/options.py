@@ -78,7 +78,10 @@ class SideOptions:
     trace: Annotated[
         Path | None,
         option(
-            "Write every event to this file; `dragonrt trace` reads it.", "--trace", kind="FILE"
+            "Write every event to this file, about 1 kB a token, more where --codec sends more; "
+            "`dragonrt trace` and `simulate --replay` read it.",
+            "--trace",
+            kind="FILE",
         ),
     ] = None
 

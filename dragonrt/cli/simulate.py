@@ -67,6 +67,8 @@ def simulate(
     """Search for defects: both sides over failing links, each run repeatable from its seed.
 
     With --replay: recorded answers again, over the emulated link and by another aggregator.
+
+    Without it the options of the emulated link do not count: the seed draws the link of each run.
     """
     emulate = emulation.emulate("device")
     if replay is None:
