@@ -1,0 +1,114 @@
+"""What any environment for controllers shares: its interface, time, and the state it shows.
+
+An episode is one answer over one course of the uplink. Time is that of QSV Eq. 9; the reward of an
+iteration is the expected number of drafted tokens that are accepted, over its time (Eq. 13).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.control import Action, State
+from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.sampling.iteration import iteration_latency
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What an iteration's time is made of, in seconds and bit/s.
+
+    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link beside
+    what the bits take. A delay of 10 and 50 ms is what a model of 125 M parameters takes on a small
+    GPU and one of 13 B on a large one, the pair of QSV section V.
+    """
+
+    up: MarkovRates
+    vocabulary: int
+    down_rate: float = math.inf
+    draft_s: float = 0.010
+    target_s: float = 0.050
+    round_trip_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What came of an action.
+
+    `reward` in tokens per second; `tokens` are those the answer has gained, the target's own
+    included, in `seconds`; `done` after the answer's last token.
+    """
+
+    state: State
+    reward: float
+    tokens: int
+    seconds: float
+    done: bool
+
+
+class Environment(Protocol):
+    """Answers drafted under control. Everything is a function of the seeds and the actions."""
+
+    def reset(self, seed: int) -> State:
+        """Begin the answer and the course of the uplink that have this number."""
+
+    def step(self, action: Action) -> Step:
+        """Draft, send and verify one block; not after the answer's last token."""
+
+
+def estimated_accepted(
+    stands: Sequence[float] | NDArray[np.float64], overlap: Sequence[float] | NDArray[np.float64]
+) -> float:
+    """A of QSV Eq. 14, from one sample of a block: the number of tokens that will be accepted.
+
+    `stands` are the probabilities that the tokens of the block are accepted, `overlap` those that
+    any token drafted at their places is, Σ min(p, q̂). The last factor of each product is taken in
+    expectation, which leaves the mean as it is and takes away most of the noise.
+    """
+    before = np.concatenate(([1.0], np.cumprod(stands)[:-1]))
+    return float(before @ np.asarray(overlap))
+
+
+class Course:
+    """One answer's time, uplink and state. Channel courses are numbered by `seed`."""
+
+    def __init__(self, costs: Costs, seed: int) -> None:
+        self._costs = costs
+        self._channel = MarkovChannel(costs.up, seed)
+        self._now_s = 0.0
+        self._confidences: list[float] = []
+        self._accepted = self._drafted = 0
+
+    @property
+    def state(self) -> State:
+        """What a controller sees now."""
+        rate = self._channel.rate_at(self._now_s)
+        return State(tuple(self._confidences), rate, self._accepted, self._drafted)
+
+    def iteration(
+        self, drafted: int, bits: float, accepted: int, confidences: Sequence[float]
+    ) -> float:
+        """Account for one block and give its time in seconds.
+
+        Its distributions and tokens took `bits` altogether; `confidences` are those of the new
+        tokens that `State` is to list.
+        """
+        costs = self._costs
+        ready_s = self._now_s + drafted * costs.draft_s
+        sending_s = self._channel.departure_s(ready_s, bits) - ready_s
+        seconds = costs.round_trip_s + iteration_latency(
+            drafted,
+            bits / drafted - math.log2(costs.vocabulary),  # the token is among the bits already
+            vocabulary=costs.vocabulary,
+            draft_s=costs.draft_s,
+            target_s=costs.target_s,
+            up_rate=bits / sending_s,  # the mean while the block is sent
+            down_rate=costs.down_rate,
+        )
+        self._now_s += seconds
+        self._accepted, self._drafted = accepted, drafted
+        self._confidences.extend(confidences)
+        return seconds

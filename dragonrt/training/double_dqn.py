@@ -1,0 +1,185 @@
+"""Double deep Q-learning (van Hasselt, Guez, Silver 2016) with a network of two layers.
+
+The target of a transition is r + γ Q'(s', argmax_a Q(s', a)): the network in training chooses the
+action and an older copy of it values it, so that noise is not taken for value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Features = NDArray[np.float32]
+
+
+class Problem(Protocol):
+    """What is learned: features [F] and numbered actions. It goes on for ever."""
+
+    def reset(self, seed: int) -> Features:
+        """Begin the episode of this number."""
+
+    def step(self, action: int) -> tuple[Features, float, bool]:
+        """The features then, the reward, and whether the episode is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How long and how fast is learned. Rewards are multiplied by `reward_scale` first.
+
+    An episode's end is no end of what is worth having: the next one goes on alike, so the value of
+    what comes then is taken from the features at the end (a time limit, not a terminal state).
+    `terminal` says otherwise.
+    """
+
+    steps: int
+    discount: float
+    terminal: bool = False
+    reward_scale: float = 1.0
+    hidden: int = 64
+    learning_rate: float = 1e-3
+    batch: int = 128
+    capacity: int = 50_000
+    warm_up: int = 1_000
+    train_every: int = 2
+    copy_every: int = 200
+    first_epsilon: float = 1.0
+    last_epsilon: float = 0.05
+
+    def epsilon(self, step: int) -> float:
+        """The share of random actions: it falls over the first half, then stays."""
+        gone = min(1.0, 2 * step / self.steps)
+        return self.first_epsilon + gone * (self.last_epsilon - self.first_epsilon)
+
+
+class QNetwork(nn.Module):
+    """Values of all actions [B, A] for features [B, F]."""
+
+    def __init__(self, inputs: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(inputs, hidden)
+        self.output = nn.Linear(hidden, actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        values: Tensor = self.output(torch.relu(self.hidden(features)))
+        return values
+
+
+class Replay:
+    """The newest `capacity` transitions."""
+
+    def __init__(self, capacity: int, inputs: int) -> None:
+        self._before = np.empty((capacity, inputs), np.float32)
+        self._after = np.empty((capacity, inputs), np.float32)
+        self._actions = np.empty(capacity, np.int64)
+        self._rewards = np.empty(capacity, np.float32)
+        self._goes_on = np.empty(capacity, np.float32)
+        self._added = 0
+
+    def __len__(self) -> int:
+        return min(self._added, len(self._actions))
+
+    def add(
+        self, before: Features, action: int, reward: float, after: Features, goes_on: bool
+    ) -> None:
+        """Keep a transition, in the place of the oldest if there is no other."""
+        at = self._added % len(self._actions)
+        self._before[at], self._after[at] = before, after
+        self._actions[at], self._rewards[at], self._goes_on[at] = action, reward, goes_on
+        self._added += 1
+
+    def sample(
+        self, size: int, generator: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """`size` of them with replacement: before, actions, rewards, after, goes on."""
+        at = generator.integers(len(self), size=size)
+        arrays = (self._before, self._actions, self._rewards, self._after, self._goes_on)
+        before, actions, rewards, after, goes_on = (torch.from_numpy(array[at]) for array in arrays)
+        return before, actions, rewards, after, goes_on
+
+
+def learn(
+    problem: Problem,
+    actions: int,
+    settings: Settings,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> QNetwork:
+    """The network after `settings.steps` steps in `problem`; episodes are numbered from `seed`."""
+    generator = np.random.default_rng(seed)
+    episode = seed
+    features = problem.reset(episode)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        network = QNetwork(features.size, settings.hidden, actions)
+        older = QNetwork(features.size, settings.hidden, actions)
+    older.load_state_dict(network.state_dict())
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
+    replay = Replay(settings.capacity, features.size)
+    improved = 0
+    for step in range(settings.steps):
+        progress(step, settings.steps)
+        action = _explored(network, features, actions, settings.epsilon(step), generator)
+        after, reward, done = problem.step(action)
+        goes_on = not (done and settings.terminal)
+        replay.add(features, action, reward * settings.reward_scale, after, goes_on)
+        if done:
+            episode += 1
+            after = problem.reset(episode)
+        features = after
+        if len(replay) >= settings.warm_up and step % settings.train_every == 0:
+            sample = replay.sample(settings.batch, generator)
+            _improve(network, older, optimizer, sample, settings.discount)
+            improved += 1
+            if improved % settings.copy_every == 0:
+                older.load_state_dict(network.state_dict())
+    return network
+
+
+def targets(
+    network: QNetwork,
+    older: QNetwork,
+    rewards: Tensor,
+    after: Tensor,
+    goes_on: Tensor,
+    discount: float,
+) -> Tensor:
+    """r + γ Q'(s', argmax_a Q(s', a)), the second term only where it goes on: [B]."""
+    with torch.no_grad():
+        chosen = network(after).argmax(dim=1, keepdim=True)
+        valued = older(after).gather(1, chosen).squeeze(1)
+    wanted: Tensor = rewards + discount * goes_on * valued
+    return wanted
+
+
+def _explored(
+    network: QNetwork,
+    features: Features,
+    actions: int,
+    epsilon: float,
+    generator: np.random.Generator,
+) -> int:
+    """The action of the highest value or, with probability ε, any."""
+    if generator.random() < epsilon:
+        return int(generator.integers(actions))
+    with torch.inference_mode():
+        return int(network(torch.from_numpy(features)).argmax())
+
+
+def _improve(
+    network: QNetwork,
+    older: QNetwork,
+    optimizer: torch.optim.Optimizer,
+    sample: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    discount: float,
+) -> None:
+    before, actions, rewards, after, goes_on = sample
+    values = network(before).gather(1, actions.unsqueeze(1)).squeeze(1)
+    wanted = targets(network, older, rewards, after, goes_on, discount)
+    loss = nn.functional.smooth_l1_loss(values, wanted)
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()

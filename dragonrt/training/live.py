@@ -1,0 +1,87 @@
+"""Training live: a pair of models drafts and verifies over a simulated uplink."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dragonrt.control import Action, State
+from dragonrt.distributions import Distribution
+from dragonrt.distributions.lattice_codec import lattice_codec, token_bits
+from dragonrt.sampling.speculative import Rejection, token_acceptance
+from dragonrt.training.course import Costs, Course, Step, estimated_accepted
+from dragonrt.training.pair import ModelPair, Reader, Tasks
+
+
+class LiveEnvironment:
+    """Episodes of real models; their seed chooses the task, its noise and the uplink's course."""
+
+    def __init__(self, pair: ModelPair, tasks: Tasks, codec_name: str, costs: Costs) -> None:
+        self._pair = pair
+        self._tasks = tasks
+        self._codec = lattice_codec(codec_name, costs.vocabulary)
+        self._costs = costs
+        self._stops = set(pair.target.stop_tokens)
+
+    def reset(self, seed: int) -> State:
+        """Begin the task and the course of the uplink that have this number."""
+        self._prompt, sampler, noise = self._tasks.choose(seed)
+        self._rule = Rejection(noise, sampler)
+        capacity = len(self._prompt) + self._tasks.max_tokens
+        self._draft, self._target = (
+            Reader(model, capacity) for model in (self._pair.draft, self._pair.target)
+        )
+        self._answer: list[int] = []
+        self._course = Course(self._costs, seed)
+        return self._course.state
+
+    def step(self, action: Action) -> Step:
+        """One block, drafted and verified; it ends early behind a stop token or the longest text.
+
+        The reward is that of the tokens which were drafted.
+        """
+        first = len(self._answer)
+        length = min(action.length, self._tasks.max_tokens - first)
+        tokens, sent, bits = self._drafted(length, action.resolution)
+        text = self._prompt + self._answer + tokens
+        p = [self._rule.shape(one) for one in self._target.after(text, len(tokens) + 1)]
+        verdict = self._rule.verify(first, tokens, sent, p)
+        stands = [
+            token_acceptance(float(p_t[token]), q_t.probability(token))
+            for token, q_t, p_t in zip(tokens, sent, p, strict=False)
+        ]
+        new = tokens[: verdict.accepted]
+        if not self._is_over(new):
+            new.append(verdict.token)
+        seconds = self._course.iteration(
+            len(tokens),
+            bits,
+            verdict.accepted,
+            [q_t.probability(token) for token, q_t in zip(new, sent, strict=False)],
+        )
+        overlap = [
+            float(np.minimum(p_t[q_t.ids], q_t.probabilities).sum())
+            for q_t, p_t in zip(sent, p, strict=False)
+        ]
+        reward = (1 + estimated_accepted(stands, overlap)) / seconds
+        done = self._is_over(new)
+        self._answer += new
+        return Step(self._course.state, reward, len(new), seconds, done)
+
+    def _is_over(self, new: Sequence[int]) -> bool:
+        """Whether the answer ends with these new tokens."""
+        longest = len(self._answer) + len(new) == self._tasks.max_tokens
+        return longest or bool(self._stops & set(new[-1:]))
+
+    def _drafted(self, length: int, resolution: int) -> tuple[list[int], list[Distribution], int]:
+        """The tokens of a block, what they were drawn from, and the bits that takes."""
+        tokens: list[int] = []
+        sent = []
+        bits = 0
+        while len(tokens) < length and not self._stops & set(tokens[-1:]):
+            text = self._prompt + self._answer + tokens
+            q = self._rule.shape(self._draft.after(text, 1)[0])
+            point = self._codec.quantize(q, resolution)
+            sent.append(point.distribution())
+            tokens.append(self._rule.draft(len(self._answer) + len(tokens), sent[-1]))
+            bits += self._codec.bits(point) + token_bits(point)
+        return tokens, sent, bits

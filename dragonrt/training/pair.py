@@ -1,0 +1,131 @@
+"""A draft and a target model in one process, and recordings of what they say."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution
+from dragonrt.distributions.lattice_codec import LatticeCodec, lattice_codec, token_bits
+from dragonrt.language import LanguageModel
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.samplers import race_at
+from dragonrt.training.errors import TrainingError
+from dragonrt.training.recording import RecordedText, Recording
+
+Progress = Callable[[int, int], None]
+
+_TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What is answered, and how: prompts, as tokens, at temperatures, to `max_tokens` at most."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    temperatures: tuple[float, ...]
+    max_tokens: int
+
+    def choose(self, seed: int) -> tuple[list[int], Sampler, Noise]:
+        """The task of this number: a prompt, how it is sampled from, and with what noise."""
+        generator = np.random.default_rng((seed, _TASK_STREAM))
+        prompt = self.prompts[int(generator.integers(len(self.prompts)))]
+        temperature = self.temperatures[int(generator.integers(len(self.temperatures)))]
+        return list(prompt), Sampler(temperature), Noise(int(generator.integers(2**63)))
+
+
+class Reader:
+    """Reads texts with a model; what a text shares with the one before is not read again."""
+
+    def __init__(self, model: LanguageModel, capacity: int) -> None:
+        """`capacity` is the number of tokens to make room for at first."""
+        self._sequence = model.sequence([model.document_kv([])], capacity)
+        self._read: list[int] = []
+
+    def after(self, tokens: Sequence[int], count: int) -> NDArray[np.float64]:
+        """The probabilities of what follows the last `count` prefixes of a text: [count, V]."""
+        kept = len(tokens) - count
+        for position, (old, new) in enumerate(zip(self._read, tokens, strict=False)):
+            if old != new:
+                kept = min(kept, position)
+                break
+        kept = min(kept, len(self._read))
+        self._sequence.truncate(kept)
+        new_tokens = list(tokens[kept:])
+        log_p = self._sequence.extend_all(new_tokens)[0, -count:]
+        self._read[kept:] = new_tokens
+        p: NDArray[np.float64] = np.exp(log_p.double().cpu().numpy())
+        return p
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """A draft model and the target that verifies what it drafts.
+
+    Raises TrainingError if their tokens do not mean the same.
+    """
+
+    draft: LanguageModel
+    target: LanguageModel
+
+    def __post_init__(self) -> None:
+        if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
+            raise TrainingError(
+                f"{self.draft.name} and {self.target.name} have different tokenizers: "
+                "choose a pair with one"
+            )
+
+    def record(
+        self,
+        tasks: Tasks,
+        codec_name: str,
+        resolutions: Sequence[int],
+        seeds: Sequence[int],
+        progress: Progress,
+    ) -> Recording:
+        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
+        codec = lattice_codec(codec_name, self.target.vocabulary)
+        texts = []
+        for number, seed in enumerate(seeds):
+            progress(number, len(seeds))
+            prompt, sampler, noise = tasks.choose(seed)
+            tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
+            reader = Reader(self.draft, len(prompt) + len(tokens))
+            q = [sampler.dense(one) for one in reader.after(prompt + tokens[:-1], len(tokens))]
+            texts.append(_recorded(tokens, p, q, codec, resolutions))
+        return Recording(codec_name, tuple(resolutions), codec.vocabulary, tuple(texts))
+
+    def _answer(
+        self, prompt: list[int], sampler: Sampler, noise: Noise, max_tokens: int
+    ) -> tuple[list[int], list[NDArray[np.float64]]]:
+        """An answer of the target, and the distribution that each of its tokens is from."""
+        reader = Reader(self.target, len(prompt) + max_tokens)
+        tokens: list[int] = []
+        distributions = []
+        while len(tokens) < max_tokens and not set(tokens[-1:]) & set(self.target.stop_tokens):
+            p = sampler.dense(reader.after(prompt + tokens, 1)[0])
+            tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
+            distributions.append(p)
+        return tokens, distributions
+
+
+def _recorded(
+    tokens: Sequence[int],
+    p: Sequence[NDArray[np.float64]],
+    q: Sequence[NDArray[np.float64]],
+    codec: LatticeCodec,
+    resolutions: Sequence[int],
+) -> RecordedText:
+    given, overlap = (np.empty((len(tokens), len(resolutions))) for _ in range(2))
+    bits = np.empty(given.shape, np.int64)
+    for row, (token, p_t, q_t) in enumerate(zip(tokens, p, q, strict=True)):
+        for column, resolution in enumerate(resolutions):
+            point = codec.quantize(q_t, resolution)
+            sent = point.distribution()
+            given[row, column] = sent.probability(token)
+            overlap[row, column] = np.minimum(p_t[sent.ids], sent.probabilities).sum()
+            bits[row, column] = codec.bits(point) + token_bits(point)
+    return RecordedText(
+        np.array([one[token] for one, token in zip(p, tokens, strict=True)]), given, overlap, bits
+    )

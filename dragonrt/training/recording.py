@@ -1,0 +1,136 @@
+"""Training from a recording: texts of the target, and what both models gave to their tokens.
+
+Speculative decoding gives texts of the target's distribution whatever the actions are (QSV Prop.
+1). So a recorded text can be taken for the answer of every episode: a drafted token and the text's
+token y are the same with probability min(1, q̂(y)/p(y)), for Pr[drafted and accepted y] is
+min(q̂(y), p(y)) and Pr[y] is p(y). Taken over texts, the expected number of accepted tokens is that
+of QSV Eq. 14. No model runs in training, at any length and resolution.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.control import Action
+from dragonrt.control.policies import State
+from dragonrt.training.course import Costs, Course, Step, estimated_accepted
+from dragonrt.training.errors import TrainingError
+
+_EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its seed
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedText:
+    """One text of N tokens at R resolutions.
+
+    `p` float64 [N]: what the target's distribution, as it is sampled from, gave to each token;
+    `q` float64 [N, R]: what the draft's gave to it as each resolution sends it; `overlap` float64
+    [N, R]: Σ min(p, q̂) of the two, the probability that a token drafted there is accepted; `bits`
+    int64 [N, R]: what the distribution and a token drafted from it take.
+    """
+
+    p: NDArray[np.float64]
+    q: NDArray[np.float64]
+    overlap: NDArray[np.float64]
+    bits: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Texts recorded with the codec of that name at `resolutions`, over `vocabulary` tokens."""
+
+    codec: str
+    resolutions: tuple[int, ...]
+    vocabulary: int
+    texts: tuple[RecordedText, ...]
+
+    def save(self, path: Path) -> None:
+        """Write it as .npz. Raises TrainingError if that cannot be done."""
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(text, name) for text in self.texts])
+            for name in RecordedText.__slots__
+        }
+        arrays["ends"] = np.cumsum([len(text.p) for text in self.texts])
+        for name in ("codec", "resolutions", "vocabulary"):
+            arrays[name] = np.array(getattr(self, name))
+        try:
+            with path.open("wb") as file:
+                np.savez_compressed(file, **arrays)
+        except OSError as error:
+            raise TrainingError(f"cannot write the recording {path}: {error.strerror}") from None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """What `save` wrote. Raises TrainingError for anything else."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays: dict[str, Any] = dict(archive)
+            ends = [0, *arrays["ends"].tolist()]
+            texts = tuple(
+                RecordedText(*(arrays[name][start:end] for name in RecordedText.__slots__))
+                for start, end in pairwise(ends)
+            )
+            resolutions = tuple(arrays["resolutions"].tolist())
+            loaded = cls(str(arrays["codec"]), resolutions, int(arrays["vocabulary"]), texts)
+        except OSError as error:
+            raise TrainingError(f"cannot read the recording {path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+            raise TrainingError(
+                f"{path} is not a recording of two models ({error}): give another name to make one"
+            ) from None
+        shape = (ends[-1], len(resolutions))
+        fits = arrays["p"].shape == shape[:1] and all(
+            arrays[name].shape == shape for name in ("q", "overlap", "bits")
+        )
+        if not fits or any(end <= start for start, end in pairwise(ends)) or not texts:
+            raise TrainingError(f"{path} is a damaged recording: delete it to make it anew")
+        return loaded
+
+
+class RecordedEnvironment:
+    """Episodes over the texts of a recording; their seed chooses the text and the uplink's course.
+
+    Tokens drafted behind a refused one take the bits of the text's own positions there, for what
+    they were drafted from is not recorded.
+    """
+
+    def __init__(self, recording: Recording, costs: Costs) -> None:
+        self._recording = recording
+        self._costs = costs
+        self._columns = {one: column for column, one in enumerate(recording.resolutions)}
+        self._longest = max(len(text.p) for text in recording.texts)
+
+    def reset(self, seed: int) -> State:
+        """Begin the text and the course of the uplink that have this number."""
+        self._generator = np.random.default_rng((seed, _EPISODE_STREAM))
+        texts = self._recording.texts
+        self._text = texts[int(self._generator.integers(len(texts)))]
+        self._course = Course(self._costs, seed)
+        self._position = 0
+        return self._course.state
+
+    def step(self, action: Action) -> Step:
+        """One block over the text; a text that is over ends the block like a stop token."""
+        text, column, start = self._text, self._columns[action.resolution], self._position
+        left = len(text.p) - start
+        length = min(action.length, self._longest - start)
+        p, q = text.p[start : start + length], text.q[start : start + length, column]
+        stands = np.minimum(1.0, q / p)
+        refused = np.flatnonzero(self._generator.random(len(stands)) >= stands)
+        accepted = int(refused[0]) if refused.size else len(stands)
+        whole = accepted == left  # to its last token: nothing was drafted behind it
+        drafted = left if whole else length
+        at = np.minimum(np.arange(start, start + drafted), len(text.p) - 1)
+        seconds = self._course.iteration(
+            drafted, float(text.bits[at, column].sum()), accepted, q[: accepted + 1].tolist()
+        )
+        tokens = accepted if whole else accepted + 1
+        self._position = start + tokens
+        expected = 1 + estimated_accepted(stands, text.overlap[start : start + length, column])
+        done = self._position == len(text.p)
+        return Step(self._course.state, expected / seconds, tokens, seconds, done)
