@@ -50,6 +50,18 @@ def model_path(name: str) -> Path:
     return _HERE / "models" / name
 
 
+def verifiers() -> tuple[str, ...]:
+    """Names of the bundled verifiers: draft, target and kind."""
+    return tuple(sorted(file.stem for file in (_HERE / "verifiers").glob("*.json")))
+
+
+def verifier_path(name: str) -> Path:
+    """A bundled verifier's two files, without their suffixes; BundledError if there is none."""
+    if name not in verifiers():
+        raise BundledError(f"no bundled verifier {name!r}; there are {', '.join(verifiers())}")
+    return _HERE / "verifiers" / name
+
+
 def documents(side: Side) -> Path:
     """Directory of the sample documents of one side: private notes or public articles."""
     return _HERE / "documents" / side

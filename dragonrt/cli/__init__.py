@@ -22,6 +22,7 @@ from dragonrt.cli.settings import read_settings
 from dragonrt.cli.sides import cloud, device
 from dragonrt.cli.simulate import simulate
 from dragonrt.cli.traces import trace
+from dragonrt.cli.training import train
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
@@ -90,6 +91,7 @@ app.command()(trace)
 app.command()(experiment)
 app.command()(grouped(simulate))
 app.add_typer(bench, name="bench")
+app.add_typer(train, name="train")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from dragonrt.sampling.samplers import Sampler
 
 Run = Callable[..., Any]
 
-COMMANDS = ("demo", "cloud", "device", "index", "profile", "trace", "simulate", "bench")
+COMMANDS = ("demo", "cloud", "device", "index", "profile", "trace", "simulate", "bench", "train")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])

@@ -1,0 +1,113 @@
+"""`dragonrt train verifier`: a head that says which drafted tokens the target would refuse."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from dragonrt.cli.console import messages, output
+from dragonrt.cli.groups import option
+from dragonrt.cli.loading import progress_bar
+
+if TYPE_CHECKING:
+    from dragonrt.language.verifier import Verifier
+    from dragonrt.training.verifier import Parts, VerifierPlan
+    from dragonrt.training.verifier_models import BatchedPair
+
+
+def verifier(
+    corpus: Annotated[
+        Path,
+        option(
+            "Text to learn from: a file, or a directory of at least 10.", "--corpus", kind="PATH"
+        ),
+    ],
+    out: Annotated[Path, option("Where its two files go.", "--out", kind="DIR")],
+    draft: Annotated[
+        str, option("Draft model: bundled name, directory or hub id.", "--draft", kind="NAME")
+    ] = "dragon-draft",
+    target: Annotated[
+        str, option("Target model, of the same tokenizer.", "--target", kind="NAME")
+    ] = "dragon-small",
+    kind: Annotated[
+        Literal["sprinter", "specdec++"],
+        option(
+            "sprinter predicts q(x)/p(x) ≤ lambda, specdec++ the probability min(1, p(x)/q(x)).",
+            "--kind",
+            kind="NAME",
+        ),
+    ] = "sprinter",
+    features: Annotated[
+        Literal["hidden", "hidden+confidence"],
+        option(
+            "What it reads: the draft model's last hidden state; and what q says of x.",
+            "--features",
+            kind="NAME",
+        ),
+    ] = "hidden+confidence",
+    ratio: Annotated[
+        float, option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", kind="X")
+    ] = 1.2,
+    threshold: Annotated[
+        float, option("τ: a token below it goes to the target.", "--threshold", kind="X")
+    ] = 0.5,
+    samples: Annotated[
+        int, option("Drafted tokens, held-out ones included.", "--samples", kind="N")
+    ] = 100_000,
+    epochs: Annotated[int, option("Epochs at most.", "--epochs", kind="N", min=1)] = 100,
+    seed: Annotated[
+        int, option("Of the split and of all that is drawn.", "--seed", kind="N", min=0)
+    ] = 0,
+) -> None:
+    """Train a verifier for a pair of models; scores are those on held-out text."""
+    from dragonrt.training.verifier import VerifierPlan, train_verifier
+    from dragonrt.training.verifier_models import BatchedModel, BatchedPair
+
+    plan = VerifierPlan(kind, features, ratio, threshold, samples, epochs, seed)
+    with messages.status("loading the models"):
+        pair = BatchedPair(BatchedModel.load(draft), BatchedModel.load(target))
+    parts = _collect(pair, corpus, plan)
+    trained = train_verifier(pair, parts, plan, corpus.name)
+    path = out / "--".join(Path(name).name for name in (draft, target, kind))
+    trained.save(path)
+    _print(trained)
+    messages.print(f"saved as {path}.safetensors and .json", markup=False, soft_wrap=True)
+
+
+def _collect(pair: "BatchedPair", corpus: Path, plan: "VerifierPlan") -> "Parts":
+    from dragonrt.training.verifier import collect_parts
+    from dragonrt.training.verifier_texts import read_texts
+
+    with messages.status("reading the corpus"):
+        texts = read_texts(corpus, pair.draft, plan.seed)
+    with progress_bar("drafting") as bar:
+        task = bar.add_task("")
+        return collect_parts(
+            pair,
+            texts,
+            plan.samples,
+            plan.seed,
+            lambda part, done, total: bar.update(
+                task, description=part, completed=done, total=total
+            ),
+        )
+
+
+def _print(trained: "Verifier") -> None:
+    test = trained.trained_on["test"]
+    output.print(
+        f"{trained.kind} verifier of {trained.pair.draft} and {trained.pair.target}, "
+        f"{trained.weight.size + 1} parameters ({trained.features}), "
+        f"{trained.trained_on['samples']} samples, {trained.trained_on['epochs']} epochs",
+        markup=False,
+        soft_wrap=True,
+    )
+    output.print(
+        f"on {test['samples']} held-out tokens, {100 * test['acceptable']:.1f}% with "
+        f"q(x)/p(x) ≤ {test['ratio']:g}: AUC {test['auc']:.3f}; at threshold "
+        f"{trained.threshold:g} η_TP {test['eta_tp']:.3f}, η_FP {test['eta_fp']:.3f}",
+        markup=False,
+        soft_wrap=True,
+    )
+    by_prefix = ", ".join(
+        f"{name} {auc:.3f}" for name, auc in trained.trained_on["auc_by_prefix"].items()
+    )
+    output.print(f"AUC by how the prefix was made: {by_prefix}", markup=False, soft_wrap=True)

@@ -1,0 +1,135 @@
+"""Many texts at once: both models of a pair one token further along a batch of prefixes."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dragonrt.language import fingerprint
+from dragonrt.language.loading import Checkpoint, Device, load_checkpoint
+from dragonrt.language.prompt import PromptFormat, prompt_format
+from dragonrt.training.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a model says after each row's text.
+
+    `log_probabilities` float32 [rows, vocabulary]; `hidden` float32 [rows, hidden], what the output
+    layer read to compute them.
+    """
+
+    log_probabilities: Tensor
+    hidden: Tensor
+
+
+class BatchedModel:
+    """A transformers model that reads rows of different texts, shorter ones padded on the left."""
+
+    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+        self.name = name
+        self.fingerprint = checkpoint.fingerprint
+        self.tokenizer_fingerprint = fingerprint.of_tokenizer(checkpoint.tokenizer)
+        self.prompt: PromptFormat = prompt_format(checkpoint.tokenizer)
+        self._tokenizer = checkpoint.tokenizer
+        self._model = checkpoint.model
+        accepted = inspect.signature(self._model.forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._read = torch.empty(0)
+        self._model.get_output_embeddings().register_forward_pre_hook(self._notice)
+
+    @classmethod
+    def load(cls, name: str, device: Device = "auto") -> "BatchedModel":
+        """Load it in float32, the precision whose hidden states a verifier is trained on.
+
+        Raises ModelError as `load_checkpoint` does.
+        """
+        return cls(name, load_checkpoint(name, device, "float32"))
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        place: torch.device = self._model.device
+        return place
+
+    @property
+    def vocabulary(self) -> int:
+        """The size of a distribution."""
+        return int(self._model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        """Tokens behind which a text does not go on."""
+        ids = self._model.generation_config.eos_token_id
+        return tuple(ids) if isinstance(ids, list) else () if ids is None else (int(ids),)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, none added."""
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return tokens
+
+    def read(self, prefixes: Sequence[Sequence[int]]) -> "Rows":
+        """Rows that have read these prefixes, none of them empty."""
+        return Rows(self, prefixes)
+
+    def forward(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Said, Any]:
+        """Run tokens [rows, n] whose mask [rows, columns] covers the cache too; the new cache."""
+        options: dict[str, Any] = {}
+        if self._takes_positions:
+            positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+            options["position_ids"] = positions[:, -tokens.shape[1] :]
+        output = self._model(
+            input_ids=tokens,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **options,
+        )
+        log_probabilities = output.logits[:, -1].float().log_softmax(-1)
+        return Said(log_probabilities, self._read[:, -1].float()), output.past_key_values
+
+    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._read = inputs[0]
+
+
+class Rows:
+    """Texts of a batch that grow by one token each at a time."""
+
+    def __init__(self, model: BatchedModel, prefixes: Sequence[Sequence[int]]) -> None:
+        longest = max(map(len, prefixes))
+        padded = [[0] * (longest - len(prefix)) + list(prefix) for prefix in prefixes]
+        masked = [[0] * (longest - len(prefix)) + [1] * len(prefix) for prefix in prefixes]
+        self._model = model
+        self._mask = torch.tensor(masked, device=model.device)
+        self.said, self._cache = model.forward(
+            torch.tensor(padded, device=model.device), self._mask, None
+        )
+
+    def append(self, tokens: Tensor) -> None:
+        """Go on by these tokens [rows]; `said` is then what follows them."""
+        self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=1)
+        self.said, self._cache = self._model.forward(tokens[:, None], self._mask, self._cache)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedPair:
+    """A draft model and its target. Raises TrainingError if their tokens do not mean the same."""
+
+    draft: BatchedModel
+    target: BatchedModel
+
+    def __post_init__(self) -> None:
+        if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
+            raise TrainingError(
+                f"{self.draft.name} and {self.target.name} have different tokenizers: "
+                "choose a pair with one"
+            )
+        if self.draft.vocabulary != self.target.vocabulary:
+            raise TrainingError(
+                f"{self.draft.name} has distributions over {self.draft.vocabulary} tokens, "
+                f"{self.target.name} over {self.target.vocabulary}: choose a pair of one size"
+            )

@@ -1,0 +1,111 @@
+"""The texts whose prefixes a verifier learns from, and which of them are held out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from dragonrt import bundled
+from dragonrt.training.errors import TrainingError
+from dragonrt.training.verifier_models import BatchedModel
+from retrieval import DocumentError
+from retrieval.documents import SUFFIXES, load
+
+Part = Literal["training", "validation", "test"]
+SHARES: dict[Part, float] = {"training": 0.7, "validation": 0.1, "test": 0.2}
+
+PASSAGE = 192
+"""Tokens of a passage at most: with a document and a question, about what an answer follows."""
+SHORTEST = 16
+"""Tokens of a passage at least; a prefix has at least half as many."""
+ENOUGH_FILES = 10
+"""From so many files on, whole files are held out; of fewer, passages."""
+
+_SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
+_DISTRACTORS = 4  # further documents that each question is put to
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of original text, to be cut anywhere, or behind its first `prompt` tokens if any."""
+
+    tokens: tuple[int, ...]
+    prompt: int = 0
+
+    def cut(self, random: np.random.Generator) -> tuple[list[int], list[int]]:
+        """A prefix and how the original goes on."""
+        at = self.prompt or int(random.integers(SHORTEST // 2, len(self.tokens)))
+        return list(self.tokens[:at]), list(self.tokens[at:])
+
+
+Texts = dict[Part, list[Passage]]
+
+
+def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
+    """The passages of a text file or of all files below a directory, split at random.
+
+    To them come prompts with the sample documents and questions, the form in which models are
+    asked at run time. Raises TrainingError if there is too little text.
+    """
+    groups = [_passages(text, model) for text in _read(path)]
+    if len(groups) < ENOUGH_FILES:
+        groups = [[passage] for group in groups for passage in group]
+    groups = [group for group in groups if group]
+    if len(groups) < ENOUGH_FILES:
+        raise TrainingError(
+            f"{path} holds {len(groups)} passages of at least {SHORTEST} tokens; "
+            f"a corpus needs {ENOUGH_FILES} or more"
+        )
+    random = np.random.default_rng((seed, _SPLIT_STREAM))
+    texts: Texts = {part: [] for part in get_args(Part)}
+    for wholes in (groups, _sample_prompts(model, random)):
+        order = random.permutation(len(wholes))
+        ends = np.cumsum([round(share * len(wholes)) for share in SHARES.values()])
+        for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True):
+            texts[part] += [passage for number in numbers for passage in wholes[number]]
+    return texts
+
+
+def _read(path: Path) -> list[str]:
+    files = [path]
+    if path.is_dir():
+        files = sorted(
+            file for file in path.rglob("*") if file.is_file() and file.suffix.lower() in SUFFIXES
+        )
+    texts = []
+    for file in files:
+        try:
+            texts.append(load(file).text)
+        except DocumentError as error:
+            raise TrainingError(f"{file} {error}") from None
+    return texts
+
+
+def _passages(text: str, model: BatchedModel) -> list[Passage]:
+    tokens = model.encode(text)
+    pieces = (tokens[start : start + PASSAGE] for start in range(0, len(tokens), PASSAGE))
+    return [Passage(tuple(piece)) for piece in pieces if len(piece) >= SHORTEST]
+
+
+def _sample_prompts(model: BatchedModel, random: np.random.Generator) -> list[list[Passage]]:
+    """For each sample question, prompts with its documents and with others."""
+    documents = {
+        (side, file.name): load(file)
+        for side in get_args(bundled.Side)
+        for file in sorted(bundled.documents(side).iterdir())
+    }
+    names = list(documents)
+    prompts = []
+    for question in bundled.questions():
+        others = [names[number] for number in random.integers(len(names), size=_DISTRACTORS)]
+        asked = model.encode(model.prompt.question_text((), question.text))
+        answer = model.encode(" " + ", ".join(question.expected) + "\n")
+        group = []
+        for name in [*question.evidence, *others]:
+            document = documents[name]
+            shown = model.encode(model.prompt.document_text(document.title, document.text))
+            prompt = shown + asked
+            group.append(Passage((*prompt, *answer), len(prompt)))
+        prompts.append(group)
+    return prompts

@@ -1,0 +1,47 @@
+"""`dragonrt train verifier`: files that a verifier is loaded from, and mistakes in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonrt import bundled
+from dragonrt.language.verifier import Verifier
+
+Run = Callable[..., Any]
+DOCUMENTS = str(bundled.documents("cloud"))
+
+
+@pytest.mark.slow
+def test_it_trains_and_says_how_well(run: Run, tmp_path: Path) -> None:
+    outcome = run(
+        *("train", "verifier", "--draft", "dragon-draft", "--target", "dragon-opt"),
+        *("--corpus", DOCUMENTS, "--out", "made", "--samples", "400", "--lambda", "1.5"),
+    )
+    assert outcome.code == 0
+    assert "132 parameters (hidden+confidence), 280 samples" in outcome.output
+    assert "q(x)/p(x) ≤ 1.5: AUC 0." in outcome.output
+    made = Verifier.load(tmp_path / "made" / "dragon-draft--dragon-opt--sprinter")
+    assert (made.kind, made.ratio, made.threshold) == ("sprinter", 1.5, 0.5)
+    assert made.pair.target == "dragon-opt"
+    assert made.trained_on["test"]["samples"] == 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--samples", "10"), "10 samples are too few: take 400"),
+        (("--lambda", "0"), "lambda 0.0 must be a finite number above 0"),
+        (("--threshold", "1"), "threshold 1.0 must lie between 0 and 1"),
+    ],
+)
+def test_a_mistake_is_one_line(run: Run, arguments: tuple[str, ...], line: str) -> None:
+    outcome = run("train", "verifier", "--corpus", DOCUMENTS, "--out", "made", *arguments)
+    assert (outcome.code, outcome.line) == (1, line)
+
+
+def test_a_corpus_that_is_not_there_is_one_line(run: Run) -> None:
+    outcome = run("train", "verifier", "--corpus", "none.txt", "--out", "made")
+    assert outcome.code == 1
+    assert outcome.line.startswith("none.txt cannot be read")
