@@ -1,6 +1,7 @@
 """The mixture of samples that the models are trained on.
 
 python -m train_models.mixture CORPUS [--n 4]      print some samples of every sort
+python -m train_models.mixture CORPUS --n 12000 --out DIR      write so many of the mixture as files
 """
 
 import argparse
@@ -63,12 +64,25 @@ def _no_document(r: Random, corpus: Corpus) -> Sample:
     return [(f"Question: {question}\nAnswer:", "question"), (f" {UNKNOWN}\n", "answer")]
 
 
+def write(corpus: Corpus, number: int, directory: Path) -> None:
+    """Samples of the mixture, one to a file: a corpus for `dragonrt train verifier`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    r = Random(0)
+    for index in range(number):
+        text = text_of(sample(r, corpus))
+        (directory / f"{index:05d}.txt").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print samples of the training mixture.")
+    parser = argparse.ArgumentParser(description="Print or write samples of the training mixture.")
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--n", type=int, default=4)
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     corpus = Corpus.read(args.corpus)
+    if args.out is not None:
+        write(corpus, args.n, args.out)
+        return
     r = Random(0)
     for _, generator in sources(corpus):
         print("=" * 40)

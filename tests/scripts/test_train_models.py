@@ -20,7 +20,7 @@ from train_models.build_corpus import build
 from train_models.cleaning import clean
 from train_models.corpus import Corpus
 from train_models.evaluate import agreement, load, question_sets, score
-from train_models.mixture import sources
+from train_models.mixture import sources, write
 from train_models.notes import note
 from train_models.sample import UNKNOWN, Sample
 from train_models.statements import statements
@@ -116,6 +116,17 @@ def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None
                 if role == "answer":
                     assert text.startswith(" ")
                     assert text.endswith("\n")
+
+
+def test_samples_are_kept_each_in_a_file(directory: Path, tmp_path: Path) -> None:
+    corpus = Corpus.read(directory)
+    for name in ("first", "again"):
+        write(corpus, 5, tmp_path / name)
+    files = sorted((tmp_path / "first").iterdir())
+    assert [file.name for file in files] == [f"0000{index}.txt" for index in range(5)]
+    for file in files:
+        assert file.read_text()
+        assert file.read_text() == (tmp_path / "again" / file.name).read_text()
 
 
 def test_a_corpus_of_text_alone_is_enough(directory: Path, tmp_path: Path) -> None:
