@@ -7,6 +7,8 @@ from dragonrt.experiments import (
     perplexity,
     pipeline,
     scheduling,
+    specfed_acceptance,
+    specfed_bias,
     speedup_theory,
     ttft,
     wire,
@@ -22,6 +24,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     speedup_theory,
     acceptance,
     wire,
+    specfed_bias,
+    specfed_acceptance,
 )
 
 OVER_A_NETWORK: tuple[Experiment, ...] = (latency, ttft, pipeline)

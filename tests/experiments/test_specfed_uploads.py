@@ -1,0 +1,102 @@
+"""Bias and acceptance change of top-K uploads: what is measured, and that the bounds hold."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from dragonrt.experiments import federated_text, specfed_acceptance, specfed_bias, top_k_uploads
+from dragonrt.experiments.federated_text import DRAFT, WEIGHTS, WORKERS, Federation, Position
+from dragonrt.experiments.framework import Settings
+from dragonrt.language.model import LanguageModel
+from dragonrt.sampling import Sampler
+
+V = 60
+
+
+def position(text: int, temperature: float) -> Position:
+    random = np.random.default_rng(text)
+    shared = 2 * random.standard_normal(V)
+    heated = Sampler(temperature)
+    p = [heated.dense(np.exp(shared + random.standard_normal(V))) for _ in range(3)]
+    return Position(text, 0, (p[0], p[1]), p[2])
+
+
+class FakeFederation:
+    """Made-up distributions."""
+
+    def positions(
+        self, temperature: float, texts: int, tokens: int, seed: int
+    ) -> Iterator[Position]:
+        return (position(text, temperature) for text in range(texts))
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
+    monkeypatch.setattr(federated_text.Federation, "load", FakeFederation)
+    monkeypatch.setattr(top_k_uploads, "TEMPERATURES", (0.5, 1.0))
+    monkeypatch.setattr(top_k_uploads, "KS", (4, 16))
+    return Settings(True, True, 2, 0, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "column"), [(specfed_bias, "bias"), (specfed_acceptance, "acceptance_change")]
+)
+def test_rows_summary_and_picture(
+    module: ModuleType, column: str, settings: Settings, tmp_path: Path
+) -> None:
+    rows = module.run(settings, lambda done, total: None)
+    assert len(rows) == 2 * top_k_uploads.TEXTS_QUICK * 2 * 2
+    for row in rows:
+        assert 0 < row["bound"] < 1
+        assert row[column] <= row["bound"] + top_k_uploads.FP16_ERROR
+    found = module.summarise(rows)
+    assert found["rows_above_bound"] == 0
+    means = found["temperature 1"]["K = 4"]
+    of = [row[column] for row in rows if (row["temperature"], row["k"]) == (1.0, 4)]
+    assert np.mean([means[form]["mean"] for form in top_k_uploads.FORMS]) == pytest.approx(
+        np.mean(of), abs=1e-4
+    )
+    module.plot(rows, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").exists()
+
+
+def test_a_row_above_its_bound_is_counted() -> None:
+    rows = list(top_k_uploads.changes(position(1, 1.0), 1.0))
+    rows[3]["bias"] = rows[3]["bound"] + 0.01
+    assert top_k_uploads.summarise(rows, "bias")["rows_above_bound"] == 1
+
+
+def test_the_bias_is_the_distance_of_the_mixtures() -> None:
+    """By hand, for the two tokens of the likeliest that K = 4 keeps of each worker."""
+    at = position(2, 1.0)
+    row = next(iter(top_k_uploads.changes(at, 1.0)))
+    kept = []
+    for p in at.workers:
+        top = np.zeros(V)
+        ids = np.argsort(p)[-4:]
+        top[ids] = p[ids]
+        kept.append(top / top.sum())
+    target, uploaded = (np.average(each, axis=0, weights=WEIGHTS) for each in (at.workers, kept))
+    assert (row["k"], row["reconstruction"]) == (4, "renorm")
+    assert row["bias"] == pytest.approx(0.5 * np.abs(uploaded - target).sum(), abs=1e-3)
+    change = np.minimum(at.draft, uploaded).sum() - np.minimum(at.draft, target).sum()
+    assert row["acceptance_change"] == pytest.approx(abs(change), abs=1e-3)
+
+
+@pytest.mark.slow
+def test_real_models_write_the_same_text_again() -> None:
+    models = [LanguageModel.load(name, "cpu", "float32") for name in (*WORKERS, DRAFT)]
+    federation = Federation((models[0], models[1]), models[2])
+    positions = list(federation.positions(0.8, 2, 4, seed=3))
+    again = list(federation.positions(0.8, 2, 4, seed=3))
+    assert {each.text for each in positions} == {0, 1}
+    for one, other in zip(positions, again, strict=True):
+        for p, same in zip((*one.workers, one.draft), (*other.workers, other.draft), strict=True):
+            assert p.sum() == pytest.approx(1)
+            assert np.array_equal(p, same)
+    assert not np.array_equal(positions[0].workers[0], positions[0].workers[1])
+    assert not np.array_equal(positions[0].draft, positions[1].draft)
