@@ -5,8 +5,10 @@ else, no step number and no order of arrival, decides whether it may be aggregat
 """
 
 import hashlib
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dragonrt.distributions.codec import Codec
 from dragonrt.distributions.distribution import Distribution
@@ -51,6 +53,16 @@ class Draft:
         if self.distribution is not None:
             return self
         return replace(self, distribution=codec.decode(self.payload))
+
+    def traced(self) -> dict[str, Any]:
+        """The fields of its trace event: all that a simulation needs to give it again."""
+        return {
+            "step": self.step,
+            "prefix": f"{self.prefix_hash:016x}",
+            "seconds": round(self.decode_s, 6),
+            "relevance": self.relevance,
+            "payload": b64encode(self.payload).decode(),
+        }
 
     @property
     def candidate(self) -> Candidate:

@@ -7,8 +7,8 @@ goes against the line cut it back and preempt the forward.
 """
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
@@ -16,6 +16,7 @@ from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.draft import Draft, Line, start_hash
 from dragonrt.runtime.drafter import Drafter, Prediction, PreemptedError
 from dragonrt.runtime.estimates import Estimates
+from dragonrt.runtime.lookahead import Lookahead
 from dragonrt.runtime.other_side import OtherSide
 from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import PATIENCE_S, Plan
@@ -30,9 +31,6 @@ from dragonrt.runtime.scheduler import (
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.aggregation import side_weights
 from dragonrt.sampling.noise import Noise, Side
-
-BLOCK = 8
-"""Positions one forward computes at most when a side follows the other's line (SPEC 1.7)."""
 
 LOW_BITS = 0xFFFFFFFF
 """The part of the decided text's hash that rides on every draft."""
@@ -77,14 +75,16 @@ class Generation:
         self._codec = codec(plan.codec, vocabulary)
         self._vocabulary = vocabulary
         self._patience_s = patience_s
-        self._follows = plan.follow and plan.placement is not Placement.SYNC
-        self._run_ahead = 1 if plan.placement is Placement.SYNC else plan.run_ahead
         self._own = DraftQueue(plan.window, self.decided)
         self._theirs = DraftQueue(plan.window, self.decided)
         self._other: OtherSide | None = None
         self._alone = False
         self._aggregator = plan.placement.first()
         self._estimates = Estimates(side, plan.rule, plan.placement, profile)
+        trusts_other = partial(self._estimates.trusts_other, side)
+        self._lookahead = Lookahead(
+            plan, self.line, self._own, self._theirs, self._target, trusts_other
+        )
         self._other_decided: tuple[int, int] | None = None
         self._predicting: int | None = None
         self._wake = asyncio.Event()
@@ -99,7 +99,7 @@ class Generation:
         self._other = other_side
         self._alone = False
         self._progress_s = self._loop.time()
-        self._theirs = DraftQueue(self.plan.window, self.decided)
+        self._theirs.clear()
         self._other_decided = None
         self._aggregator = self.plan.placement.first()
         for step in range(self.decided, len(self.line) + 1):
@@ -117,8 +117,7 @@ class Generation:
         self._other = None
         if self.finish is None and not self._alone:
             self._alone = True
-            # a draft that cannot be read may have led here
-            self._theirs = DraftQueue(self.plan.window, self.decided)
+            self._theirs.clear()  # a draft that cannot be read may have led here
             if self.counts.alone_from is None:
                 self.counts.alone_from = self.decided
             self._trace.event(self.session, "alone", step=self.decided)
@@ -147,7 +146,7 @@ class Generation:
         self._compare_decided()
         self._estimates.decoded(other(self.side), draft.step, draft.decode_s)
         self._advance("other")
-        if self._follows:
+        if self._lookahead.follows:
             self._wake.set()
 
     def receive_target(self, step: int, prefix_hash: int, token: int, aggregator: Side) -> None:
@@ -196,7 +195,7 @@ class Generation:
         return (own, theirs) if self.side == "device" else (theirs, own)
 
     def _target(self, step: int, own: Draft, theirs: Draft) -> int:
-        device, cloud = self._ordered(own, theirs)
+        device, cloud = self._ordered(own, theirs.decoded(self._codec))
         weights = side_weights(device.relevance, cloud.relevance)
         return self._rule.target(step, device.candidate, cloud.candidate, weights)
 
@@ -326,8 +325,8 @@ class Generation:
         for `patience_s` seconds: drafts that lead to no decision are no reason to wait longer.
         """
         while self.finish is None:
-            self._extend_line()
-            span = self._unpredicted()
+            self._lookahead.extend(self.decided)
+            span = self._lookahead.unpredicted(self.decided)
             if span is None:
                 await self._wait()
                 continue
@@ -354,42 +353,6 @@ class Generation:
                 await self._other.drain()
         return self.finish
 
-    def _limit(self) -> int:
-        """The longest prefix that may be drafted from now."""
-        return min(self.decided + self._run_ahead, self.plan.max_tokens) - 1
-
-    def _extend_line(self) -> None:
-        """Let the line go on along the drafts at hand: the own, or the other side's (SPEC 1.7).
-
-        Where both are at hand, the target given this prefix is known, whoever decides it.
-        """
-        line = self.line
-        while len(line) <= self._limit():
-            if len(line) > self.decided and line.tokens[-1] in self.plan.stop_tokens:
-                return
-            own = self._own.get(len(line), line.hash)
-            theirs = self._theirs.get(len(line), line.hash) if self._follows else None
-            if own is not None and theirs is not None:
-                line.append(self._target(len(line), own, theirs.decoded(self._codec)))
-            elif own is not None:
-                line.append(own.token)
-            elif theirs is not None and self._estimates.trusts_other(self.side):
-                line.append(theirs.token)
-            else:
-                return
-
-    def _unpredicted(self) -> tuple[int, int] | None:
-        """The first and last prefix of the line to predict next, or None: nothing to draft."""
-        line = self.line
-        last = min(len(line), self._limit())
-        if last > self.decided and line.tokens[last - 1] in self.plan.stop_tokens:
-            last -= 1
-        first = last
-        while first >= self.decided and self._own.get(first, line.hashes[first]) is None:
-            first -= 1
-        first += 1
-        return (first, min(last, first + BLOCK - 1)) if first <= last else None
-
     def _take(self, predictions: list[Prediction], first: int, last: int, requested: int) -> None:
         """Queue and send own drafts, as far as the line is alive that they were computed for."""
         self._progress_s = self._loop.time()
@@ -397,8 +360,10 @@ class Generation:
         if len(line) < last or line.hashes[last] != requested:
             return
         for step, prediction in enumerate(predictions, start=first):
-            if step > last and not self._step_to(step, predictions[step - 1 - first].token):
-                break
+            if step > last:
+                before = predictions[step - 1 - first].token
+                if not self._lookahead.step_to(step, before, self.decided):
+                    break
             draft = Draft(
                 step=step,
                 prefix_hash=line.hashes[step],
@@ -409,33 +374,12 @@ class Generation:
                 distribution=prediction.distribution,
                 document=prediction.document,
             )
-            self._trace_draft(draft)
+            self._trace.event(self.session, "draft", **draft.traced())
             self._estimates.decoded(self.side, step, prediction.decode_s)
             if step >= self.decided:
                 self._own.put(draft)
                 self._send_draft(draft)
         self._advance("own")
-
-    def _trace_draft(self, draft: Draft) -> None:
-        """All that a simulation needs to give the same draft again."""
-        self._trace.event(
-            self.session,
-            "draft",
-            step=draft.step,
-            prefix=f"{draft.prefix_hash:016x}",
-            seconds=round(draft.decode_s, 6),
-            relevance=draft.relevance,
-            payload=b64encode(draft.payload).decode(),
-        )
-
-    def _step_to(self, step: int, token: int) -> bool:
-        """Bring the line to `step` by an own draft; False where it goes, or has gone, elsewhere."""
-        line = self.line
-        if step > self._limit():
-            return False
-        if len(line) < step:
-            line.append(token)
-        return line.tokens[step - 1] == token
 
     def _send_draft(self, draft: Draft) -> None:
         if self._other is not None:

@@ -44,5 +44,9 @@ class DraftQueue:
         self._drafts.pop(step, None)
         self._decided = step + 1
 
+    def clear(self) -> None:
+        """Drop everything; the window stays where it is."""
+        self._drafts.clear()
+
     def __len__(self) -> int:
         return sum(len(lines) for lines in self._drafts.values())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.runtime.generation import Generation
+from dragonrt.runtime.lookahead import Lookahead
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.trace import TraceFile
 from dragonrt.sampling.samplers import Sampler
@@ -29,7 +29,7 @@ def test_runs_without_violations_end_well(run: Run) -> None:
 def test_the_first_violation_is_named_with_the_command_that_repeats_it(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Generation, "_limit", lambda generation: generation.plan.max_tokens - 1)
+    monkeypatch.setattr(Lookahead, "limit", lambda lookahead, _: lookahead.plan.max_tokens - 1)
     found = run("simulate", "--runs", "12")
     assert found.code == 1
     repeat = next(line for line in found.output.splitlines() if "repeat it with" in line)

@@ -7,6 +7,7 @@ import pytest
 
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.generation import Generation
+from dragonrt.runtime.lookahead import Lookahead
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.queues import DraftQueue
 from dragonrt.sampling.aggregation import Coupled, side_weights
@@ -76,11 +77,12 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> Draft | None
 def swapped_sides(generation: Generation, step: int, own: Draft, theirs: Draft) -> int:
     """Each side takes itself for the device."""
     weights = side_weights(own.relevance, theirs.relevance)
-    return generation._rule.target(step, own.candidate, theirs.candidate, weights)
+    decoded = theirs.decoded(generation._codec)
+    return generation._rule.target(step, own.candidate, decoded.candidate, weights)
 
 
-def too_far(generation: Generation) -> int:
-    return min(generation.decided + generation._run_ahead + 1, generation.plan.max_tokens) - 1
+def too_far(lookahead: Lookahead, decided: int) -> int:
+    return min(decided + lookahead.plan.run_ahead + 1, lookahead.plan.max_tokens) - 1
 
 
 def never_closed(peer: Peer, *_: Any) -> None:
@@ -92,7 +94,7 @@ def never_closed(peer: Peer, *_: Any) -> None:
     [
         (DraftQueue, "get", stale_drafts, "where the oracle gives"),
         (Generation, "_target", swapped_sides, "where the oracle gives"),
-        (Generation, "_limit", too_far, "beyond the bound"),
+        (Lookahead, "limit", too_far, "beyond the bound"),
         (Peer, "close", never_closed, "are left"),
     ],
 )
@@ -126,12 +128,12 @@ def test_a_text_that_stops_early_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spins(generation: Generation) -> int:
+    def spins(lookahead: Lookahead, decided: int) -> int:
         while True:
             pass
 
     monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_COMPUTING_S", 0.05)
-    monkeypatch.setattr(Generation, "_limit", spins)
+    monkeypatch.setattr(Lookahead, "limit", spins)
     (violation,) = violations(range(1))
     assert "computes for more than" in violation
 
