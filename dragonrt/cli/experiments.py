@@ -106,9 +106,10 @@ def experiment(
     from dragonrt.experiments import catalogue, framework
 
     if name is None:
+        width = max(len(each.NAME) for each in catalogue.EXPERIMENTS)
         for each in catalogue.EXPERIMENTS:
             clocks = " or ".join(each.CLOCKS)
-            output.print(f"{each.NAME:<15} {each.SUMMARY} ({clocks})", soft_wrap=True)
+            output.print(f"{each.NAME:<{width}} {each.SUMMARY} ({clocks})", soft_wrap=True)
         output.print(NOTES.format(_over_a_network()), soft_wrap=True)
         return
     chosen = catalogue.experiment(name)

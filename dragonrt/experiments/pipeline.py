@@ -43,7 +43,7 @@ from dragonrt.simulation.drafter import Script, SimulatedDrafter
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
 
 NAME = "pipeline"
-SUMMARY = "A snapshot of both sides' pipelines with RTT, ΔZ and acceptance (DRAGON Fig. 9)"
+SUMMARY = "A snapshot of both sides' pipelines, RTT, ΔZ and acceptance (DRAGON Fig. 9; a minute)"
 CLOCKS: tuple[Clock, ...] = ("virtual", "real")
 
 ONE_WAY_S = 0.25

@@ -1,6 +1,7 @@
 """Experiments: rows to files and back, settings, clocks, and the command that runs them."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dragonrt.errors import DragonError
 from dragonrt.experiments import catalogue
 from dragonrt.experiments.framework import (
     Clock,
+    Experiment,
     ExperimentError,
     Files,
     Progress,
@@ -120,6 +122,11 @@ def test_an_experiment_runs_on_its_own_clock_unless_told() -> None:
     assert clock(Doubling(), None) == clock(Doubling(), False) == "virtual"
     with pytest.raises(ExperimentError, match="leave --real out"):
         clock(Doubling(), True)
+
+
+@pytest.mark.parametrize("experiment", catalogue.EXPERIMENTS, ids=lambda each: each.NAME)
+def test_every_experiment_promises_how_long_a_full_run_takes(experiment: Experiment) -> None:
+    assert re.search(r"\W(a minute|\d+ (minutes|seconds))\)$", experiment.SUMMARY)
 
 
 def test_the_catalogue_knows_every_experiment_by_one_name() -> None:
