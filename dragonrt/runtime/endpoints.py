@@ -31,12 +31,13 @@ MAX_STRANGERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side says of itself in the handshake: role, model, tokenizer."""
+    """What a side says of itself in the handshake; `tokenizer` and `weights` are fingerprints."""
 
     side: Side
     tokenizer: str
     vocabulary: int
     model: str
+    weights: str
 
     def hello(self) -> Hello:
         """A Hello with a fresh nonce, for one connection."""
@@ -48,6 +49,7 @@ class Identity:
             vocabulary=self.vocabulary,
             model=self.model,
             software=f"dragonrt {__version__}",
+            weights=self.weights,
         )
 
 

@@ -45,7 +45,9 @@ def _loop() -> asyncio.AbstractEventLoop:
 def identity(side: LocalSide) -> Identity:
     """What this side says of itself in the handshake."""
     model = side.model
-    return Identity(side.side, model.tokenizer_fingerprint, model.vocabulary, model.name)
+    return Identity(
+        side.side, model.tokenizer_fingerprint, model.vocabulary, model.name, model.fingerprint
+    )
 
 
 async def run_cloud(

@@ -88,7 +88,9 @@ class Hello:
     """The first message of each side: who speaks, and what must agree for both to work together.
 
     `nonce` is 16 fresh random bytes; `tokenizer` a fingerprint; `vocabulary` the number of tokens;
-    `software` and `model` are for people and need not agree. Each session says how it works.
+    `software` and `model` are for people and need not agree; nor need `weights`, the model's
+    fingerprint, by which a side knows what was trained for that model. Each session says how it
+    works.
     """
 
     TYPE: ClassVar[int] = 0
@@ -99,6 +101,7 @@ class Hello:
     vocabulary: int
     model: str
     software: str
+    weights: str = "unknown"
 
     def __post_init__(self) -> None:
         check_integer("version", self.version, 1, MAX_32)
@@ -108,6 +111,7 @@ class Hello:
         check_integer("vocabulary", self.vocabulary, 1, MAX_TOKEN)
         check_name("model", self.model, MAX_MODEL_NAME)
         check_name("software", self.software, MAX_NAME)
+        check_name("weights", self.weights, MAX_NAME)
 
 
 @dataclass(frozen=True, slots=True)

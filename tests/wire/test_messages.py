@@ -102,6 +102,7 @@ MESSAGE = st.one_of(
         vocabulary=st.integers(1, 2**31 - 1),
         model=NAME,
         software=NAME,
+        weights=NAME,
     ),
     st.builds(Authenticate, st.binary(min_size=32, max_size=32)),
     st.builds(Ping, INT32, TIME, st.binary(max_size=50)),
