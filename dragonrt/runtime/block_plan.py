@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dragonrt.distributions import block_codec
+from dragonrt.distributions import BlockCodec, block_codec
+from dragonrt.errors import DragonError
 from dragonrt.runtime.outcome import Turn
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -35,6 +36,11 @@ class BlockPlan:
         """The rule of this plan with its keyed noise."""
         return speculative_rule(self.rule, Noise(self.seed), self.sampler)
 
+    def block_codec(self, vocabulary: int) -> BlockCodec:
+        """The codec of blocks; drafts that are not sampled from what travels go by their ids."""
+        by_id = not self.speculative_rule().drafts_from_quantized
+        return block_codec(self.codec, vocabulary, tokens_by_id=by_id)
+
     def for_answer(self, seed: int, stop_tokens: tuple[int, ...]) -> Self:
         """This plan with the seed and the stop tokens of one answer."""
         return replace(self, seed=seed, stop_tokens=stop_tokens)
@@ -47,6 +53,14 @@ class BlockPlan:
         """Refuse names that this side does not know, with their package's own line."""
         block_codec(self.codec, 2)
         self.speculative_rule()
+
+    def check_distributions(self) -> None:
+        """Refuse a codec that sends no distributions where the rule verifies with them."""
+        if self.codec == "ids" and self.speculative_rule().sends_distributions:
+            raise DragonError(
+                f"the rule {self.rule} verifies with distributions and the codec ids sends none: "
+                "choose a codec such as ksqs:64:100, or the rule coupled"
+            )
 
     def open_message(
         self, question: str, history: Sequence[Turn], accepted: Sequence[int], number: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.outcome import Turn
@@ -76,3 +76,15 @@ class Preparer(Protocol):
     ) -> Prepared[Predictor]:
         """The same, to predict."""
         ...
+
+
+def trace_ready(trace: Trace, session: int, prepared: Prepared[Any], vocabulary: int) -> None:
+    """This side has its documents and has read the question."""
+    trace.event(
+        session,
+        "ready",
+        load=round(prepared.load_s, 6),
+        prefill=round(prepared.prefill_s, 6),
+        prompt_tokens=prepared.prompt_tokens,
+        vocabulary=vocabulary,
+    )

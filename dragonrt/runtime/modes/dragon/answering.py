@@ -9,11 +9,10 @@ from dragonrt.runtime.modes.dragon.session import (
     finish_of,
     plan_of,
     trace_open,
-    trace_ready,
 )
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import PATIENCE_S, Plan
-from dragonrt.runtime.preparing import Preparer
+from dragonrt.runtime.preparing import Preparer, trace_ready
 from dragonrt.wire import messages as wire
 
 

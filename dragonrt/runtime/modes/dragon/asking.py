@@ -15,11 +15,10 @@ from dragonrt.runtime.modes.dragon.session import (
     finish_of,
     open_message,
     trace_open,
-    trace_ready,
 )
 from dragonrt.runtime.outcome import Decision, Finish, OnDecision, OnNotice, Turn
 from dragonrt.runtime.plan import PATIENCE_S, Plan
-from dragonrt.runtime.preparing import Preparer
+from dragonrt.runtime.preparing import Preparer, trace_ready
 from dragonrt.wire import messages as wire
 from dragonrt.wire.errors import Reason
 

@@ -1,14 +1,12 @@
 """One session of one connection: a plan as a message, messages to a generation and back."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.generation import Generation, GenerationError
 from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import Plan, placement_of
-from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.noise import Side
@@ -80,18 +78,6 @@ def trace_open(trace: Trace, session: int, plan: Plan, accepted: int) -> None:
         codec=plan.codec,
         run_ahead=plan.run_ahead,
         follow=plan.follow,
-    )
-
-
-def trace_ready(trace: Trace, session: int, prepared: Prepared[Any], vocabulary: int) -> None:
-    """This side has its documents and has read the question."""
-    trace.event(
-        session,
-        "ready",
-        load=round(prepared.load_s, 6),
-        prefill=round(prepared.prefill_s, 6),
-        prompt_tokens=prepared.prompt_tokens,
-        vocabulary=vocabulary,
     )
 
 

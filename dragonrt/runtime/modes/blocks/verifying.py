@@ -1,0 +1,51 @@
+"""What one mode does with a block on the answering side: a pure part without I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragonrt.distributions import Distribution
+from dragonrt.runtime.predictor import NextToken
+from dragonrt.sampling.speculative import Verdict
+from dragonrt.wire import messages as wire
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBlock:
+    """A block as it was decoded: the tokens drafted from step `step` on.
+
+    `q` are the distributions that they were drafted from, where those travel. `first` is the length
+    of the shortest prefix after which the verifier's distribution is needed.
+    """
+
+    step: int
+    tokens: list[int]
+    q: Sequence[Distribution] | None
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """Distributions as an answer: an encoded one for each drafted token, and one more.
+
+    `relevance` is the log-sum-exp of the relevances of the documents that they rest on.
+    """
+
+    relevance: float
+    payloads: tuple[bytes, ...]
+
+
+class Verifying(Protocol):
+    """How a mode reads blocks and what it answers. One object for one session."""
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        """The content of a block. Raises DragonError for one that cannot be read."""
+        ...
+
+    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict | Uploads:
+        """The answer, given what the model says after the prefixes from length `first` on.
+
+        With a Verdict the text goes on with the tokens that it lets stand and with its token; with
+        Uploads it goes on with what the next block says was decided.
+        """
+        ...

@@ -1,0 +1,19 @@
+"""Edge-cloud speculative decoding (SPEC 2; QSV, SQS): the device drafts, the cloud verifies.
+
+Exactly the cloud model's distribution comes out, whatever the draft model, the codec and the
+lengths of the blocks.
+"""
+
+from dragonrt.runtime.modes.speculative.asking import beginning
+from dragonrt.runtime.modes.speculative.drafting import SpeculativeDrafting
+from dragonrt.runtime.modes.speculative.plan import PIPELINED, BlockShape, SpeculativePlan
+from dragonrt.runtime.modes.speculative.verifying import SpeculativeVerifying
+
+__all__ = [
+    "PIPELINED",
+    "BlockShape",
+    "SpeculativeDrafting",
+    "SpeculativePlan",
+    "SpeculativeVerifying",
+    "beginning",
+]

@@ -1,0 +1,65 @@
+"""What the device decides for an answer by speculative decoding; the cloud need not know it all."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonrt.control import Controller
+from dragonrt.errors import DragonError
+from dragonrt.runtime.block_plan import BlockPlan
+from dragonrt.runtime.modes.blocks import MAX_OUTSTANDING
+from dragonrt.sampling.stopping import StoppingRule
+from dragonrt.wire.limits import MAX_BLOCK
+
+PIPELINED = 4
+"""Blocks under way at a time where the device drafts ahead of the verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockShape:
+    """When a block ends, how finely its distributions are sent, and how many are under way.
+
+    A block has `length` tokens, or what `controller` chooses; it ends earlier where one token more
+    would take it over `budget` bits, where `stopping` says so, and behind a stop token.
+    `outstanding` blocks may await their verdicts: with more than one, the next block is drafted and
+    sent on the guess that those before it stand. `learning_rate` and `target` are η and α of
+    C-SQS's threshold. Raises DragonError for numbers out of range.
+    """
+
+    length: int = 8
+    budget: int | None = None
+    controller: Controller | None = None
+    stopping: StoppingRule | None = None
+    outstanding: int = PIPELINED
+    learning_rate: float = 0.001
+    target: float = 0.0005
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= MAX_BLOCK:
+            raise DragonError(f"a block has from 1 to {MAX_BLOCK} tokens, not {self.length}")
+        if self.budget is not None and self.budget < 1:
+            raise DragonError(f"a block's budget of {self.budget} bits must be at least 1")
+        if not 1 <= self.outstanding <= MAX_OUTSTANDING:
+            raise DragonError(f"from 1 to {MAX_OUTSTANDING} blocks may be under way")
+
+    def settings(self) -> dict[str, Any]:
+        """What a reader of the answer wants to know of it."""
+        return {
+            "block_tokens": self.length if self.controller is None else self.controller.name,
+            "budget": self.budget,
+            "outstanding": self.outstanding,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativePlan(BlockPlan):
+    """A BlockPlan with the shape of its blocks, which stays on the device."""
+
+    mode: str = "speculative"
+    shape: BlockShape = field(default_factory=BlockShape)
+
+    def check(self) -> None:
+        BlockPlan.check(self)
+        self.check_distributions()
+
+    def settings(self) -> dict[str, Any]:
+        return {**BlockPlan.settings(self), **self.shape.settings()}
