@@ -3,10 +3,12 @@
 import typer
 
 from dragonrt.cli.groups import grouped
+from dragonrt.cli.train_controller import controller
 from dragonrt.cli.train_verifier import verifier
 
 train = typer.Typer(
-    help="Train what the modes use: a verifier that stands in for the target.",
+    help="Train what the modes use: a controller of blocks, a verifier in the target's place.",
     no_args_is_help=True,
 )
+train.command()(controller)
 train.command()(grouped(verifier))

@@ -106,7 +106,7 @@ class Learned:
         best = int(self.weights.values(self.encoding.features(state)).argmax())
         return self.encoding.actions[best]
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path) -> tuple[Path, Path]:
         """Write the two files of that name. Raises ControlError if that cannot be done."""
         arrays = {name: getattr(self.weights, name) for name in Weights.__slots__}
         encoding = {name: getattr(self.encoding, name) for name in Encoding.__slots__}
@@ -121,6 +121,7 @@ class Learned:
             raise ControlError(
                 f"cannot write the controller {path}: {error.strerror or error}"
             ) from None
+        return weights_file, record_file
 
     @classmethod
     def load(cls, path: Path) -> Self:

@@ -31,10 +31,11 @@ class Action:
 class State:
     """What is known before a block is drafted.
 
-    `confidences`: the probability that q̂, as it was sent, gave to each of the newest tokens of the
-    answer, newest last. They are the tokens that a drafted distribution was made for: those that
-    stood and the one that replaced a refused one, but not the one behind a block that stood
-    wholly. As many as are known; controllers take what they need.
+    `confidences`: the probability that the draft model's distribution, as it is sampled from but
+    before the codec, gave to each of the newest tokens of the answer, newest last. They are the
+    tokens that a distribution was drafted for: those that stood and the one that replaced a refused
+    one, but not the one behind a block that stood wholly. As many as are known; controllers take
+    what they need.
     `rate`: the uplink's in bit/s now, infinite if nothing limits it.
     `accepted`, `drafted`: of the block before; both 0 before the first.
     """

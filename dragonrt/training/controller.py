@@ -1,25 +1,22 @@
 """Training of a controller by Double DQN, in any environment (SPEC 2, "Adaptive control")."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from dragonrt.control import Encoding, Learned, Weights
+from dragonrt.control import Action, Controller, Encoding, Heuristic, Learned, Weights
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import Environment
-from dragonrt.training.double_dqn import Features, QNetwork, Settings, learn
+from dragonrt.training.double_dqn import Features, QNetwork, Settings, initial, learn
+from dragonrt.training.evaluation import Score, best, evaluate, grid
 
-CONFIDENCES = 6
-LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
-RESOLUTIONS = (2, 5, 10, 25, 50, 100)
+CONFIDENCES = 8
 
 
 def encoding(
-    rates: MarkovRates,
-    lengths: tuple[int, ...] = LENGTHS,
-    resolutions: tuple[int, ...] = RESOLUTIONS,
+    rates: MarkovRates, lengths: tuple[int, ...], resolutions: tuple[int, ...]
 ) -> Encoding:
     """States and actions for an uplink of such rates."""
     low, high = math.log(rates.low), math.log(rates.high)
@@ -27,6 +24,25 @@ def encoding(
     mean = share * low + (1 - share) * high
     deviation = math.sqrt(share * (1 - share)) * (high - low)
     return Encoding(lengths, resolutions, CONFIDENCES, mean, max(deviation, 0.1))
+
+
+def train_controller(
+    environment: Environment,
+    encoding: Encoding,
+    settings: Settings,
+    seed: int,
+    progress: Callable[[int, int], None],
+) -> Learned:
+    """What Double DQN learns in an environment; its episodes are numbered from `seed` on."""
+    problem = _ControlProblem(environment, encoding)
+    network = learn(problem, len(encoding.actions), settings, seed, progress)
+    return Learned("learned", encoding, _weights(network))
+
+
+def untrained(encoding: Encoding, settings: Settings, seed: int) -> Learned:
+    """What training with this seed begins from."""
+    network = initial(encoding.inputs, settings.hidden, len(encoding.actions), seed)
+    return Learned("untrained", encoding, _weights(network))
 
 
 class _ControlProblem:
@@ -45,21 +61,6 @@ class _ControlProblem:
         return self._encoding.features(step.state), step.reward, step.done
 
 
-def train_controller(
-    environment: Environment,
-    encoding: Encoding,
-    settings: Settings,
-    seed: int,
-    progress: Callable[[int, int], None],
-    name: str,
-    trained_on: Mapping[str, Any],
-) -> Learned:
-    """What Double DQN learns in an environment; its episodes are numbered from `seed` on."""
-    problem = _ControlProblem(environment, encoding)
-    network = learn(problem, len(encoding.actions), settings, seed, progress)
-    return Learned(name, encoding, _weights(network), trained_on)
-
-
 def _weights(network: QNetwork) -> Weights:
     arrays = (
         network.hidden.weight,
@@ -68,3 +69,48 @@ def _weights(network: QNetwork) -> Weights:
         network.output.bias,
     )
     return Weights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Scores of the same held-out episodes, by who controlled them."""
+
+    untrained: Score
+    learned: Score
+    best_static: Action
+    static: Score
+    heuristic: Score
+
+    def rows(self) -> dict[str, Score]:
+        """The scores, by what each controller is called."""
+        return {
+            "untrained": self.untrained,
+            "learned": self.learned,
+            f"best static, L = {self.best_static.length}, ℓ = {self.best_static.resolution}": (
+                self.static
+            ),
+            f"heuristic, ℓ = {self.best_static.resolution}": self.heuristic,
+        }
+
+
+def compare(
+    learned: Learned, before: Learned, environment: Environment, seeds: range
+) -> Comparison:
+    """A controller against its beginnings, the best fixed action and the heuristic.
+
+    Every fixed action of the controller's own is tried; the heuristic has the resolution of the
+    best of them.
+    """
+    statics = grid(environment, learned.encoding.lengths, learned.encoding.resolutions, seeds)
+    chosen = best(statics)
+
+    def score(controller: Controller) -> Score:
+        return evaluate(controller, environment, seeds)
+
+    return Comparison(
+        score(before),
+        score(learned),
+        chosen,
+        statics[chosen],
+        score(Heuristic(chosen.resolution)),
+    )

@@ -4,6 +4,7 @@ The target of a transition is r + γ Q'(s', argmax_a Q(s', a)): the network in t
 action and an older copy of it values it, so that noise is not taken for value.
 """
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -32,7 +33,8 @@ class Settings:
 
     An episode's end is no end of what is worth having: the next one goes on alike, so the value of
     what comes then is taken from the features at the end (a time limit, not a terminal state).
-    `terminal` says otherwise.
+    `terminal` says otherwise. What is learned is the running average of the weights, to which each
+    improvement contributes the share `averaging`: single ones are noisy.
     """
 
     steps: int
@@ -41,11 +43,13 @@ class Settings:
     reward_scale: float = 1.0
     hidden: int = 64
     learning_rate: float = 1e-3
-    batch: int = 128
+    batch: int = 256
     capacity: int = 50_000
     warm_up: int = 1_000
-    train_every: int = 2
+    train_every: int = 4
     copy_every: int = 200
+    weight_decay: float = 0.03
+    averaging: float = 0.001
     first_epsilon: float = 1.0
     last_epsilon: float = 0.05
 
@@ -101,6 +105,13 @@ class Replay:
         return before, actions, rewards, after, goes_on
 
 
+def initial(inputs: int, hidden: int, actions: int, seed: int) -> QNetwork:
+    """The network that training with this seed begins from."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return QNetwork(inputs, hidden, actions)
+
+
 def learn(
     problem: Problem,
     actions: int,
@@ -112,12 +123,14 @@ def learn(
     generator = np.random.default_rng(seed)
     episode = seed
     features = problem.reset(episode)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
-        network = QNetwork(features.size, settings.hidden, actions)
-        older = QNetwork(features.size, settings.hidden, actions)
-    older.load_state_dict(network.state_dict())
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.learning_rate, fused=True)
+    network = initial(features.size, settings.hidden, actions, seed)
+    older, average = copy.deepcopy(network), copy.deepcopy(network)
+    optimizer = torch.optim.AdamW(
+        network.parameters(),
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
     replay = Replay(settings.capacity, features.size)
     improved = 0
     for step in range(settings.steps):
@@ -134,9 +147,10 @@ def learn(
             sample = replay.sample(settings.batch, generator)
             _improve(network, older, optimizer, sample, settings.discount)
             improved += 1
+            _contribute(network, average, max(settings.averaging, 1 / improved))
             if improved % settings.copy_every == 0:
                 older.load_state_dict(network.state_dict())
-    return network
+    return average
 
 
 def targets(
@@ -183,3 +197,10 @@ def _improve(
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
+
+
+def _contribute(network: QNetwork, average: QNetwork, share: float) -> None:
+    """Move the average by a share towards the network."""
+    with torch.no_grad():
+        for mean, weight in zip(average.parameters(), network.parameters(), strict=True):
+            mean.lerp_(weight, share)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dragonrt.control import Action, State
 from dragonrt.distributions import Distribution
@@ -34,6 +35,11 @@ class LiveEnvironment:
         self._course = Course(self._costs, seed)
         return self._course.state
 
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """The tokens of the answer so far."""
+        return tuple(self._answer)
+
     def step(self, action: Action) -> Step:
         """One block, drafted and verified; it ends early behind a stop token or the longest text.
 
@@ -41,7 +47,7 @@ class LiveEnvironment:
         """
         first = len(self._answer)
         length = min(action.length, self._tasks.max_tokens - first)
-        tokens, sent, bits = self._drafted(length, action.resolution)
+        tokens, q, sent, bits = self._drafted(length, action.resolution)
         text = self._prompt + self._answer + tokens
         p = [self._rule.shape(one) for one in self._target.after(text, len(tokens) + 1)]
         verdict = self._rule.verify(first, tokens, sent, p)
@@ -56,7 +62,7 @@ class LiveEnvironment:
             len(tokens),
             bits,
             verdict.accepted,
-            [q_t.probability(token) for token, q_t in zip(new, sent, strict=False)],
+            [float(q_t[token]) for token, q_t in zip(new, q, strict=False)],
         )
         overlap = [
             float(np.minimum(p_t[q_t.ids], q_t.probabilities).sum())
@@ -72,16 +78,18 @@ class LiveEnvironment:
         longest = len(self._answer) + len(new) == self._tasks.max_tokens
         return longest or bool(self._stops & set(new[-1:]))
 
-    def _drafted(self, length: int, resolution: int) -> tuple[list[int], list[Distribution], int]:
-        """The tokens of a block, what they were drawn from, and the bits that takes."""
+    def _drafted(
+        self, length: int, resolution: int
+    ) -> tuple[list[int], list[NDArray[np.float64]], list[Distribution], int]:
+        """The tokens of a block, the draft's distributions, as they are sent, and their bits."""
         tokens: list[int] = []
-        sent = []
+        exact, sent = [], []
         bits = 0
         while len(tokens) < length and not self._stops & set(tokens[-1:]):
             text = self._prompt + self._answer + tokens
-            q = self._rule.shape(self._draft.after(text, 1)[0])
-            point = self._codec.quantize(q, resolution)
+            exact.append(self._rule.shape(self._draft.after(text, 1)[0]))
+            point = self._codec.quantize(exact[-1], resolution)
             sent.append(point.distribution())
             tokens.append(self._rule.draft(len(self._answer) + len(tokens), sent[-1]))
             bits += self._codec.bits(point) + token_bits(point)
-        return tokens, sent, bits
+        return tokens, exact, sent, bits

@@ -94,7 +94,14 @@ class ModelPair:
             reader = Reader(self.draft, len(prompt) + len(tokens))
             q = [sampler.dense(one) for one in reader.after(prompt + tokens[:-1], len(tokens))]
             texts.append(_recorded(tokens, p, q, codec, resolutions))
-        return Recording(codec_name, tuple(resolutions), codec.vocabulary, tuple(texts))
+        return Recording(
+            self.draft.name,
+            self.target.name,
+            codec_name,
+            tuple(resolutions),
+            codec.vocabulary,
+            tuple(texts),
+        )
 
     def _answer(
         self, prompt: list[int], sampler: Sampler, noise: Noise, max_tokens: int
@@ -126,6 +133,7 @@ def _recorded(
             given[row, column] = sent.probability(token)
             overlap[row, column] = np.minimum(p_t[sent.ids], sent.probabilities).sum()
             bits[row, column] = codec.bits(point) + token_bits(point)
-    return RecordedText(
-        np.array([one[token] for one, token in zip(p, tokens, strict=True)]), given, overlap, bits
+    stated, confidence = (
+        np.array([one[token] for one, token in zip(each, tokens, strict=True)]) for each in (p, q)
     )
+    return RecordedText(stated, confidence, given, overlap, bits)

@@ -15,7 +15,8 @@ PROMPT_TOKENS = 64
 def bundled_prompts(model: LanguageModel) -> tuple[tuple[int, ...], ...]:
     """The sample questions, each with a document that helps, and the sample documents' beginnings.
 
-    As tokens, in the form that the model is asked in.
+    As tokens, in the form that the model is asked in. There are about as many of either kind: the
+    questions come several times.
     """
     asked = [
         _document(model, bundled.documents(side) / name)
@@ -28,8 +29,10 @@ def bundled_prompts(model: LanguageModel) -> tuple[tuple[int, ...], ...]:
         for side in ("device", "cloud")
         for path in sorted(bundled.documents(side).iterdir())
     ]
-    cut = [model.encode(text)[:PROMPT_TOKENS] for text in begun]
-    return tuple(tuple(tokens) for tokens in [model.encode(text) for text in asked] + cut)
+    texts = asked * max(1, len(begun) // len(asked))
+    prompts = [model.encode(text) for text in texts]
+    prompts += [model.encode(text)[:PROMPT_TOKENS] for text in begun]
+    return tuple(tuple(tokens) for tokens in prompts)
 
 
 def corpus_prompts(model: LanguageModel, path: Path) -> tuple[tuple[int, ...], ...]:

@@ -7,7 +7,7 @@ min(q̂(y), p(y)) and Pr[y] is p(y). Taken over texts, the expected number of ac
 of QSV Eq. 14. No model runs in training, at any length and resolution.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -29,12 +29,13 @@ class RecordedText:
     """One text of N tokens at R resolutions.
 
     `p` float64 [N]: what the target's distribution, as it is sampled from, gave to each token;
-    `q` float64 [N, R]: what the draft's gave to it as each resolution sends it; `overlap` float64
-    [N, R]: Σ min(p, q̂) of the two, the probability that a token drafted there is accepted; `bits`
-    int64 [N, R]: what the distribution and a token drafted from it take.
+    `confidence` float64 [N]: what the draft's gave to it, and `q` float64 [N, R] as each resolution
+    sends it; `overlap` float64 [N, R]: Σ min(p, q̂), the probability that a token drafted there is
+    accepted; `bits` int64 [N, R]: what the distribution and a token drafted from it take.
     """
 
     p: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     q: NDArray[np.float64]
     overlap: NDArray[np.float64]
     bits: NDArray[np.int64]
@@ -42,12 +43,19 @@ class RecordedText:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Texts recorded with the codec of that name at `resolutions`, over `vocabulary` tokens."""
+    """Texts of `target` with what `draft` gave, sent with a codec at `resolutions`."""
 
+    draft: str
+    target: str
     codec: str
     resolutions: tuple[int, ...]
     vocabulary: int
     texts: tuple[RecordedText, ...]
+
+    def split(self) -> tuple[Self, Self]:
+        """Two thirds of its texts, and the rest, to be held out."""
+        cut = 2 * len(self.texts) // 3
+        return replace(self, texts=self.texts[:cut]), replace(self, texts=self.texts[cut:])
 
     def save(self, path: Path) -> None:
         """Write it as .npz. Raises TrainingError if that cannot be done."""
@@ -56,7 +64,7 @@ class Recording:
             for name in RecordedText.__slots__
         }
         arrays["ends"] = np.cumsum([len(text.p) for text in self.texts])
-        for name in ("codec", "resolutions", "vocabulary"):
+        for name in ("draft", "target", "codec", "resolutions", "vocabulary"):
             arrays[name] = np.array(getattr(self, name))
         try:
             with path.open("wb") as file:
@@ -75,8 +83,9 @@ class Recording:
                 RecordedText(*(arrays[name][start:end] for name in RecordedText.__slots__))
                 for start, end in pairwise(ends)
             )
+            draft, target, codec = (str(arrays[name]) for name in ("draft", "target", "codec"))
             resolutions = tuple(arrays["resolutions"].tolist())
-            loaded = cls(str(arrays["codec"]), resolutions, int(arrays["vocabulary"]), texts)
+            loaded = cls(draft, target, codec, resolutions, int(arrays["vocabulary"]), texts)
         except OSError as error:
             raise TrainingError(f"cannot read the recording {path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
@@ -84,8 +93,9 @@ class Recording:
                 f"{path} is not a recording of two models ({error}): give another name to make one"
             ) from None
         shape = (ends[-1], len(resolutions))
-        fits = arrays["p"].shape == shape[:1] and all(
-            arrays[name].shape == shape for name in ("q", "overlap", "bits")
+        fits = all(
+            arrays[name].shape == (shape if name in ("q", "overlap", "bits") else shape[:1])
+            for name in RecordedText.__slots__
         )
         if not fits or any(end <= start for start, end in pairwise(ends)) or not texts:
             raise TrainingError(f"{path} is a damaged recording: delete it to make it anew")
@@ -126,9 +136,9 @@ class RecordedEnvironment:
         whole = accepted == left  # to its last token: nothing was drafted behind it
         drafted = left if whole else length
         at = np.minimum(np.arange(start, start + drafted), len(text.p) - 1)
-        seconds = self._course.iteration(
-            drafted, float(text.bits[at, column].sum()), accepted, q[: accepted + 1].tolist()
-        )
+        shown = text.confidence[start : start + min(accepted + 1, len(stands))].tolist()
+        bits = float(text.bits[at, column].sum())
+        seconds = self._course.iteration(drafted, bits, accepted, shown)
         tokens = accepted if whole else accepted + 1
         self._position = start + tokens
         expected = 1 + estimated_accepted(stands, text.overlap[start : start + length, column])

@@ -16,7 +16,10 @@ SETTINGS = Settings(
     learning_rate=1e-2,
     batch=64,
     warm_up=200,
+    train_every=2,
     copy_every=20,
+    weight_decay=0.0,
+    averaging=0.02,
 )
 
 

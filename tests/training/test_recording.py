@@ -21,17 +21,18 @@ def text(length: int, stands: float = 0.5, resolutions: int = 2) -> RecordedText
     p = np.full(length, 0.5)
     q = np.full((length, resolutions), 0.5 * stands)
     bits = np.tile(100 * np.arange(1, resolutions + 1), (length, 1))
-    return RecordedText(p, q, np.full(q.shape, stands), bits)
+    return RecordedText(p, p, q, np.full(q.shape, stands), bits)
 
 
 def recording(*texts: RecordedText) -> Recording:
-    return Recording("qs:100", (10, 100), 8192, texts)
+    return Recording("small", "large", "qs:100", (10, 100), 8192, texts)
 
 
 def test_a_recording_is_kept(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     texts = [
         RecordedText(
+            generator.random(n),
             generator.random(n),
             generator.random((n, 2)),
             generator.random((n, 2)),
@@ -42,7 +43,8 @@ def test_a_recording_is_kept(tmp_path: Path) -> None:
     made = recording(*texts)
     made.save(tmp_path / "made.npz")
     again = Recording.load(tmp_path / "made.npz")
-    assert (again.codec, again.resolutions, again.vocabulary) == ("qs:100", (10, 100), 8192)
+    assert (again.draft, again.target, again.codec) == ("small", "large", "qs:100")
+    assert (again.resolutions, again.vocabulary) == ((10, 100), 8192)
     for old, new in zip(made.texts, again.texts, strict=True):
         for name in RecordedText.__slots__:
             assert getattr(old, name).tobytes() == getattr(new, name).tobytes()

@@ -1,0 +1,115 @@
+"""`dragonrt train controller`: who decides a block's length and resolution, learned by trying."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from dragonrt.cli.console import messages, output
+from dragonrt.cli.groups import option
+from dragonrt.cli.loading import progress_bar
+
+if TYPE_CHECKING:
+    from dragonrt.training.controller import Comparison
+    from dragonrt.training.controller_plan import ControllerPlan
+    from dragonrt.training.pair import ModelPair, Tasks
+    from dragonrt.training.recording import Recording
+
+
+def controller(
+    out: Annotated[Path, option("Where its two files go.", "--out", kind="FILE")],
+    draft: Annotated[
+        str, option("Draft model: bundled name, directory or hub id.", "--draft", kind="NAME")
+    ] = "dragon-draft",
+    target: Annotated[
+        str, option("Target model, of the same tokenizer.", "--target", kind="NAME")
+    ] = "dragon-small",
+    corpus: Annotated[
+        Path | None,
+        option("Text to be continued; else the sample questions.", "--corpus", kind="FILE"),
+    ] = None,
+    codec: Annotated[
+        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", "--codec", kind="NAME")
+    ] = "qs:100",
+    link: Annotated[
+        str, option("Profile of a link with Markov rates upwards.", "--link", kind="NAME")
+    ] = "nb-iot-markov",
+    temperature: Annotated[
+        list[float] | None,
+        option("Answers have one of these; else 0, 0.2 ... 1.", "--temperature", kind="X"),
+    ] = None,
+    texts: Annotated[
+        int, option("Answers recorded; a third is held out.", "--texts", kind="N", min=3)
+    ] = 600,
+    trace: Annotated[
+        Path | None,
+        option("Recorded answers: read, or made if it is missing.", "--trace", kind="FILE"),
+    ] = None,
+    live: Annotated[
+        bool, option("Learn with the models themselves, not from recorded answers.", "--live")
+    ] = False,
+    steps: Annotated[int, option("Blocks that are tried.", "--steps", kind="N", min=1)] = 100_000,
+    seed: Annotated[int, option("All chance comes from it.", "--seed", kind="N", min=0)] = 0,
+) -> None:
+    """Train a controller by Double DQN, and compare it with every fixed action.
+
+    The comparison is on held-out answers and courses of the uplink.
+    """
+    from dragonrt.training.controller_plan import ControllerPlan
+    from dragonrt.training.recording import Recording
+
+    plan = ControllerPlan(codec=codec, link=link, texts=texts, steps=steps, seed=seed)
+    if temperature:
+        plan = replace(plan, temperatures=tuple(temperature))
+    if trace is not None and trace.exists():
+        recording = Recording.load(trace)
+        models = _load(plan, draft, target, corpus) if live else None
+    else:
+        models = _load(plan, draft, target, corpus)
+        recording = _record(plan, *models)
+        if trace is not None:
+            recording.save(trace)
+    with progress_bar("learning") as bar:
+        task = bar.add_task("", total=None)
+        learned, compared = plan.train(
+            recording,
+            models if live else None,
+            lambda done, all_: bar.update(task, completed=done, total=all_),
+        )
+    saved = learned.save(out)
+    _print(compared)
+    messages.print("saved as {} and {}".format(*saved), markup=False, soft_wrap=True)
+
+
+def _load(
+    plan: "ControllerPlan", draft: str, target: str, corpus: Path | None
+) -> "tuple[ModelPair, Tasks]":
+    from dragonrt.language import LanguageModel
+    from dragonrt.training.pair import ModelPair
+    from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+
+    with messages.status("loading the models"):
+        pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
+    if corpus is None:
+        return pair, plan.tasks(bundled_prompts(pair.target))
+    return pair, plan.tasks(corpus_prompts(pair.target, corpus))
+
+
+def _record(plan: "ControllerPlan", pair: "ModelPair", tasks: "Tasks") -> "Recording":
+    with progress_bar("recording") as bar:
+        task = bar.add_task("", total=None)
+        return plan.record(
+            pair, tasks, lambda done, all_: bar.update(task, completed=done, total=all_)
+        )
+
+
+def _print(compared: "Comparison") -> None:
+    """A row per controller, on the same held-out episodes."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("controller")
+    table.add_column("reward", justify="right")
+    table.add_column("tokens/s", justify="right")
+    for name, score in compared.rows().items():
+        table.add_row(name, f"{score.mean_reward:.2f}", f"{score.tokens_per_s:.2f}")
+    output.print(table)

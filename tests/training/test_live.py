@@ -1,0 +1,124 @@
+"""A pair of real models: what is read, recorded, and drafted live over an uplink."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.control import Action, Controller, Heuristic, Static
+from dragonrt.language import LanguageModel
+from dragonrt.link.markov import MarkovRates
+from dragonrt.training.course import Costs
+from dragonrt.training.errors import TrainingError
+from dragonrt.training.live import LiveEnvironment
+from dragonrt.training.pair import ModelPair, Reader, Tasks
+from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+
+pytestmark = pytest.mark.slow
+
+RATES = MarkovRates(20e3, 150e3, 0.05, 0.1)
+MAX_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return ModelPair(LanguageModel.load("dragon-draft"), LanguageModel.load("dragon-small"))
+
+
+def tasks(pair: ModelPair, *temperatures: float) -> Tasks:
+    return Tasks(bundled_prompts(pair.target)[:8], temperatures, MAX_TOKENS)
+
+
+def live(pair: ModelPair, codec: str, *temperatures: float) -> LiveEnvironment:
+    costs = Costs(RATES, pair.target.vocabulary)
+    return LiveEnvironment(pair, tasks(pair, *temperatures), codec, costs)
+
+
+def answered(environment: LiveEnvironment, controller: Controller, seed: int) -> tuple[int, ...]:
+    """The answer of an episode; what its steps say of it is checked."""
+    state, done, tokens = environment.reset(seed), False, 0
+    while not done:
+        action = controller.choose(state)
+        step = environment.step(action)
+        assert step.state.accepted <= step.state.drafted <= action.length
+        assert step.state.accepted <= step.tokens <= step.state.accepted + 1
+        assert len(step.state.confidences) <= tokens + step.tokens
+        assert 1 / step.seconds <= step.reward <= (1 + action.length) / step.seconds + 1e-9
+        state, done, tokens = step.state, step.done, tokens + step.tokens
+    assert tokens == len(environment.answer) <= MAX_TOKENS
+    return environment.answer
+
+
+def test_a_reader_reads_what_changed(pair: ModelPair) -> None:
+    reader = Reader(pair.draft, 16)
+    for text in ([5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 70, 8], [5, 6], [90]):
+        for count in (1, len(text)):
+            expected = Reader(pair.draft, 16).after(text, count)
+            assert expected.shape == (count, pair.draft.vocabulary)
+            np.testing.assert_allclose(reader.after(text, count), expected, atol=1e-6)
+            assert expected.sum(axis=1) == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("codec", ["qs:100", "ksqs:8:50"])
+def test_at_temperature_0_every_controller_gets_the_targets_text(
+    pair: ModelPair, codec: str
+) -> None:
+    environment = live(pair, codec, 0.0)
+    expected = greedy(pair.target, tasks(pair, 0.0).choose(1)[0])
+    for controller in (Static(Action(5, 3)), Heuristic(20)):
+        assert list(answered(environment, controller, 1)) == expected
+
+
+def greedy(model: LanguageModel, prompt: list[int]) -> list[int]:
+    reader, answer = Reader(model, 64), []
+    while len(answer) < MAX_TOKENS and not set(answer[-1:]) & set(model.stop_tokens):
+        answer.append(int(reader.after(prompt + answer, 1)[0].argmax()))
+    return answer
+
+
+def test_the_seed_decides_everything(pair: ModelPair) -> None:
+    environment = live(pair, "qs:100", 0.5, 1.0)
+    answers = [answered(environment, Heuristic(10), seed) for seed in range(3)]
+    assert answers == [answered(environment, Heuristic(10), seed) for seed in range(3)]
+    assert len(set(answers)) > 1
+
+
+def test_a_recording_holds_what_both_models_gave(pair: ModelPair) -> None:
+    asked = tasks(pair, 0.7)
+    done: list[int] = []
+    made = pair.record(asked, "qs:100", (5, 50), range(3), lambda at, _: done.append(at))
+    assert done == [0, 1, 2]
+    assert (made.draft, made.target) == ("dragon-draft", "dragon-small")
+    for text in made.texts:
+        assert 1 <= len(text.p) <= MAX_TOKENS
+        assert (text.p > 0).all()
+        assert ((text.overlap > 0) & (text.overlap <= 1 + 1e-9)).all()
+        counts = text.q * (5, 50)
+        np.testing.assert_allclose(counts, counts.round(), atol=1e-9)
+        fine = text.q[:, 1]
+        assert np.abs(fine - text.confidence).max() <= 1 / 50
+        formula = [math.ceil(math.log2(math.comb(n + 8191, 8191))) for n in (5, 50)]
+        assert (text.bits >= formula).all()
+        ranks = text.bits - np.array(formula)
+        assert (ranks <= (3, 6)).all()
+
+
+def test_models_must_share_a_tokenizer(pair: ModelPair) -> None:
+    other = LanguageModel.load("dragon-draft")
+    other.tokenizer_fingerprint = "another"
+    with pytest.raises(TrainingError, match="have different tokenizers: choose a pair with one"):
+        ModelPair(other, pair.target)
+
+
+def test_prompts_from_a_corpus(pair: ModelPair, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("The harbour lies north of the town and is closed in winter. " * 40)
+    prompts = corpus_prompts(pair.target, path)
+    assert len(prompts) > 3
+    assert {len(prompt) for prompt in prompts} == {64}
+    path.write_text("Too short.")
+    with pytest.raises(TrainingError, match="a corpus needs at least 64"):
+        corpus_prompts(pair.target, path)
+    with pytest.raises(TrainingError, match="cannot be read"):
+        corpus_prompts(pair.target, path.with_name("missing.txt"))
