@@ -9,13 +9,11 @@ from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.sampling.speculative import SampleQuantize
 from dragonrt.wire.limits import MAX_BLOCK
 
-MODE = "federated"
-
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedPlan(BlockPlan):
     """A BlockPlan whose `codec` codes the workers' uploads; drafted tokens travel as ids.
 
@@ -24,6 +22,8 @@ class FederatedPlan(BlockPlan):
     `require_all` for all of them. The workers know nothing of these.
     """
 
+    mode: str = "federated"
+    codec: str = "topk:64:residual"
     block_tokens: int = 8
     weighing: Weighing = "fixed"
     quorum_deadline_s: float | None = None

@@ -1,0 +1,28 @@
+"""The worker's part of a federated answer: its distributions, truncated (SPEC 3; SPECFED step 4).
+
+They are the model's own: sampling parameters apply to the mixture, at the coordinator.
+"""
+
+from collections.abc import Sequence
+
+from dragonrt.distributions import block_codec, codec
+from dragonrt.runtime.block_plan import BlockPlan
+from dragonrt.runtime.modes.blocks import ReadBlock, Uploads
+from dragonrt.runtime.predictor import NextToken
+from dragonrt.wire import messages as wire
+
+
+class FederatedVerifying:
+    """Implements Verifying. Raises CodecError for a plan whose codec codes no distributions."""
+
+    def __init__(self, plan: BlockPlan, vocabulary: int) -> None:
+        self._blocks = block_codec("ids", vocabulary)
+        self._codec = codec(plan.codec, vocabulary)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        tokens, _ = self._blocks.decode(block.payload, block.count)
+        return ReadBlock(block.step, tokens, None, first=block.step)
+
+    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Uploads:
+        payloads = tuple(self._codec.encode(each.p) for each in said)
+        return Uploads(said[0].relevance, payloads)
