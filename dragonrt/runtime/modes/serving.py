@@ -9,6 +9,7 @@ from dragonrt.runtime.modes import dragon
 from dragonrt.runtime.modes.blocks import BlockAnswering, Verifying
 from dragonrt.runtime.modes.federated import FederatedVerifying
 from dragonrt.runtime.modes.speculative import SpeculativeVerifying
+from dragonrt.runtime.modes.sprinter import SprinterVerifying
 from dragonrt.runtime.peer import Answerer, Opening, Peer, Session
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.wire.messages import Open
@@ -16,6 +17,7 @@ from dragonrt.wire.messages import Open
 VERIFYING: dict[str, Callable[[BlockPlan, int], Verifying]] = {
     "federated": FederatedVerifying,
     "speculative": SpeculativeVerifying,
+    "sprinter": SprinterVerifying,
 }
 """What each mode with blocks does on this side, made from its plan and the vocabulary."""
 
