@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address
     from dragonrt.runtime.plan import Plan
     from dragonrt.runtime.process import SideSettings
+    from dragonrt.sampling.samplers import Sampler
 
 Side = Literal["device", "cloud"]
 
@@ -32,9 +33,15 @@ class ModelOptions:
     """Which model runs, where, and how precisely."""
 
     model: Annotated[
-        str,
-        option("Language model: bundled name, directory or hub id.", "--model", "-m", kind="NAME"),
-    ] = "dragon-small"
+        str | None,
+        option(
+            "Language model: bundled name, directory or hub id; else dragon-small, and "
+            "dragon-draft where it drafts for a larger one.",
+            "--model",
+            "-m",
+            kind="NAME",
+        ),
+    ] = None
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"],
         option("It runs on auto, cpu, cuda or mps.", "--device", kind="NAME"),
@@ -43,6 +50,11 @@ class ModelOptions:
         Literal["auto", "float32", "bfloat16", "float16"],
         option("Its numbers: auto, float32, bfloat16 or float16.", "--dtype", kind="NAME"),
     ] = "auto"
+
+    @property
+    def name(self) -> str:
+        """The model that is asked for, or the one that all run by default."""
+        return self.model or "dragon-small"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ def side_settings(
 
     return SideSettings(
         side=side,
-        model=model.model,
+        model=model.name,
         device=model.device,
         dtype=model.dtype,
         documents=(own.documents,) if own.documents is not None else (),
@@ -290,23 +302,25 @@ class AnswerOptions:
         ),
     ] = "both"
     rule: Annotated[
-        str,
+        str | None,
         option(
-            "How: coupled, or algorithm1 (with greedy and so on).",
+            "How: coupled (default), or algorithm1 (with greedy and so on); for drafted blocks "
+            "coupled, rejection, or sample-quantize (biased).",
             "--rule",
             kind="NAME",
             panel=TOGETHER,
         ),
-    ] = "coupled"
+    ] = None
     codec: Annotated[
-        str,
+        str | None,
         option(
-            "What travels: topp:P, topk:K:residual, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …",
+            "What travels: topp:P, topk:K:residual, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …; "
+            "else topp:0.8, and ids for drafted blocks.",
             "--codec",
             kind="NAME",
             panel=TOGETHER,
         ),
-    ] = "topp:0.8"
+    ] = None
     run_ahead: Annotated[
         int,
         option(
@@ -358,17 +372,22 @@ class AnswerOptions:
         option("While the cloud is lost: alone or wait.", "--on-loss", kind="NAME", panel=TOGETHER),
     ] = "alone"
 
-    def plan(self) -> "Plan":
-        """The plan of every answer, checked; its seed is 0 if none is given."""
-        from dragonrt.runtime.plan import Plan, placement_of
+    def sampler(self) -> "Sampler":
+        """How tokens are sampled; DragonError for numbers out of range."""
         from dragonrt.sampling.samplers import Sampler
+
+        return Sampler(self.temperature, self.top_k, self.top_p, self.min_p)
+
+    def plan(self) -> "Plan":
+        """The plan of every answer in the mode dragon, checked; its seed is 0 if none is given."""
+        from dragonrt.runtime.plan import Plan, placement_of
 
         plan = Plan(
             seed=self.seed if self.seed is not None else 0,
-            sampler=Sampler(self.temperature, self.top_k, self.top_p, self.min_p),
-            rule=self.rule,
+            sampler=self.sampler(),
+            rule=self.rule or "coupled",
             placement=placement_of(self.aggregator),
-            codec=self.codec,
+            codec=self.codec or "topp:0.8",
             max_tokens=self.max_tokens,
             run_ahead=self.run_ahead,
             documents=self.documents_per_side,

@@ -36,7 +36,7 @@ def profile(
     from dragonrt.runtime.host_profile import measure, profile_path, save_profile
 
     with messages.status("loading the model"):
-        loaded = LanguageModel.load(model.model, model.device, model.dtype)
+        loaded = LanguageModel.load(model.name, model.device, model.dtype)
     with progress_bar("measuring") as bar:
         task = bar.add_task("runs", total=runs)
         measurement = measure(

@@ -1,5 +1,6 @@
 """`dragonrt cloud` and `dragonrt device`: the two sides."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -7,6 +8,7 @@ import typer
 from dragonrt.cli.console import messages, output
 from dragonrt.cli.groups import option
 from dragonrt.cli.loading import load
+from dragonrt.cli.modes import BlockOptions, Mode, choose_mode
 from dragonrt.cli.options import (
     NETWORK,
     AnswerOptions,
@@ -61,6 +63,16 @@ def device(
     network: NetworkOptions,
     emulation: EmulationOptions,
     answers: AnswerOptions,
+    blocks: BlockOptions,
+    mode: Annotated[
+        Mode,
+        option(
+            "dragon: both sides answer from their documents; speculative: this side drafts blocks "
+            "for the cloud's model, whose text comes out.",
+            "--mode",
+            kind="NAME",
+        ),
+    ] = "dragon",
     tls: Annotated[
         bool, option("Connect with TLS; trusts the system's authorities.", "--tls", panel=NETWORK)
     ] = False,
@@ -68,21 +80,20 @@ def device(
     as_json: AsJson = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    plan = answers.plan()
     address = network.device_address(emulation, tls=tls)
-    settings = side_settings("device", model, index, own)
+    chosen = choose_mode(mode, answers, blocks, address)
+    drafts = replace(model, model=model.model or chosen.model)
+    settings = side_settings("device", drafts, index, own)
 
     from dragonrt.chat.conversation import Conversation
     from dragonrt.chat.terminal import ask_once, ask_once_json, chat
     from dragonrt.runtime import main as programs
-    from dragonrt.runtime.modes.dragon import beginning
 
     loaded, library = load(settings)
 
     async def talk() -> None:
-        async with programs.device(settings, loaded, library, address) as (side, connector):
-            begin = beginning(side, connector, answers.on_loss)
-            conversation = Conversation(loaded, plan, begin, answers.seed, answers.stops)
+        async with chosen.connected(settings, loaded, library) as begin:
+            conversation = Conversation(loaded, chosen.plan, begin, answers.seed, answers.stops)
             if ask is None:
                 await chat(conversation, output, as_json=as_json)
             elif as_json:

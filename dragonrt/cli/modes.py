@@ -1,0 +1,151 @@
+"""`dragonrt device --mode`: what each way of answering needs, and how it begins an answer."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from dragonrt.cli.groups import option
+from dragonrt.cli.options import AnswerOptions
+from dragonrt.errors import DragonError
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.endpoints import Address
+    from dragonrt.runtime.library import Library
+    from dragonrt.runtime.outcome import AnswerPlan
+    from dragonrt.runtime.process import SideSettings
+
+Mode = Literal["dragon", "speculative"]
+
+BLOCKS = "Drafted blocks"
+
+DRAGON_ONLY = ("aggregator", "run_ahead", "follow")
+"""Options that other modes have no use for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """How blocks are drafted, in the modes where the device drafts and others verify."""
+
+    block_tokens: Annotated[
+        int | None,
+        option(
+            "Tokens of a block; else 8.",
+            "--block-tokens",
+            kind="N",
+            panel=BLOCKS,
+            min=1,
+            max=256,
+        ),
+    ] = None
+    budget: Annotated[
+        int | None,
+        option("Bits a block may take.", "--budget", kind="BITS", panel=BLOCKS, min=1),
+    ] = None
+    controller: Annotated[
+        str | None,
+        option(
+            "Chooses tokens and resolution of each block: static:N:L, heuristic:L, or a FILE.",
+            "--controller",
+            kind="NAME",
+            panel=BLOCKS,
+        ),
+    ] = None
+    pipelined: Annotated[
+        bool | None,
+        option(
+            "Draft on while blocks are verified, or wait; else on.",
+            "--pipelined/--no-pipelined",
+            panel=BLOCKS,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenMode:
+    """A mode with its settings.
+
+    `connected` gives, while the device is connected, what begins each answer of a conversation.
+    """
+
+    plan: "AnswerPlan"
+    model: str
+    connected: "Callable[[SideSettings, LanguageModel, Library | None], Connected]"
+
+
+Connected = AbstractAsyncContextManager[Callable[..., Any]]
+
+
+def choose_mode(
+    mode: Mode, answers: AnswerOptions, blocks: BlockOptions, address: "Address"
+) -> ChosenMode:
+    """The mode of that name; raises DragonError for options that do not fit it."""
+    if mode == "dragon":
+        return _dragon(answers, blocks, address)
+    return _speculative(answers, blocks, address)
+
+
+def _dragon(answers: AnswerOptions, blocks: BlockOptions, address: "Address") -> ChosenMode:
+    from dragonrt.runtime import main as programs
+    from dragonrt.runtime.modes.dragon import beginning
+
+    _refuse("dragon", blocks, BlockOptions.__slots__)
+
+    @asynccontextmanager
+    async def connected(
+        settings: "SideSettings", model: "LanguageModel", library: "Library | None"
+    ) -> AsyncIterator[Callable[..., Any]]:
+        async with programs.device(settings, model, library, address) as (side, connector):
+            yield beginning(side, connector, answers.on_loss)
+
+    return ChosenMode(answers.plan(), "dragon-small", connected)
+
+
+def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address") -> ChosenMode:
+    from dragonrt.control import controller
+    from dragonrt.runtime import main as programs
+    from dragonrt.runtime.modes.speculative import (
+        PIPELINED,
+        BlockShape,
+        SpeculativePlan,
+        beginning,
+    )
+
+    _refuse("speculative", answers, DRAGON_ONLY)
+    if blocks.controller is not None and blocks.block_tokens is not None:
+        raise DragonError("--controller chooses the tokens of a block: leave out --block-tokens")
+    plan = SpeculativePlan(
+        seed=answers.seed if answers.seed is not None else 0,
+        sampler=answers.sampler(),
+        rule=answers.rule or "coupled",
+        codec=answers.codec or "ids",
+        max_tokens=answers.max_tokens,
+        documents=answers.documents_per_side,
+        relevance_temperature=answers.relevance_temperature,
+        reweight_every=answers.reweight_every,
+        shape=BlockShape(
+            length=blocks.block_tokens or BlockShape().length,
+            budget=blocks.budget,
+            controller=controller(blocks.controller) if blocks.controller is not None else None,
+            outstanding=1 if blocks.pipelined is False else PIPELINED,
+        ),
+    )
+    plan.check()
+
+    @asynccontextmanager
+    async def connected(
+        settings: "SideSettings", model: "LanguageModel", library: "Library | None"
+    ) -> AsyncIterator[Callable[..., Any]]:
+        async with programs.device(settings, model, library, address) as (side, connector):
+            yield beginning(side, connector, answers.on_loss)
+
+    return ChosenMode(plan, "dragon-draft", connected)
+
+
+def _refuse(mode: Mode, options: Any, names: tuple[str, ...]) -> None:
+    """Refuse options that were given and mean nothing in this mode."""
+    for field in fields(options):
+        if field.name in names and getattr(options, field.name) != field.default:
+            flag = "--" + field.name.replace("_", "-")
+            raise DragonError(f"{flag} has no meaning with --mode {mode}: leave it out")
