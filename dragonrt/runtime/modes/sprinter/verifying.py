@@ -1,0 +1,38 @@
+"""The cloud's part of SPRINTER: one forward, and the verdict on the last token (SPEC 4)."""
+
+from collections.abc import Sequence
+
+from dragonrt.runtime.block_plan import BlockPlan
+from dragonrt.runtime.modes.blocks.errors import BlockError
+from dragonrt.runtime.modes.blocks.verifying import ReadBlock
+from dragonrt.runtime.predictor import NextToken
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.speculative import Verdict
+from dragonrt.sampling.sprinter import verify_last
+from dragonrt.wire import messages as wire
+
+
+class SprinterVerifying:
+    """Implements Verifying: the text goes on with one token, the drafted one if it stands.
+
+    So a verdict accepts no token of the block but gives the one at its place.
+    """
+
+    def __init__(self, plan: BlockPlan, vocabulary: int) -> None:
+        plan.check_distributions()
+        self._rule = plan.speculative_rule()
+        self._noise = Noise(plan.seed)
+        self._codec = plan.block_codec(vocabulary)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        if block.count != 1:
+            raise BlockError(f"a block of a sprinter has one token to verify, not {block.count}")
+        tokens, q = self._codec.decode(block.payload, 1, block.resolutions or None)
+        return ReadBlock(block.step, tokens, q, block.step)
+
+    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict:
+        if block.q is None:
+            raise BlockError("a sprinter's block needs the distribution of its token")
+        p = self._rule.shape(said[0].p)
+        _, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
+        return Verdict(0, token)
