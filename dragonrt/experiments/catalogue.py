@@ -10,6 +10,7 @@ from dragonrt.experiments import (
     specfed_acceptance,
     specfed_bias,
     speedup_theory,
+    sqs_bound,
     ttft,
     wire,
 )
@@ -24,6 +25,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     speedup_theory,
     acceptance,
     wire,
+    sqs_bound,
     specfed_bias,
     specfed_acceptance,
 )

@@ -1,0 +1,159 @@
+"""Drafting and verifying in one process and in lockstep: what experiments look into (SPEC 2).
+
+The rules, codecs and the threshold are the runtime's own; only the network is left out.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dragonrt.distributions import (
+    BlockCodec,
+    ConformalThreshold,
+    Distribution,
+    Quantized,
+    backtrack,
+)
+from dragonrt.language.model import LanguageModel
+from dragonrt.sampling.speculative import SpeculativeRule, Verdict
+
+DRAFT, TARGET = "dragon-draft", "dragon-small"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The model that drafts and the model that verifies."""
+
+    draft: LanguageModel
+    target: LanguageModel
+
+    @classmethod
+    def load(cls) -> "Pair":
+        """The bundled pair."""
+        return cls(LanguageModel.load(DRAFT), LanguageModel.load(TARGET))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drafted:
+    """One drafted token: `q` is the draft model's distribution after the sampler, float64 [V]."""
+
+    token: int
+    q: NDArray[np.float64]
+    quantized: Quantized
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """One block as it was verified. `p`, float64 [V] each, has one entry more than `drafted`."""
+
+    drafted: list[Drafted]
+    p: list[NDArray[np.float64]]
+    verdict: Verdict
+
+    @property
+    def tokens(self) -> list[int]:
+        """What the block adds to the text."""
+        accepted = self.drafted[: self.verdict.accepted]
+        return [*(drafted.token for drafted in accepted), self.verdict.token]
+
+    @property
+    def judged(self) -> list[Drafted]:
+        """The drafted tokens that stand, and the one that was refused if there is one."""
+        return self.drafted[: self.verdict.accepted + 1]
+
+    @property
+    def refused(self) -> bool:
+        """Whether a drafted token was refused and resampled."""
+        return self.verdict.accepted < len(self.drafted)
+
+
+class TextModel:
+    """What one model says along a text behind a prompt, without documents."""
+
+    def __init__(self, model: LanguageModel, prompt: Sequence[int], capacity: int) -> None:
+        self._sequence = model.sequence([model.document_kv(())], len(prompt) + capacity)
+        self._prompt = self._sequence.extend(prompt)
+        self._start = self._sequence.length
+        self._read: list[int] = []
+
+    def after(self, text: list[int], first: int) -> list[NDArray[np.float32]]:
+        """What follows each prefix of `text` of length `first`, … len(text): float32 [V] each."""
+        keep, most = 0, min(len(self._read), max(first - 1, 0))
+        while keep < most and self._read[keep] == text[keep]:
+            keep += 1
+        self._sequence.truncate(self._start + keep)
+        self._read = list(text)
+        said: list[Tensor] = []
+        if len(text) > keep:
+            said = list(self._sequence.extend_all(text[keep:])[0])
+        if first == 0:
+            said.insert(0, self._prompt[0])
+        wanted = said[len(said) - (len(text) + 1 - first) :]
+        return [rows.exp().numpy(force=True) for rows in wanted]
+
+
+class Speculation:
+    """Texts of one pair under one codec.
+
+    A block has `length` tokens at most and, where there is a `budget`, at most so many bits (but
+    one token at least). `threshold` is C-SQS's, steered along all texts; None leaves the codec's.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        codec: BlockCodec,
+        *,
+        length: int,
+        budget: int | None = None,
+        threshold: ConformalThreshold | None = None,
+    ) -> None:
+        self._pair = pair
+        self._codec = codec
+        self._length = length
+        self._budget = budget
+        self.threshold = threshold
+
+    def blocks(
+        self, prompt: Sequence[int], rule: SpeculativeRule, tokens: int, stops: Sequence[int] = ()
+    ) -> Iterator[Block]:
+        """The blocks of one text of at least `tokens` tokens, or to the first of `stops`."""
+        capacity = tokens + self._length + 1
+        draft = TextModel(self._pair.draft, prompt, capacity)
+        target = TextModel(self._pair.target, prompt, capacity)
+        text: list[int] = []
+        while len(text) < tokens and set(stops).isdisjoint(text):
+            drafted = self._draft(draft, rule, text)
+            line = text + [each.token for each in drafted]
+            p = [rule.shape(each) for each in target.after(line, len(text))]
+            sent = [each.quantized.distribution for each in drafted]
+            verdict = rule.verify(len(text), line[len(text) :], sent, p)
+            self._steer(drafted, verdict)
+            block = Block(drafted, p, verdict)
+            yield block
+            text += block.tokens
+
+    def _draft(self, model: TextModel, rule: SpeculativeRule, text: list[int]) -> list[Drafted]:
+        drafted: list[Drafted] = []
+        bits, threshold = 0, self.threshold
+        while len(drafted) < self._length:
+            line = text + [each.token for each in drafted]
+            q = rule.shape(model.after(line, len(line))[0])
+            beta = threshold.beta if threshold else None
+            quantized = self._codec.quantize(q, threshold=beta)
+            bits += quantized.bits
+            if drafted and self._budget is not None and bits > self._budget:
+                break
+            exact = None if rule.drafts_from_quantized else Distribution.from_dense(q)
+            token = rule.draft(len(line), exact or quantized.distribution)
+            drafted.append(Drafted(token, q, quantized))
+            threshold = threshold and threshold.after(quantized.dropped)
+        return drafted
+
+    def _steer(self, drafted: list[Drafted], verdict: Verdict) -> None:
+        if self.threshold is not None:
+            dropped = [each.quantized.dropped for each in drafted]
+            self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

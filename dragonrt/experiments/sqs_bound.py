@@ -1,0 +1,243 @@
+"""`sqs-bound`: rejections against Theorem 1 of SQS, dropped mass against Theorem 2 (SPEC 2).
+
+Texts of the bundled pair under K-SQS and C-SQS. At every drafted token that was judged the terms of
+Theorem 1 are known exactly, and so is its chance of being refused: TV(q̂, p), q̂ the quantized
+distribution. One threshold is steered along all texts of a setting, as Theorem 2 has it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.distributions import ConformalThreshold, Distribution, block_codec, total_variation
+from dragonrt.distributions.conformal import theorem2_bound
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimate, grouped
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.speculative import speculative_rule
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.speculation import Block, Speculation
+
+NAME = "sqs-bound"
+SUMMARY = "Rejections and dropped mass against the bounds of SQS's Theorems 1 and 2 (15 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+ALPHA = 0.0005
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+TEMPERATURES_QUICK = (0.2, 0.6, 1.0)
+TOKENS, TOKENS_QUICK = 64, 32
+TEXTS = 3
+"""Texts of each repeat; a quick run has one."""
+LENGTH, BUDGET = 8, 5000
+ROUNDING = 1e-9
+HIGHEST = 1.05
+"""Of the pictures: more than one rejection per drafted token says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """A codec and, for C-SQS, the learning rate η of its threshold."""
+
+    name: str
+    codec: str
+    resolution: int
+    beta: float | None = None
+    eta: float = 0.0
+
+    def threshold(self) -> ConformalThreshold | None:
+        """The first one."""
+        return None if self.beta is None else ConformalThreshold(self.beta, self.eta, ALPHA)
+
+
+CODINGS = (
+    Coding("K-SQS, K = 16, ℓ = 100", "ksqs:16:100", 100),
+    Coding("K-SQS, K = 64, ℓ = 100", "ksqs:64:100", 100),
+    Coding("K-SQS, K = 64, ℓ = 1000", "ksqs:64:1000", 1000),
+    Coding("C-SQS, β₁ = 0.01, η = 0.001", "csqs:0.01:100", 100, 0.01, 0.001),
+    Coding("C-SQS, β₁ = 0.01, η = 0.1", "csqs:0.01:100", 100, 0.01, 0.1),
+)
+TERMS = ("discrepancy", "dropped", "lattice")
+"""Of Theorem 1: Σ TV(q, p), Σ α_n(X_n) and Σ K_n / (4 ℓ_n)."""
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per setting, temperature and text: sums over its judged tokens."""
+    from dragonrt.experiments.prompts import prompts
+    from dragonrt.experiments.speculation import Pair, Speculation
+
+    pair = Pair.load()
+    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
+    texts = settings.repeats * (1 if settings.quick else TEXTS)
+    tokens = TOKENS_QUICK if settings.quick else TOKENS
+    asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, texts, settings.corpus)]
+    rows: list[Row] = []
+    for coding in CODINGS:
+        codec = block_codec(coding.codec, pair.draft.vocabulary)
+        for heat in heats:
+            threshold = coding.threshold()
+            speculation = Speculation(
+                pair, codec, length=LENGTH, budget=BUDGET, threshold=threshold
+            )
+            for number, prompt in enumerate(asked):
+                noise = Noise(settings.seed * texts + number)
+                rule = speculative_rule("rejection", noise, Sampler(heat))
+                blocks = list(speculation.blocks(prompt, rule, tokens))
+                rows.append(
+                    {"setting": coding.name, "temperature": heat, "text": number}
+                    | sums(blocks, coding.resolution)
+                    | {"threshold": _beta(speculation)}
+                )
+                progress(len(rows), len(CODINGS) * len(heats) * texts)
+    return rows
+
+
+def sums(blocks: "list[Block]", resolution: int) -> Row:
+    """Measured rejections, what is expected of them, and the bound's terms.
+
+    `steered` is the dropped mass as C-SQS's threshold counts it, once for each token of the text.
+    """
+    judged = [each for block in blocks for each in block.judged]
+    targets = [p for block in blocks for p, _ in zip(block.p, block.judged, strict=False)]
+    exact = [Distribution.from_dense(p) for p in targets]
+    dropped = [[each.quantized.dropped for each in block.judged] for block in blocks]
+    return {
+        "tokens": sum(len(block.tokens) for block in blocks),
+        "batches": len(blocks),
+        "judged": len(judged),
+        "rejected": sum(block.refused for block in blocks),
+        "expected": sum(
+            total_variation(each.quantized.distribution, p)
+            for each, p in zip(judged, exact, strict=True)
+        ),
+        "discrepancy": sum(
+            total_variation(Distribution.from_dense(each.q), p)
+            for each, p in zip(judged, exact, strict=True)
+        ),
+        "dropped": sum(map(sum, dropped)),
+        "lattice": sum(_kept(each.quantized.code) for each in judged) / (4 * resolution),
+        "steered": sum(map(sum, dropped))
+        + sum(
+            masses[-1] for masses, block in zip(dropped, blocks, strict=True) if not block.refused
+        ),
+    }
+
+
+def _kept(code: Any) -> int:
+    """K_n of a lattice point."""
+    size: int = code.ids.size
+    return size
+
+
+def _beta(speculation: "Speculation") -> float | None:
+    return None if speculation.threshold is None else speculation.threshold.beta
+
+
+def bound(row: Row) -> float:
+    """Theorem 1's for one text."""
+    return float(sum(row[term] for term in TERMS))
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Per judged token: measured with its interval over texts, expected, bound; and Theorem 2."""
+    above = sum(row["expected"] > bound(row) + ROUNDING for row in rows)
+    summary: dict[str, Any] = {"texts_expected_above_bound": above}
+    for (setting, heat), texts in grouped(rows, "setting", "temperature").items():
+        judged = sum(row["judged"] for row in texts)
+        rejected = sum(row["rejected"] for row in texts)
+        found = {
+            "judged": judged,
+            "rejected_per_text": estimate([row["rejected"] for row in texts], "mean").to_json(),
+            "rejected": round(rejected / judged, 4),
+            "expected": round(sum(row["expected"] for row in texts) / judged, 4),
+            "bound": round(sum(map(bound, texts)) / judged, 4),
+            **{term: round(sum(row[term] for row in texts) / judged, 4) for term in TERMS},
+        }
+        if texts[0]["threshold"] is not None:
+            dropped, limit = theorem2(texts)
+            found |= {"theorem2_dropped": float(f"{dropped:.4g}")}
+            found |= {"theorem2_bound": float(f"{limit:.4g}")}
+            found |= {"last_threshold": float(f"{texts[-1]['threshold']:.4g}")}
+        summary.setdefault(setting, {})[str(heat)] = found
+    return summary
+
+
+def theorem2(texts: list[Row]) -> tuple[float, float]:
+    """The mass dropped per token in all texts of one threshold, and what it may be at most."""
+    coding = next(each for each in CODINGS if each.name == texts[0]["setting"])
+    tokens = sum(row["tokens"] for row in texts)
+    dropped = sum(row["steered"] for row in texts) / tokens
+    return dropped, theorem2_bound(tokens, coding.beta or 0.0, coding.eta, ALPHA)
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """For each setting the bound's terms as a stack, with what was measured; then Theorem 2."""
+    with style.picture(path, rows=2, columns=3, height_inches=5.6) as (_, axes):
+        panels = axes.ravel()
+        for axis, (setting, some) in zip(
+            panels,
+            ((key[0], group) for key, group in grouped(rows, "setting").items()),
+            strict=False,
+        ):
+            _draw_terms(axis, some)
+            axis.set_title(setting)
+        for axis in axes[:, 0]:
+            axis.set_ylabel("per drafted token")
+        panels[0].legend(fontsize=7.5, loc="upper left")
+        _draw_theorem2(panels[-1], rows)
+        for axis in panels[3:]:
+            axis.set_xlabel("temperature")
+
+
+def _draw_terms(axis: Any, rows: list[Row]) -> None:
+    names = ("TV(q, p)", "dropped mass α", "lattice K/(4ℓ)")
+    heats, texts = zip(*grouped(rows, "temperature").items(), strict=True)
+    positions = list(range(len(heats)))
+    judged = [sum(row["judged"] for row in some) for some in texts]
+    bottom = [0.0] * len(heats)
+    for term, name, colour in zip(TERMS, names, (style.SKY, style.ORANGE, style.GREY), strict=True):
+        parts = [
+            sum(row[term] for row in some) / count
+            for some, count in zip(texts, judged, strict=True)
+        ]
+        axis.bar(positions, parts, bottom=bottom, color=colour, width=0.7, label=name)
+        bottom = [a + b for a, b in zip(bottom, parts, strict=True)]
+    for column, marker, name in (("rejected", "o", "rejected"), ("expected", "_", "TV(q̂, p)")):
+        values = [
+            sum(row[column] for row in some) / count
+            for some, count in zip(texts, judged, strict=True)
+        ]
+        axis.plot(
+            positions,
+            values,
+            linestyle="",
+            marker=marker,
+            markersize=6 if marker == "o" else 15,
+            color=style.BLACK if marker == "o" else style.VERMILION,
+            markeredgewidth=1.8,
+            markerfacecolor="none",
+            label=name,
+        )
+    axis.set_xticks(positions, [f"{heat:g}" for (heat,) in heats])
+    for position, height in zip(positions, bottom, strict=True):
+        if height > HIGHEST:
+            axis.text(position, 1.0, f"↑ {height:.1f}", ha="center", va="top", fontsize=8)
+    axis.set_ylim(0, HIGHEST)
+
+
+def _draw_theorem2(axis: Any, rows: list[Row]) -> None:
+    steered = [row for row in rows if row["threshold"] is not None]
+    for number, ((setting,), some) in enumerate(grouped(steered, "setting").items()):
+        eta = setting.rpartition(", ")[2]
+        heats, texts = zip(*grouped(some, "temperature").items(), strict=True)
+        positions = range(len(heats))
+        dropped, limits = zip(*map(theorem2, texts), strict=True)
+        colour = style.COLOURS[number]
+        axis.plot(positions, limits, "--", color=colour, label=f"bound, {eta}")
+        axis.plot(positions, dropped, style.MARKERS[number], color=colour, label=f"dropped, {eta}")
+        axis.set_xticks(positions, [f"{heat:g}" for (heat,) in heats])
+    axis.set_yscale("log")
+    axis.set_title("Theorem 2: dropped mass")
+    axis.set_ylabel("per token of the text")
+    axis.legend(fontsize=7.5, loc="center left")

@@ -1,0 +1,90 @@
+"""Blocks in one process: texts are the target's own, budgets and thresholds are kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.distributions import ConformalThreshold, block_codec
+from dragonrt.errors import DragonError
+from dragonrt.experiments.prompts import prompts
+from dragonrt.experiments.speculation import Pair, Speculation, TextModel
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.prompt import PlainPrompt
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.speculative import speculative_rule
+
+PROMPT = [40, 41, 42, 43]
+TOKENS = 12
+
+
+@pytest.fixture(scope="session")
+def pair(model: LanguageModel) -> Pair:
+    return Pair(LanguageModel.load("dragon-draft"), model)
+
+
+@pytest.mark.slow
+def test_a_coupled_text_is_what_the_target_alone_gives(pair: Pair) -> None:
+    rule = speculative_rule("coupled", Noise(3), Sampler(0.3))
+    speculation = Speculation(pair, block_codec("ids", pair.draft.vocabulary), length=2)
+    blocks = list(speculation.blocks(PROMPT, rule, TOKENS))
+    text = [token for block in blocks for token in block.tokens]
+    alone = TextModel(pair.target, PROMPT, 64)
+    for step, token in enumerate(text):
+        p = rule.shape(alone.after(text[:step], step)[0])
+        assert rule.verify(step, [], None, [p]).token == token
+    assert len(text) >= TOKENS
+    assert {block.refused for block in blocks} == {True, False}
+
+
+@pytest.mark.slow
+def test_what_a_model_says_does_not_depend_on_what_it_read_before(pair: Pair) -> None:
+    once = TextModel(pair.draft, PROMPT, 16).after([5, 6, 7], 0)
+    again = TextModel(pair.draft, PROMPT, 16)
+    again.after([5, 9, 9, 9], 1)
+    parts = [*again.after([5, 6], 0), *again.after([5, 6, 7], 3)]
+    assert len(once) == 4
+    for a, b in zip(once, parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_block_ends_before_its_bits_exceed_the_budget(pair: Pair) -> None:
+    rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
+    codec = block_codec("ksqs:16:100", pair.draft.vocabulary)
+    speculation = Speculation(pair, codec, length=20, budget=1000)
+    for block in speculation.blocks(PROMPT, rule, TOKENS):
+        bits = [each.quantized.bits for each in block.drafted]
+        assert sum(bits) <= 1000
+        assert sum(bits) + max(bits) > 1000 - 20, "one token more would not have fitted"
+
+
+@pytest.mark.slow
+def test_the_threshold_moves_once_for_every_token_of_the_text(pair: Pair) -> None:
+    rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
+    codec = block_codec("csqs:0.01:100", pair.draft.vocabulary)
+    start = ConformalThreshold(0.01, eta=0.01, alpha=0.0005)
+    speculation = Speculation(pair, codec, length=4, threshold=start)
+    expected = start.beta
+    for block in speculation.blocks(PROMPT, rule, TOKENS):
+        dropped = [each.quantized.dropped for each in block.judged]
+        dropped += [] if block.refused else dropped[-1:]
+        assert len(dropped) == len(block.tokens)
+        expected -= 0.01 * (sum(dropped) - 0.0005 * len(dropped))
+        assert speculation.threshold is not None
+        assert speculation.threshold.beta == pytest.approx(expected, abs=1e-12)
+
+
+def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(tmp_path: Path) -> None:
+    form = PlainPrompt()
+    sample = prompts(form, 40)
+    assert len(sample) == 40
+    assert sample[0].startswith("Question: ")
+    assert sample[0].endswith("\nAnswer:")
+    assert not sample[1].startswith("Question: ")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(" ".join(f"{number:04}" for number in range(1000)))
+    pieces = prompts(form, 4, corpus)
+    assert [piece.split()[0] for piece in pieces] == ["0800", "0850", "0900", "0950"]
+    with pytest.raises(DragonError, match="longer text"):
+        prompts(form, 100, corpus)
