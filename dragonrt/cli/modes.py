@@ -5,8 +5,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from dragonrt.cli.console import messages
+from dragonrt.cli.federation import FederationOptions
 from dragonrt.cli.groups import option
-from dragonrt.cli.options import AnswerOptions
+from dragonrt.cli.options import AnswerOptions, NetworkOptions
 from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from dragonrt.runtime.outcome import AnswerPlan
     from dragonrt.runtime.process import SideSettings
 
-Mode = Literal["dragon", "speculative"]
+Mode = Literal["dragon", "speculative", "federated"]
 
 BLOCKS = "Drafted blocks"
 
@@ -78,9 +80,16 @@ Connected = AbstractAsyncContextManager[Callable[..., Any]]
 
 
 def choose_mode(
-    mode: Mode, answers: AnswerOptions, blocks: BlockOptions, address: "Address"
+    mode: Mode,
+    answers: AnswerOptions,
+    blocks: BlockOptions,
+    federation: FederationOptions,
+    address: "Address",
 ) -> ChosenMode:
     """The mode of that name; raises DragonError for options that do not fit it."""
+    if mode == "federated":
+        return _federated(answers, blocks, federation, address)
+    _refuse(mode, federation, FederationOptions.__slots__)
     if mode == "dragon":
         return _dragon(answers, blocks, address)
     return _speculative(answers, blocks, address)
@@ -139,6 +148,53 @@ def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address
     ) -> AsyncIterator[Callable[..., Any]]:
         async with programs.device(settings, model, library, address) as (side, connector):
             yield beginning(side, connector, answers.on_loss)
+
+    return ChosenMode(plan, "dragon-draft", connected)
+
+
+def _federated(
+    answers: AnswerOptions,
+    blocks: BlockOptions,
+    federation: FederationOptions,
+    address: "Address",
+) -> ChosenMode:
+    from dragonrt.runtime.federation import coordinator
+    from dragonrt.runtime.modes.federated import FederatedPlan, beginning
+
+    _refuse("federated", answers, (*DRAGON_ONLY, "on_loss"))
+    _refuse("federated", blocks, ("budget", "controller", "pipelined"))
+    if (address.host, address.port) != (NetworkOptions().host, NetworkOptions().port):
+        raise DragonError("--host and --port name one cloud: name each worker with --worker")
+    workers = federation.workers(address)
+    plan = FederatedPlan(
+        seed=answers.seed if answers.seed is not None else 0,
+        sampler=answers.sampler(),
+        rule=answers.rule or "coupled",
+        codec=answers.codec or "topk:64:residual",
+        max_tokens=answers.max_tokens,
+        documents=answers.documents_per_side,
+        relevance_temperature=answers.relevance_temperature,
+        reweight_every=answers.reweight_every,
+        block_tokens=blocks.block_tokens or 8,
+        weighing=federation.weights,
+        quorum_deadline_s=federation.quorum_deadline,
+        require_all=federation.require_all,
+    )
+    plan.check()
+
+    @asynccontextmanager
+    async def connected(
+        settings: "SideSettings", model: "LanguageModel", library: "Library | None"
+    ) -> AsyncIterator[Callable[..., Any]]:
+        async with coordinator(
+            settings,
+            model,
+            library,
+            workers,
+            require_all=federation.require_all,
+            on_notice=lambda line: messages.print(line, markup=False, soft_wrap=True),
+        ) as (side, members):
+            yield beginning(side, members)
 
     return ChosenMode(plan, "dragon-draft", connected)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dragonrt.cli.console import messages, output
+from dragonrt.cli.federation import FederationOptions
 from dragonrt.cli.groups import option
 from dragonrt.cli.loading import load
 from dragonrt.cli.modes import BlockOptions, Mode, choose_mode
@@ -64,11 +65,12 @@ def device(
     emulation: EmulationOptions,
     answers: AnswerOptions,
     blocks: BlockOptions,
+    federation: FederationOptions,
     mode: Annotated[
         Mode,
         option(
             "dragon: both sides answer from their documents; speculative: this side drafts blocks "
-            "for the cloud's model, whose text comes out.",
+            "for the cloud's model, whose text comes out; federated: for the mixture of several.",
             "--mode",
             kind="NAME",
         ),
@@ -81,7 +83,7 @@ def device(
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
     address = network.device_address(emulation, tls=tls)
-    chosen = choose_mode(mode, answers, blocks, address)
+    chosen = choose_mode(mode, answers, blocks, federation, address)
     drafts = replace(model, model=model.model or chosen.model)
     settings = side_settings("device", drafts, index, own)
 
