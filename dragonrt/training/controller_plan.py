@@ -13,8 +13,10 @@ from dragonrt.training.live import LiveEnvironment
 from dragonrt.training.pair import ModelPair, Tasks
 from dragonrt.training.recording import RecordedEnvironment, Recording
 
-HELD_OUT_EPISODES = 400
-DISCOUNT = 0.5
+EPISODES_PER_TEXT = 2
+"""Of the comparison, per held-out text."""
+
+DISCOUNT = 0.3
 """Of the next iteration's value: short-sighted, for an action changes little of what comes."""
 
 # Where the numbers begin that tasks to record, episodes to learn from and held-out ones have.
@@ -81,11 +83,12 @@ class ControllerPlan:
         dqn = Settings(self.steps, discount=DISCOUNT, reward_scale=0.1)
         first = self.seed * _NUMBERS_PER_SEED
         learned = train_controller(environment, encoded, dqn, first + _LEARNING, progress)
+        episodes = EPISODES_PER_TEXT * len(held_out.texts)
         compared = compare(
             learned,
             untrained(encoded, dqn, first + _LEARNING),
             RecordedEnvironment(held_out, costs),
-            range(first + _HELD_OUT, first + _HELD_OUT + HELD_OUT_EPISODES),
+            range(first + _HELD_OUT, first + _HELD_OUT + episodes),
         )
         about = {
             "draft": recording.draft,

@@ -49,12 +49,15 @@ class Settings:
     train_every: int = 4
     copy_every: int = 200
     weight_decay: float = 0.03
-    averaging: float = 0.001
+    averaging: float = 0.0003
     first_epsilon: float = 1.0
-    last_epsilon: float = 0.05
+    last_epsilon: float = 0.4
 
     def epsilon(self, step: int) -> float:
-        """The share of random actions: it falls over the first half, then stays."""
+        """The share of random actions: it falls over the first half, then stays.
+
+        What is learned does not depend on it: the value is of the best action, whatever was tried.
+        """
         gone = min(1.0, 2 * step / self.steps)
         return self.first_epsilon + gone * (self.last_epsilon - self.first_epsilon)
 

@@ -20,6 +20,7 @@ SETTINGS = Settings(
     copy_every=20,
     weight_decay=0.0,
     averaging=0.02,
+    last_epsilon=0.1,
 )
 
 
