@@ -98,8 +98,8 @@ def _totals(summaries: "list[Summary]") -> Table:
     table = Table("", box=box.SIMPLE_HEAD)
     for summary in summaries:
         table.add_column(f"{summary.side} ({summary.model})", justify="right")
-    for name in columns[0]:
-        table.add_row(name, *(column[name] for column in columns))
+    for name in max(columns, key=len):
+        table.add_row(name, *(column.get(name, MISSING) for column in columns))
     return table
 
 
@@ -123,6 +123,7 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "bytes of handshakes and probes": f"{summary.idle_sent}, {summary.idle_received}",
         "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
         "time per forward": _number(total["ms_per_forward"], 2, " ms"),
+        **(_block_cells(total) if total["blocks"] or total["verified"] else {}),
         "preempted forwards": str(total["preemptions"]),
         "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
         "switches of the aggregator": str(total["switches"]),
@@ -131,6 +132,17 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "round trip (median of probes)": _number(probes["rtt_ms"], 2, " ms"),
         "round trip, least to most": f"{rtts[0]:.2f} - {rtts[1]:.2f} ms" if rtts else MISSING,
         "bandwidth (median of probes)": _bandwidth(probes["bandwidth_bits"]),
+    }
+
+
+def _block_cells(total: dict[str, Any]) -> dict[str, str]:
+    """What there is to say where one side drafts blocks for the other."""
+    return {
+        "blocks sent, tokens of each": f"{total['blocks']}, "
+        f"{_number(total['tokens_per_block'], 1, '')}",
+        "bits sent per token": _number(total["bits_per_token"], 1, ""),
+        "blocks with a token replaced": _share(total["resampling_rate"]),
+        "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
     }
 
 

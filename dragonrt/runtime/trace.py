@@ -5,8 +5,8 @@ a cloud's events of a connection also have `peer`, the device's address. A sessi
 again after a reconnection, and begins anew with each `open`. The events and their own fields:
 
 - `start`     first line of a file: version, model, clock (equal in two files: `t` is comparable)
-- `open`      a generation begins: its plan (seed, temperature, top_k, top_p, min_p, rule,
-              aggregator, codec, run_ahead, follow), accepted (tokens decided before)
+- `open`      an answer begins: its plan (seed, temperature, top_k, top_p, min_p, rule, codec, and
+              aggregator, run_ahead, follow or else mode), accepted (tokens decided before)
 - `ready`     this side has its documents and has read the question: load and prefill seconds,
               prompt_tokens, vocabulary
 - `decode`    a forward ended: step (of its first draft), tokens, seconds
@@ -15,6 +15,11 @@ again after a reconnection, and begins anew with each `open`. The events and the
 - `send`, `receive`  a message: message, bytes on the wire, step of a draft or target
 - `decide`    a target token: step, token, device / cloud (draft accepted or null), cause (what the
               decision waited for: own, other, target), waited seconds
+- `block`     a drafted block was sent: round, step, tokens, bits (by the papers' formulas), seconds
+              of the forwards that drafted it
+- `verdict`   a block was verified: round, tokens (of the block), accepted, token, waited seconds
+              (for the verdict; on the cloud, of the block for its turn), verify seconds
+- `threshold` a token that stands moved the threshold of C-SQS on: step, beta, dropped (mass)
 - `rollback`  a decision went against the line: step, tokens dropped
 - `preempt`   a forward on a dead line was asked to stop: step
 - `stopped`   a forward that was asked to stop did so: step (of its first draft), seconds

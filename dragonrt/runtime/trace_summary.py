@@ -18,6 +18,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "receive": {"message": str, "bytes": int},
     "decide": {"cause": str, "waited": _NUMBER},
     "rollback": {"dropped": int},
+    "block": {"tokens": int, "bits": int},
+    "verdict": {"tokens": int, "accepted": int, "verify": _NUMBER},
     "close": {"finish": str},
 }
 """The fields that the summary reads, by event; other events and other fields may come and go."""
@@ -33,7 +35,8 @@ class Costs:
 
     `waited_s` is the time before each decision, by what it waited for: the side's own draft, the
     other side's draft, or the other side's decision (target). `between_s` is the time from the
-    first decision to the last, and spans `intervals` tokens.
+    first decision to the last, and spans `intervals` tokens. Of the `blocks` that were sent in
+    `bits` bits, `verified` ones were answered, `resampled` of these with a token replaced.
     """
 
     tokens: int = 0
@@ -48,6 +51,12 @@ class Costs:
     forwards: int = 0
     forward_s: float = 0.0
     drafted: int = 0
+    blocks: int = 0
+    block_tokens: int = 0
+    bits: int = 0
+    verified: int = 0
+    resampled: int = 0
+    verify_s: float = 0.0
     preemptions: int = 0
     rollbacks: int = 0
     dropped: int = 0
@@ -61,7 +70,7 @@ class Costs:
         for name in ("first_token_s", "between_s", "intervals", "compared", "accepted"):
             del numbers[name]
         waited = {cause: _ms(seconds) for cause, seconds in sorted(numbers.pop("waited_s").items())}
-        forward_s = numbers.pop("forward_s")
+        forward_s, verify_s = numbers.pop("forward_s"), numbers.pop("verify_s")
         travelled = self.bytes_sent + self.bytes_received
         return {
             "tokens": numbers.pop("tokens"),
@@ -76,6 +85,10 @@ class Costs:
             "waited_ms": waited,
             "bytes_per_token": round(travelled / self.tokens, 1) if self.tokens else None,
             "ms_per_forward": _ms(forward_s / self.forwards) if self.forwards else None,
+            "tokens_per_block": _mean(self.block_tokens, self.blocks),
+            "bits_per_token": _mean(self.bits, self.tokens) if self.blocks else None,
+            "resampling_rate": _mean(self.resampled, self.verified, 4),
+            "ms_per_verdict": _ms(verify_s / self.verified) if self.verified else None,
             **numbers,
         }
 
@@ -210,8 +223,8 @@ def summarize(events: Sequence[dict[str, Any]]) -> Summary:
         elif kind in ("send", "receive") and event["session"] == 0:
             name = "idle_sent" if kind == "send" else "idle_received"
             setattr(summary, name, getattr(summary, name) + event["bytes"])
-        elif kind == "open" or event.get("message") == "open":
-            # The event and the message Open come in either order: one of a kind per answer.
+        elif kind == "open" or event.get("message") in ("open", "openblocks"):
+            # The event and the message that opens come in either order: one of a kind per answer.
             if key not in current or (key, kind) in opened:
                 opened -= {(key, "open"), (key, "send"), (key, "receive")}
                 current[key] = Answer(event["session"], event.get("peer"), event["t"])
@@ -246,6 +259,12 @@ def _take(answer: Answer, event: dict[str, Any]) -> None:
             costs.bytes_received += event["bytes"]
         case "decide":
             _take_decision(answer, event)
+        case "block":
+            costs.blocks += 1
+            costs.block_tokens += event["tokens"]
+            costs.bits += event["bits"]
+        case "verdict":
+            _take_verdict(costs, event)
         case "rollback":
             costs.rollbacks += 1
             costs.dropped += event["dropped"]
@@ -276,6 +295,21 @@ def _take_decision(answer: Answer, event: dict[str, Any]) -> None:
         for side in ("device", "cloud"):
             costs.compared[side] += 1
             costs.accepted[side] += event[side]
+
+
+def _take_verdict(costs: Costs, event: dict[str, Any]) -> None:
+    """Drafts behind a refused one do not count as compared: they were for another text."""
+    accepted = event["accepted"]
+    refused = accepted < event["tokens"]
+    costs.verified += 1
+    costs.resampled += refused
+    costs.verify_s += event["verify"]
+    costs.accepted["device"] += accepted
+    costs.compared["device"] += accepted + refused
+
+
+def _mean(total: float, count: int, digits: int = 1) -> float | None:
+    return round(total / count, digits) if count else None
 
 
 def _ms(seconds: float) -> float:

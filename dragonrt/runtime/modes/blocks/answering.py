@@ -175,6 +175,7 @@ class BlockAnswering:
                     session,
                     "verdict",
                     round=message.round,
+                    tokens=len(block.tokens),
                     accepted=accepted,
                     token=token,
                     waited=round(start_s - came_s, 6),

@@ -220,16 +220,17 @@ class BlockAsking:
         if not isinstance(message, wire.Verdict):
             raise BlockError("an upload came where a verdict was due")
         drafting = self._drafting
-        verify_s = message.verify_us / 1e6
+        verify_s, judged = message.verify_us / 1e6, drafting.counts.judged
+        advance = drafting.take(message)
         self._event(
             "verdict",
             round=message.round,
+            tokens=drafting.counts.judged - judged,
             accepted=message.accepted,
             token=message.token,
             waited=round(waited_s, 6),
             verify=round(verify_s, 6),
         )
-        advance = drafting.take(message)
         drafting.counts.verify_s += verify_s
         drafting.counts.waited_s += waited_s
         self._take(advance, "target", waited_s)

@@ -12,7 +12,7 @@ class BlockCounts:
 
     `drafted` tokens went up in `blocks` blocks, in `bits` bits by the papers' formulas. Of the
     `verified` blocks with their `judged` tokens, `accepted` tokens stand, and in `resampled` blocks
-    a token was refused and replaced.
+    a token was refused and replaced; the tokens behind it were drafted for another text.
     """
 
     decided: int = 0
@@ -38,7 +38,7 @@ class BlockCounts:
     def statistics(self) -> dict[str, Any]:
         """Numbers of the device's answer."""
         return {
-            "acceptance": {"device": share(self.accepted, self.judged)},
+            "acceptance": {"device": share(self.accepted, self.accepted + self.resampled)},
             "blocks": self.blocks,
             "drafted": self.drafted,
             "accepted": self.accepted,
