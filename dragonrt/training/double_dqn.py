@@ -35,6 +35,9 @@ class Settings:
     what comes then is taken from the features at the end (a time limit, not a terminal state).
     `terminal` says otherwise. What is learned is the running average of the weights, to which each
     improvement contributes the share `averaging`: single ones are noisy.
+
+    Every `train_every` steps, once `warm_up` transitions are there, a `batch` of the newest
+    `capacity` improves the network; after `copy_every` improvements the older copy is renewed.
     """
 
     steps: int
