@@ -1,0 +1,229 @@
+"""`qs-quality`: how far each way's text is from the cloud's own, over temperature (QSV Fig. 3).
+
+Q-S samples from the quantized distribution, S-Q from the exact one and quantizes afterwards, which
+is what the cloud then verifies with. Texts are sampled: answers to the sample questions, behind the
+document with the evidence. The law of a block's first token follows without sampling from q, q̂ and
+p, at every prefix of the cloud's own texts.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt import bundled
+from dragonrt.distributions import Distribution, block_codec, entropy, total_variation
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.rouge import rouge_n
+from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.speculative import residual, speculative_rule
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.speculation import Pair
+
+NAME = "qs-quality"
+SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 10 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+TEMPERATURES_QUICK = (0.2, 0.6, 1.0)
+QUESTIONS_QUICK = 3
+CLOUD = "cloud only"
+WAYS: dict[str, tuple[str, str]] = {
+    "Q-S, ℓ = 10": ("rejection", "qs:10"),
+    "Q-S, ℓ = 100": ("rejection", "qs:100"),
+    "S-Q, ℓ = 10": ("sample-quantize", "qs:10"),
+    "S-Q, ℓ = 100": ("sample-quantize", "qs:100"),
+}
+"""Rule and codec by name. Cloud only is beside them."""
+TOKENS, LENGTH = 24, 4
+METRICS = ("tv", "rouge2", "entropy")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Position:
+    """Both models' distributions before a token of the cloud's own text, float64 [V]."""
+
+    q: NDArray[np.float64]
+    p: NDArray[np.float64]
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per way, temperature, question and repeat: the law's means over the text's positions
+    (TV to p, entropy in nats), ROUGE-2 of the sampled answer, and the answer."""
+    from dragonrt.experiments.speculation import Pair
+
+    pair = Pair.load()
+    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
+    asked = [each for each in bundled.questions() if len(each.evidence) == 1]
+    asked = asked[: QUESTIONS_QUICK if settings.quick else None]
+    rows: list[Row] = []
+    total = len(heats) * len(asked) * settings.repeats
+    for done in range(total):
+        repeat, rest = divmod(done, len(heats) * len(asked))
+        number, heat = divmod(rest, len(heats))
+        seed = (settings.seed * settings.repeats + repeat) * len(asked) + number
+        common = {"temperature": heats[heat], "question": number, "repeat": repeat}
+        for row in _answers(pair, asked[number], Sampler(heats[heat]), Noise(seed)):
+            rows.append(common | row)
+        progress(done + 1, total)
+    return rows
+
+
+def _answers(
+    pair: "Pair", question: bundled.Question, sampler: Sampler, noise: Noise
+) -> Iterator[Row]:
+    """The rows of all ways to answer one question with the same noise."""
+    from dragonrt.experiments.speculation import Speculation
+
+    prompt = _prompt(pair, question)
+    stops = (*pair.draft.stop_tokens, *pair.draft.encode("\n"))
+    text, positions = _cloud_text(pair, prompt, sampler, noise, stops)
+    expected = " ".join(question.expected)
+    for way, (name, coded) in WAYS.items():
+        rule = speculative_rule(name, noise, sampler)
+        codec = block_codec(coded, pair.draft.vocabulary)
+        blocks = Speculation(pair, codec, length=LENGTH).blocks(prompt, rule, TOKENS, stops)
+        tokens = [token for block in blocks for token in block.tokens]
+        said = _until(tokens, stops, pair)
+        laws = []
+        for each in positions:
+            sent = codec.quantize(each.q).distribution
+            exact = Distribution.from_dense(each.q)
+            drawn_from = sent if rule.drafts_from_quantized else exact
+            laws.append(first_token_law(drawn_from, sent, each.p))
+        yield {"way": way} | _row(laws, positions, said, expected)
+    laws = [each.p for each in positions]
+    yield {"way": CLOUD} | _row(laws, positions, _until(text, stops, pair), expected)
+
+
+def _prompt(pair: "Pair", question: bundled.Question) -> list[int]:
+    """The document with the evidence, then the question."""
+    from retrieval.documents import load
+
+    ((side, name),) = question.evidence
+    document = load(bundled.documents(side) / name)
+    form = pair.draft.prompt
+    told = form.document_text(document.title, document.text)
+    return pair.draft.encode(told + form.question_text((), question.text))
+
+
+def _cloud_text(
+    pair: "Pair", prompt: list[int], sampler: Sampler, noise: Noise, stops: tuple[int, ...]
+) -> tuple[list[int], list[Position]]:
+    """What the target alone says, token by token, and what both models say on the way."""
+    from dragonrt.experiments.speculation import TextModel
+
+    rule = speculative_rule("coupled", noise, sampler)
+    draft, target = (TextModel(model, prompt, TOKENS) for model in (pair.draft, pair.target))
+    text: list[int] = []
+    positions: list[Position] = []
+    while len(text) < TOKENS and set(stops).isdisjoint(text):
+        q, p = (rule.shape(model.after(text, len(text))[0]) for model in (draft, target))
+        positions.append(Position(q, p))
+        text.append(rule.verify(len(text), [], None, [p]).token)
+    return text, positions
+
+
+def _until(tokens: list[int], stops: tuple[int, ...], pair: "Pair") -> str:
+    """The text before the first stop."""
+    ends = [place for place, token in enumerate(tokens) if token in stops]
+    return pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()
+
+
+def _row(
+    laws: list[NDArray[np.float64]], positions: list[Position], said: str, expected: str
+) -> Row:
+    first = [Distribution.from_dense(law) for law in laws]
+    exact = [Distribution.from_dense(each.p) for each in positions]
+    apart = [total_variation(law, p) for law, p in zip(first, exact, strict=True)]
+    return {
+        "positions": len(laws),
+        "tv": float(np.mean(apart)),
+        "entropy": float(np.mean([entropy(law) for law in first])),
+        "rouge2": rouge_n(said, expected, 2),
+        "text": said,
+    }
+
+
+def first_token_law(
+    drawn_from: Distribution, sent: Distribution, p: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The law of a block's first token, float64 [V], from all that can happen to it.
+
+    A draft from `drawn_from` stands with the chance min(1, p/`sent`), else the residual of `p` and
+    `sent` is sampled. That is `p` itself where drafts come from what is sent (QSV Eq. 1, 2).
+    """
+    q, verified = drawn_from.to_dense(), sent.to_dense()
+    law: NDArray[np.float64] = q * np.minimum(
+        1.0, np.divide(p, verified, out=np.ones_like(p), where=verified > 0)
+    )
+    left = residual(p, sent)
+    if not left.any():
+        return q  # p and what is sent differ by rounding only
+    law += (1.0 - law.sum()) * left / left.sum()
+    return law
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Means with their intervals over texts, and how far each way is from the cloud alone."""
+    found = {
+        metric: estimates(rows, metric, "way", "temperature", statistic="mean")
+        for metric in METRICS
+    }
+    summary: dict[str, Any] = {
+        "largest_tv_of_q_s": max(row["tv"] for row in rows if row["way"].startswith("Q-S")),
+        "largest_tv_of_s_q": max(row["tv"] for row in rows if row["way"].startswith("S-Q")),
+    }
+    for way, heat in found["tv"]:
+        summary.setdefault(way, {})[str(heat)] = {
+            metric: found[metric][way, heat].to_json() for metric in METRICS
+        }
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """TV to the cloud's law, ROUGE-2 and entropy over temperature."""
+    labels = ("TV to the cloud's law", "ROUGE-2 of the answers", "entropy of a token (nats)")
+    with style.picture(path, columns=3, height_inches=3.6) as (figure, axes):
+        for axis, metric, label in zip(axes, METRICS, labels, strict=True):
+            found = estimates(rows, metric, "way", "temperature", statistic="mean")
+            for number, way in enumerate((CLOUD, *WAYS)):
+                _draw(
+                    axis,
+                    number,
+                    way,
+                    [(key[1], each) for key, each in found.items() if key[0] == way],
+                )
+            axis.set_xlabel("temperature")
+            axis.set_ylabel(label)
+            axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=5, fontsize=8)
+
+
+def _draw(axis: Any, number: int, way: str, points: list[Any]) -> None:
+    """One way's means with their intervals; hollow and dashed where the law is the cloud's."""
+    biased = way.startswith("S-Q")
+    points = sorted(points)
+    axis.errorbar(
+        [heat + (number - 2) * 0.012 for heat, _ in points],
+        [each.value for _, each in points],
+        yerr=[
+            [each.value - each.low for _, each in points],
+            [each.high - each.value for _, each in points],
+        ],
+        color=style.BLACK if way == CLOUD else style.COLOURS[number - 1],
+        marker=style.MARKERS[number],
+        markerfacecolor=None if biased else "none",
+        linestyle="-" if biased else "--",
+        linewidth=1.2,
+        elinewidth=0.8,
+        capsize=2,
+        label=way,
+    )
