@@ -19,6 +19,8 @@ again after a reconnection, and begins anew with each `open`. The events and the
               of the forwards that drafted it
 - `verdict`   a block was verified: round, tokens (of the block), accepted, token, waited seconds
               (for the verdict; on the cloud, of the block for its turn), verify seconds
+- `round`     a coordinator decided by several workers' uploads: round, step, decided (tokens),
+              weights (of those that took part, by name), missing (names)
 - `threshold` a token that stands moved the threshold of C-SQS on: step, beta, dropped (mass)
 - `rollback`  a decision went against the line: step, tokens dropped
 - `preempt`   a forward on a dead line was asked to stop: step

@@ -44,14 +44,17 @@ WEIGHTS = (0.5, 0.3, 0.2)
 
 
 class Events:
-    """A trace that keeps what it is told."""
+    """A trace that keeps the rounds, each with its verdict."""
 
     def __init__(self) -> None:
         self.rounds: list[dict[str, Any]] = []
+        self._verdict: dict[str, Any] = {}
 
     def event(self, session: int, event: str, **fields: Any) -> None:
-        if event == "round":
-            self.rounds.append(fields)
+        if event == "verdict":
+            self._verdict = fields
+        elif event == "round":
+            self.rounds.append(self._verdict | fields)
 
     def of(self, peer: str) -> "Events":
         return self
@@ -59,9 +62,7 @@ class Events:
     def weights(self, step: int) -> dict[int, float]:
         """The weights, by the worker's number, of the round that decided this step."""
         decided = next(
-            each
-            for each in self.rounds
-            if each["step"] <= step < each["step"] + len(each["tokens"])
+            each for each in self.rounds if each["step"] <= step < each["step"] + each["decided"]
         )
         return {int(name.split()[1]): weight for name, weight in decided["weights"].items()}
 
@@ -134,9 +135,9 @@ def check(given: Answer, plan: FederatedPlan, seed: int, events: Events, workers
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(2))
 def test_links_and_speeds_change_nothing(block: int) -> None:
-    for seed in range(20 * block, 20 * (block + 1)):
+    for seed in range(15 * block, 15 * (block + 1)):
         schedules = [Schedule.draw(3 * seed + number) for number in range(3)]
         plan, events = replace(plan_of(seed), require_all=True), Events()
         given = run(answer(schedules, plan, seed, events))
@@ -146,11 +147,11 @@ def test_links_and_speeds_change_nothing(block: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(3))
+@pytest.mark.parametrize("block", range(2))
 @pytest.mark.parametrize("require_all", [False, True])
 def test_lost_and_stalled_connections(require_all: bool, block: int) -> None:
     missed = 0
-    for seed in range(25 * block, 25 * (block + 1)):
+    for seed in range(20 * block, 20 * (block + 1)):
         schedules = [
             Schedule.draw(3 * seed + number, cuts=(seed + number) % 3, stalls=number == 2)
             for number in range(3)
@@ -345,7 +346,7 @@ def test_tokens_come_as_often_as_the_mixture_of_the_uploads_says(rule: str) -> N
         async with simulated_federation(schedules, workers, draft, (0.7, 0.3)) as federation:
             return (await federation.asking(replace(plan, seed=seed)).ask("who?")).tokens
 
-    tokens = [token for seed in range(25) for token in run(asked(seed))]
+    tokens = [token for seed in range(16) for token in run(asked(seed))]
     # top 2 of (1, 3, 5, 1) and of (2, 2, 2, 4), ties to the lower id, the rest spread evenly
     law = 0.7 * np.array([0.1, 0.3, 0.5, 0.1]) + 0.3 * np.array([0.2, 0.2, 0.2, 0.4])
     counted = np.bincount(tokens, minlength=4)

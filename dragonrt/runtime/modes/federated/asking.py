@@ -68,6 +68,7 @@ class Asking:
         self._workers: list[Worker] = []
         self._absent: set[str] = set()
         self._number = 0
+        self._draft_s = 0.0
         self._changed = asyncio.Event()
         self._predictor: Predictor | None = None
         self._stopped: Finish | None = None
@@ -91,7 +92,7 @@ class Asking:
             Worker(member, plan, code, question, history, self._changed.set)
             for member in self._members
         ]
-        await asyncio.gather(*(worker.connector.reach() for worker in self._workers))
+        await self._reach()
         for worker in self._workers:
             worker.join(())
         trace_open(trace, 0, plan, 0)
@@ -134,6 +135,13 @@ class Asking:
         each = [member.connector.traffic() for member in self._members]
         return sum(sent for sent, _ in each), sum(received for _, received in each)
 
+    async def _reach(self) -> None:
+        """Dial now where a connection is lost that the answer cannot begin without."""
+        connectors = [worker.connector for worker in self._workers]
+        enough = all if self._plan.require_all else any
+        if not enough(connector.connected for connector in connectors):
+            await asyncio.gather(*(connector.reach() for connector in connectors))
+
     # A round: draft, broadcast, gather, decide.
 
     async def _draft(self, predictor: Predictor) -> None:
@@ -147,6 +155,7 @@ class Asking:
             except PreemptedError:
                 continue
             seconds = self._clock() - start_s
+            self._draft_s += seconds
             self._event("decode", step=step, tokens=1, seconds=round(seconds, 6))
             coordination.draft(said[0].p)
 
@@ -171,6 +180,15 @@ class Asking:
             workers = self._to_ask()
             if workers:
                 payload = coordination.payload()
+                self._event(
+                    "block",
+                    round=self._number,
+                    step=coordination.decided,
+                    tokens=len(coordination.drafted),
+                    bits=8 * len(payload),
+                    seconds=round(self._draft_s, 6),
+                )
+                self._draft_s = 0.0
                 for worker in workers:
                     worker.ask(self._number, coordination.line, coordination.decided, payload)
                 return workers
@@ -245,28 +263,44 @@ class Asking:
         counts.add(verified, waited_s)
         missing = [worker for worker in self._workers if worker not in received]
         self._event(
+            "verdict",
+            round=self._number,
+            tokens=verified.drafted,
+            accepted=verified.accepted,
+            token=verified.tokens[-1],
+            waited=round(waited_s, 6),
+            verify=max(upload.verify_s for upload in uploads if upload is not None),
+        )
+        self._event(
             "round",
             round=self._number,
             step=first,
-            drafted=verified.drafted,
-            accepted=verified.accepted,
-            tokens=list(verified.tokens),
+            decided=len(verified.tokens),
             weights={
                 worker.name: weight
                 for worker, weight in zip(self._workers, weights, strict=True)
                 if worker in received
             },
             missing=[worker.name for worker in missing],
-            waited=round(waited_s, 6),
         )
         self._note_absences(missing, first)
         for position, token in enumerate(verified.tokens):
             if self._stopped is not None:  # by the callback of a token before
                 break
-            drafted = position < verified.accepted
-            self._decide(Decision(first + position, token, self._clock(), float(drafted), None))
+            self._decide(first + position, token, position < verified.accepted, waited_s)
+            waited_s = 0.0
 
-    def _decide(self, decision: Decision) -> None:
+    def _decide(self, step: int, token: int, drafted: bool, waited_s: float) -> None:
+        self._event(
+            "decide",
+            step=step,
+            token=token,
+            device=drafted,
+            cloud=None,
+            cause="target",
+            waited=round(waited_s, 6),
+        )
+        decision = Decision(step, token, self._clock(), float(drafted), None)
         self.answer.decisions.append(decision)
         self._show(decision)
 

@@ -27,11 +27,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An upload of round `number`: p̃ after each prefix of the block, and h̃."""
+    """An upload of round `number`: p̃ after each prefix of the block, and h̃.
+
+    `verify_s` is what the worker's forward over the block took.
+    """
 
     number: int
     distributions: Sequence[Distribution]
     relevance: float
+    verify_s: float
 
 
 class Worker:
@@ -133,7 +137,8 @@ class Worker:
         if not isinstance(message, wire.Upload) or self.asked is None:
             raise BlockError("a verdict came where an upload was due")
         distributions = [self._code.decode(payload) for payload in message.payloads]
-        self.received = Received(self.asked, distributions, message.relevance)
+        verify_s = message.verify_us / 1e6
+        self.received = Received(self.asked, distributions, message.relevance, verify_s)
         self.asked = None
         self.round_trips.add(seconds)
         self._changed()
