@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "acceptance"
 SUMMARY = (
-    "Acceptance of both rules over temperature, measured and expected (DRAGON Eq. 5; a minute)"
+    "Acceptance of both rules over temperature, measured and expected (DRAGON Eq. 5; 2 minutes)"
 )
 CLOCKS: tuple[Clock, ...] = ("real",)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dragonrt.experiments.lineup import Lineup
 
 NAME = "latency"
-SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 6 minutes)"
+SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 10 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real", "virtual")
 
 TOKENS, DOCUMENTS = 20, 2

@@ -25,7 +25,7 @@ from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
 
 NAME = "wire"
-SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 2 minutes)"
+SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 MODELS = ("dragon-small", "dragon-opt")
