@@ -20,10 +20,10 @@ from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.modes.dragon import Asking, OnLoss
 from dragonrt.runtime.modes.serving import answerer
+from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import Predictor
-from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import NoTrace, Trace
@@ -41,6 +41,9 @@ T = TypeVar("T")
 MakeDrafter = Callable[[Side, Plan, Script, Callable[[], float]], Drafter]
 """Makes the model of one side and answer; the last argument draws the seconds of each forward."""
 
+MakePredictor = Callable[[Side, Script, Callable[[], float]], Predictor]
+"""The same for modes with blocks."""
+
 
 @dataclass(slots=True)
 class SimulatedSide:
@@ -55,6 +58,7 @@ class SimulatedSide:
     prepare_s: float = 0.0
     decode_s: float = 0.02
     make_drafter: MakeDrafter = SimulatedDrafter
+    make_predictor: MakePredictor = SimulatedPredictor
     trace: Trace = field(default_factory=NoTrace)
     share_sources: bool = True
     profile: DecodeProfile | None = None
@@ -77,7 +81,7 @@ class SimulatedSide:
     ) -> Prepared[Predictor]:
         delay_s = await self._prepare()
         return self._prepared(
-            SimulatedPredictor(self.side, self.script(question), delay_s), question
+            self.make_predictor(self.side, self.script(question), delay_s), question
         )
 
     async def _prepare(self) -> Callable[[], float]:
@@ -254,7 +258,7 @@ def simulated_cloud(
             schedule.cloud_prepare_s,
             schedule.cloud_decode_s,
             make_drafter,
-            trace or NoTrace(),
+            trace=trace or NoTrace(),
         )
     )
 
