@@ -87,6 +87,8 @@ def cost_line(reply: Reply[Any]) -> str:
         f"accepted {' '.join(acceptance)}",
         _number(numbers["bytes_per_token"], "{:.0f} bytes/token"),
     ]
+    if "unverified" in numbers:
+        parts.append(f"approximate: {numbers['unverified']} tokens not verified")
     plan = reply.answer.plan
     if plan.sampler.temperature > 0:  # without a temperature every seed gives the same text
         parts.append(f"seed {plan.seed}")

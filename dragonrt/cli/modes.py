@@ -9,6 +9,7 @@ from dragonrt.cli.console import messages
 from dragonrt.cli.federation import FederationOptions
 from dragonrt.cli.groups import option
 from dragonrt.cli.options import AnswerOptions, NetworkOptions
+from dragonrt.cli.sprinting import SprinterOptions
 from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from dragonrt.runtime.outcome import AnswerPlan
     from dragonrt.runtime.process import SideSettings
 
-Mode = Literal["dragon", "speculative", "federated"]
+Mode = Literal["dragon", "speculative", "federated", "sprinter"]
 
 BLOCKS = "Drafted blocks"
 
@@ -84,14 +85,19 @@ def choose_mode(
     answers: AnswerOptions,
     blocks: BlockOptions,
     federation: FederationOptions,
+    sprinter: SprinterOptions,
     address: "Address",
 ) -> ChosenMode:
     """The mode of that name; raises DragonError for options that do not fit it."""
+    if mode != "sprinter":
+        _refuse(mode, sprinter, SprinterOptions.__slots__)
     if mode == "federated":
         return _federated(answers, blocks, federation, address)
     _refuse(mode, federation, FederationOptions.__slots__)
     if mode == "dragon":
         return _dragon(answers, blocks, address)
+    if mode == "sprinter":
+        return _sprinter(answers, blocks, sprinter, address)
     return _speculative(answers, blocks, address)
 
 
@@ -195,6 +201,50 @@ def _federated(
             on_notice=lambda line: messages.print(line, markup=False, soft_wrap=True),
         ) as (side, members):
             yield beginning(side, members)
+
+    return ChosenMode(plan, "dragon-draft", connected)
+
+
+def _sprinter(
+    answers: AnswerOptions, blocks: BlockOptions, sprinter: SprinterOptions, address: "Address"
+) -> ChosenMode:
+    from dragonrt.language.verifier import Verifier
+    from dragonrt.runtime import main as programs
+    from dragonrt.runtime.modes.sprinter import (
+        CODEC,
+        RUN_LENGTH,
+        SprinterPlan,
+        beginning,
+        verifier_of,
+    )
+
+    _refuse("sprinter", answers, DRAGON_ONLY)
+    _refuse("sprinter", blocks, BlockOptions.__slots__)
+    plan = SprinterPlan(
+        seed=answers.seed if answers.seed is not None else 0,
+        sampler=answers.sampler(),
+        rule=answers.rule or "rejection",
+        codec=answers.codec or CODEC,
+        max_tokens=answers.max_tokens,
+        documents=answers.documents_per_side,
+        relevance_temperature=answers.relevance_temperature,
+        reweight_every=answers.reweight_every,
+        threshold=sprinter.threshold,
+        run_length=sprinter.run_length or RUN_LENGTH,
+    )
+    plan.check()
+    given = Verifier.load(sprinter.verifier) if sprinter.verifier is not None else None
+
+    @asynccontextmanager
+    async def connected(
+        settings: "SideSettings", model: "LanguageModel", library: "Library | None"
+    ) -> AsyncIterator[Callable[..., Any]]:
+        async with programs.device(settings, model, library, address) as (side, connector):
+            cloud = connector.peer.connection.peer if connector.peer is not None else None
+            if cloud is None:
+                raise DragonError("the cloud was lost as soon as it was reached: try again")
+            verifier = verifier_of(model.fingerprint, cloud.weights, given)
+            yield beginning(side, connector, verifier, answers.on_loss)
 
     return ChosenMode(plan, "dragon-draft", connected)
 

@@ -21,6 +21,7 @@ from dragonrt.cli.options import (
     SideOptions,
     side_settings,
 )
+from dragonrt.cli.sprinting import SprinterOptions
 
 
 def cloud(
@@ -66,11 +67,14 @@ def device(
     answers: AnswerOptions,
     blocks: BlockOptions,
     federation: FederationOptions,
+    sprinter: SprinterOptions,
     mode: Annotated[
         Mode,
         option(
             "dragon: both sides answer from their documents; speculative: this side drafts blocks "
-            "for the cloud's model, whose text comes out; federated: for the mixture of several.",
+            "for the cloud's model, whose text comes out; federated: for the mixture of several; "
+            "sprinter: a trained verifier asks the cloud about doubtful tokens only, so the text "
+            "is approximate.",
             "--mode",
             kind="NAME",
         ),
@@ -83,7 +87,7 @@ def device(
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
     address = network.device_address(emulation, tls=tls)
-    chosen = choose_mode(mode, answers, blocks, federation, address)
+    chosen = choose_mode(mode, answers, blocks, federation, sprinter, address)
     drafts = replace(model, model=model.model or chosen.model)
     settings = side_settings("device", drafts, index, own)
 

@@ -7,8 +7,10 @@ from rich.console import Console
 
 from dragonrt.chat.conversation import Reply
 from dragonrt.chat.view import AnswerView, carrier, cost_line, title
+from dragonrt.runtime import outcome
 from dragonrt.runtime.counts import Counts
 from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.modes.sprinter import SprinterCounts, SprinterPlan
 from dragonrt.runtime.outcome import Decision, Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
@@ -111,6 +113,13 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
     assert line.endswith("cloud 50 % | 50 bytes/token")
     assert cost_line(reply(temperature=0.5)).endswith("seed 7")
     assert cost_line(reply(finish=Finish.CANCELLED)).startswith("stopped | 3 tokens")
+
+
+def test_an_approximate_answer_says_so() -> None:
+    plan = SprinterPlan(seed=1, sampler=Sampler(0.0))
+    counts = SprinterCounts(decided=5, verified=2, judged=2, unverified=3)
+    given = outcome.Answer(plan=plan, decisions=[HALF], counts=counts, finish=Finish.STOP)
+    assert cost_line(Reply("?", "yes", given)).endswith("approximate: 3 tokens not verified")
 
 
 def test_an_answer_without_tokens_has_no_times() -> None:

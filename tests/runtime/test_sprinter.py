@@ -12,6 +12,7 @@ from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.errors import DragonError
+from dragonrt.language.verifier import Kind, Pair, Verifier
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, BlockError, EncodedBlock, OnLoss
@@ -22,6 +23,7 @@ from dragonrt.runtime.modes.sprinter import (
     SprinterPlan,
     SprinterVerifying,
     beginning,
+    verifier_of,
 )
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
@@ -39,28 +41,13 @@ from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedDevice, simulated_cloud, simulated_device
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.sprinting import KnownRates, Lockstep
 from dragonrt.wire import messages as wire
 
 V = 8
 RNG = np.random.default_rng(11)
 P, Q = RNG.dirichlet(np.full(V, 0.8), 2).astype(np.float32)
 PLAN = SprinterPlan(seed=0, sampler=Sampler(1.0), codec="dense:fp32", max_tokens=64)
-
-
-class KnownRates:
-    """A verifier that knows p, the hidden state, and errs at the given rates."""
-
-    threshold = 0.5
-
-    def __init__(self, eta_tp: float, eta_fp: float, seed: int = 0) -> None:
-        self._eta_tp, self._eta_fp = eta_tp, eta_fp
-        self._random = np.random.default_rng(seed)
-
-    def probability(
-        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
-    ) -> float:
-        rate = self._eta_tp if q[token] <= hidden[token] else self._eta_fp
-        return float(self._random.random() < rate)
 
 
 class Constant:
@@ -79,19 +66,6 @@ class Constant:
 
 def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> NextToken:
     return NextToken(q.astype(np.float32), 0.0, p.astype(np.float32))
-
-
-def decide(
-    drafting: SprinterDrafting, verifying: SprinterVerifying, p: NDArray[Any], q: NDArray[Any]
-) -> tuple[int, bool]:
-    """The next token of the answer, and whether the target was called for it."""
-    advance = drafting.draft(said(p, q), math.inf)
-    called = advance.block is not None
-    if advance.block is not None:
-        block = verifying.read(on_wire(advance.block))
-        verdict = verifying.answer(block, [said(p, p), said(p, p)])
-        advance = drafting.take(wire.Verdict(1, 1, verdict.accepted, verdict.token, 0))
-    return advance.decided[0].token, called
 
 
 def on_wire(block: EncodedBlock, number: int = 1) -> wire.Block:
@@ -113,11 +87,10 @@ def test_theorem_1_by_statistics(eta_tp: float, eta_fp: float) -> None:
     """The mode's own drafting and verifying draw from (1 - η_FP) p + η_FP q."""
     tokens = 5000
     plan = replace(PLAN, seed=5, max_tokens=tokens, run_length=256)
-    drafting = SprinterDrafting(plan, V, KnownRates(eta_tp, eta_fp))
-    verifying = SprinterVerifying(plan, V)
+    text = Lockstep(plan, V, KnownRates(eta_tp, eta_fp, seed=0))
     counts = np.zeros(V)
     for _ in range(tokens):
-        counts[decide(drafting, verifying, P, Q)[0]] += 1
+        counts[text.next(P, Q).token] += 1
     p, q = (Distribution.from_dense(each / each.sum(dtype=np.float64)) for each in (P, Q))
     law = output_distribution(p, q, eta_fp).to_dense()
     assert stats.chisquare(counts, law * tokens).pvalue > 1e-3
@@ -126,7 +99,7 @@ def test_theorem_1_by_statistics(eta_tp: float, eta_fp: float) -> None:
     tv = total_variation(p, q)
     distance = 0.5 * float(np.abs(counts / tokens - p.to_dense()).sum())
     assert distance == pytest.approx(mixture_tv(eta_fp, tv), abs=0.03)
-    acceptance = drafting.counts.statistics()["acceptance"]["device"]
+    acceptance = text.drafting.counts.statistics()["acceptance"]["device"]
     expected = expected_acceptance_sprinter(eta_fp, tv)
     assert abs(acceptance - expected) <= 4 * math.sqrt(expected * (1 - expected) / tokens) + 1e-4
 
@@ -139,7 +112,7 @@ def test_theorems_2_and_3_by_simulation(eta_tp: float, eta_fp: float) -> None:
     r, runs = 4, 1000
     unacceptable = np.array([0.5, *np.full(V - 1, 0.5 / (V - 1))])
     only_first = np.eye(V)[0]
-    verifier = KnownRates(eta_tp, eta_fp)
+    verifier = KnownRates(eta_tp, eta_fp, seed=0)
     lengths = []
     for seed in range(runs):
         plan = replace(PLAN, seed=seed, run_length=256)
@@ -158,9 +131,8 @@ def test_theorems_2_and_3_by_simulation(eta_tp: float, eta_fp: float) -> None:
 
 
 def test_a_run_ends_at_its_cap() -> None:
-    drafting = SprinterDrafting(replace(PLAN, run_length=4), V, Constant(1.0))
-    verifying = SprinterVerifying(PLAN, V)
-    called = [decide(drafting, verifying, P, Q)[1] for _ in range(12)]
+    text = Lockstep(replace(PLAN, run_length=4), V, Constant(1.0))
+    called = [text.next(P, Q).called for _ in range(12)]
     assert called == [False, False, False, True] * 3
 
 
@@ -225,6 +197,23 @@ def test_a_plan_that_makes_no_sense(change: dict[str, Any], line: str) -> None:
 
 def test_the_settings_say_that_it_is_approximate() -> None:
     assert PLAN.settings()["approximate"] is True
+
+
+def trained(kind: Kind = "sprinter") -> Verifier:
+    pair = Pair("small one", "large one", "aaaa", "bbbb")
+    return Verifier(kind, "hidden", pair, np.zeros(3, np.float32), 0.0)
+
+
+def test_a_verifier_is_for_its_two_models_only() -> None:
+    given = trained()
+    assert verifier_of("aaaa", "bbbb", given) is given
+    for draft, target in (("cccc", "bbbb"), ("aaaa", "cccc")):
+        with pytest.raises(DragonError, match="train one with"):
+            verifier_of(draft, target, given)
+    with pytest.raises(DragonError, match="no sprinter verifier"):
+        verifier_of("aaaa", "bbbb", None)
+    with pytest.raises(DragonError, match="specdec"):
+        verifier_of("aaaa", "bbbb", trained("specdec++"))
 
 
 # The runtime, in virtual time. What the oracle does is written out here once more.
