@@ -51,7 +51,7 @@ def verifier(
     ] = 0.5,
     samples: Annotated[
         int, option("Drafted tokens, held-out ones included.", "--samples", kind="N")
-    ] = 100_000,
+    ] = 30_000,
     epochs: Annotated[int, option("Epochs at most.", "--epochs", kind="N", min=1)] = 100,
     seed: Annotated[
         int, option("Of the split and of all that is drawn.", "--seed", kind="N", min=0)

@@ -39,7 +39,7 @@ class VerifierPlan:
     features: Features = "hidden+confidence"
     ratio: float = 1.2
     threshold: float = 0.5
-    samples: int = 100_000
+    samples: int = 30_000
     epochs: int = 100
     seed: int = 0
 

@@ -38,6 +38,7 @@ class BatchedModel:
         self._model = checkpoint.model
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
         self._read = torch.empty(0)
         self._model.get_output_embeddings().register_forward_pre_hook(self._notice)
 
@@ -66,6 +67,12 @@ class BatchedModel:
         ids = self._model.generation_config.eos_token_id
         return tuple(ids) if isinstance(ids, list) else () if ids is None else (int(ids),)
 
+    @property
+    def answer_stops(self) -> tuple[int, ...]:
+        """Tokens that end an answer: those, and what the prompt's form ends it with."""
+        written = [self.encode(stop) for stop in self.prompt.stops]
+        return self.stop_tokens + tuple(tokens[0] for tokens in written if len(tokens) == 1)
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, none added."""
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
@@ -77,7 +84,7 @@ class BatchedModel:
 
     def forward(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Said, Any]:
         """Run tokens [rows, n] whose mask [rows, columns] covers the cache too; the new cache."""
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = dict(self._options)
         if self._takes_positions:
             positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
             options["position_ids"] = positions[:, -tokens.shape[1] :]
@@ -86,7 +93,6 @@ class BatchedModel:
             attention_mask=mask,
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
             **options,
         )
         log_probabilities = output.logits[:, -1].float().log_softmax(-1)

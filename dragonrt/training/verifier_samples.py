@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dragonrt.training.verifier_models import BatchedPair
-from dragonrt.training.verifier_texts import Passage
+from dragonrt.training.verifier_texts import Cut, Passage
 
 KINDS = ("original", "draft", "target", "both")
 """How a prefix goes on behind its original beginning: as the original does, or completed by the
@@ -99,23 +99,25 @@ def collect(
 
 def _walk(
     pair: BatchedPair,
-    cuts: Sequence[tuple[list[int], list[int]]],
+    cuts: Sequence[Cut],
     kinds: Sequence[int],
     generator: torch.Generator,
 ) -> Samples:
-    """Complete each prefix, the start of (prefix, original), in its kind; a sample at each step.
+    """Complete each prefix in its kind; a sample at each step.
 
-    A text ends with its original or behind a stop token.
+    A text ends with its original or behind a stop token, an answer where it would end at run time.
     """
     device = pair.draft.device
     kind = torch.tensor(kinds, device=device)
-    original = torch.tensor([_padded(rest) for _, rest in cuts], device=device)
+    original = torch.tensor([_padded(cut.rest) for cut in cuts], device=device)
+    is_answer = torch.tensor([cut.is_answer for cut in cuts], device=device)
     stops = torch.tensor(pair.target.stop_tokens, device=device)
+    answer_stops = torch.tensor(pair.target.answer_stops, device=device)
     goes_on = torch.ones_like(kind, dtype=torch.bool)
     steps = []
     with torch.inference_mode():
         draft, target = (
-            model.read([prefix for prefix, _ in cuts]) for model in (pair.draft, pair.target)
+            model.read([cut.prefix for cut in cuts]) for model in (pair.draft, pair.target)
         )
         for step in range(COMPLETION):
             log_q, log_p = draft.said.log_probabilities, target.said.log_probabilities
@@ -134,7 +136,8 @@ def _walk(
             drafts = (kind == _DRAFT) | ((kind == _BOTH) & either)
             following = torch.where(drafts, x[:, 0], y[:, 0])
             following = torch.where(kind == _ORIGINAL, original[:, step], following)
-            goes_on &= (following >= 0) & ~torch.isin(following, stops)
+            ends = torch.isin(following, stops) | (is_answer & torch.isin(following, answer_stops))
+            goes_on &= (following >= 0) & ~ends
             if step + 1 == COMPLETION or not goes_on.any():
                 break
             for rows in (draft, target):

@@ -1,8 +1,9 @@
 """The texts whose prefixes a verifier learns from, and which of them are held out."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -22,8 +23,17 @@ SHORTEST = 16
 ENOUGH_FILES = 10
 """From so many files on, whole files are held out; of fewer, passages."""
 
+_ANSWER = re.compile(r"(^Answer:)(.*)$", re.MULTILINE)
 _SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
 _DISTRACTORS = 4  # further documents that each question is put to
+
+
+class Cut(NamedTuple):
+    """A prefix, how the original goes on, and whether that is the answer to a question."""
+
+    prefix: list[int]
+    rest: list[int]
+    is_answer: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +43,10 @@ class Passage:
     tokens: tuple[int, ...]
     prompt: int = 0
 
-    def cut(self, random: np.random.Generator) -> tuple[list[int], list[int]]:
-        """A prefix and how the original goes on."""
+    def cut(self, random: np.random.Generator) -> Cut:
+        """Cut it at the end of its prompt, or at random."""
         at = self.prompt or int(random.integers(SHORTEST // 2, len(self.tokens)))
-        return list(self.tokens[:at]), list(self.tokens[at:])
+        return Cut(list(self.tokens[:at]), list(self.tokens[at:]), self.prompt > 0)
 
 
 Texts = dict[Part, list[Passage]]
@@ -45,8 +55,9 @@ Texts = dict[Part, list[Passage]]
 def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
     """The passages of a text file or of all files below a directory, split at random.
 
-    To them come prompts with the sample documents and questions, the form in which models are
-    asked at run time. Raises TrainingError if there is too little text.
+    A text with lines that begin with `Answer:` is read as prompts in the plain form, each up to an
+    answer: what a verifier sees at run time. To them come prompts with the sample documents and
+    questions. Raises TrainingError if there is too little text.
     """
     groups = [_passages(text, model) for text in _read(path)]
     if len(groups) < ENOUGH_FILES:
@@ -83,9 +94,19 @@ def _read(path: Path) -> list[str]:
 
 
 def _passages(text: str, model: BatchedModel) -> list[Passage]:
+    answers = [
+        _prompt(model, model.encode(text[: found.end(1)]), found[2])
+        for found in _ANSWER.finditer(text)
+    ]
+    if answers:
+        return answers
     tokens = model.encode(text)
     pieces = (tokens[start : start + PASSAGE] for start in range(0, len(tokens), PASSAGE))
     return [Passage(tuple(piece)) for piece in pieces if len(piece) >= SHORTEST]
+
+
+def _prompt(model: BatchedModel, asked: list[int], answer: str) -> Passage:
+    return Passage((*asked, *model.encode(f"{answer}\n")), len(asked))
 
 
 def _sample_prompts(model: BatchedModel, random: np.random.Generator) -> list[list[Passage]]:
@@ -100,12 +121,11 @@ def _sample_prompts(model: BatchedModel, random: np.random.Generator) -> list[li
     for question in bundled.questions():
         others = [names[number] for number in random.integers(len(names), size=_DISTRACTORS)]
         asked = model.encode(model.prompt.question_text((), question.text))
-        answer = model.encode(" " + ", ".join(question.expected) + "\n")
+        answer = " " + ", ".join(question.expected)
         group = []
         for name in [*question.evidence, *others]:
             document = documents[name]
             shown = model.encode(model.prompt.document_text(document.title, document.text))
-            prompt = shown + asked
-            group.append(Passage((*prompt, *answer), len(prompt)))
+            group.append(_prompt(model, shown + asked, answer))
         prompts.append(group)
     return prompts

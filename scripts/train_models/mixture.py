@@ -1,11 +1,12 @@
 """The mixture of samples that the models are trained on.
 
 python -m train_models.mixture CORPUS [--n 4]      print some samples of every sort
-python -m train_models.mixture CORPUS --n 12000 --out DIR      write so many of the mixture as files
+python -m train_models.mixture CORPUS --n 8000 --out DIR      keep so many that ask something
 """
 
 import argparse
 from collections.abc import Callable
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 
@@ -65,11 +66,12 @@ def _no_document(r: Random, corpus: Corpus) -> Sample:
 
 
 def write(corpus: Corpus, number: int, directory: Path) -> None:
-    """Samples of the mixture, one to a file: a corpus for `dragonrt train verifier`."""
+    """Samples with questions, one to a file: a corpus for `dragonrt train verifier`."""
     directory.mkdir(parents=True, exist_ok=True)
     r = Random(0)
-    for index in range(number):
-        text = text_of(sample(r, corpus))
+    texts = (text_of(sample(r, corpus)) for _ in count())
+    asking = (text for text in texts if "\nAnswer:" in text)
+    for index, text in enumerate(islice(asking, number)):
         (directory / f"{index:05d}.txt").write_text(text, encoding="utf-8")
 
 

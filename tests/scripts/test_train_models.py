@@ -118,14 +118,14 @@ def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None
                     assert text.endswith("\n")
 
 
-def test_samples_are_kept_each_in_a_file(directory: Path, tmp_path: Path) -> None:
+def test_samples_that_ask_are_kept_each_in_a_file(directory: Path, tmp_path: Path) -> None:
     corpus = Corpus.read(directory)
     for name in ("first", "again"):
         write(corpus, 5, tmp_path / name)
     files = sorted((tmp_path / "first").iterdir())
     assert [file.name for file in files] == [f"0000{index}.txt" for index in range(5)]
     for file in files:
-        assert file.read_text()
+        assert "\nAnswer:" in file.read_text()
         assert file.read_text() == (tmp_path / "again" / file.name).read_text()
 
 

@@ -31,7 +31,7 @@ def passages(pair: BatchedPair) -> list[Passage]:
 
 @pytest.fixture(scope="module")
 def samples(pair: BatchedPair, passages: list[Passage]) -> Samples:
-    return collect(pair, passages, 203, 5, lambda done, total: None)
+    return collect(pair, passages, 103, 5, lambda done, total: None)
 
 
 @pytest.mark.slow
@@ -54,9 +54,9 @@ def test_a_batch_says_what_each_text_alone_says(name: str) -> None:
 
 
 def test_every_kind_of_prefix_has_the_same_share(samples: Samples) -> None:
-    assert len(samples) == 200
-    assert np.bincount(samples.kind).tolist() == [50, 50, 50, 50]
-    assert samples.features(True).shape == (200, samples.hidden.shape[1] + 3)
+    assert len(samples) == 100
+    assert np.bincount(samples.kind).tolist() == [25, 25, 25, 25]
+    assert samples.features(True).shape == (100, samples.hidden.shape[1] + 3)
     assert samples.features(False) is samples.hidden
 
 
@@ -64,7 +64,7 @@ def test_every_kind_of_prefix_has_the_same_share(samples: Samples) -> None:
 def test_samples_follow_from_their_seed(
     pair: BatchedPair, passages: list[Passage], samples: Samples
 ) -> None:
-    again, other = (collect(pair, passages, 203, seed, lambda *_: None) for seed in (5, 6))
+    again, other = (collect(pair, passages, 103, seed, lambda *_: None) for seed in (5, 6))
     assert np.array_equal(again.log_ratio, samples.log_ratio)
     assert not np.array_equal(other.log_ratio, samples.log_ratio)
 
@@ -76,7 +76,7 @@ def test_a_verifier_at_run_time_reads_the_same_features(
     output = pair.draft._model.get_output_embeddings()
     with torch.inference_mode():
         q = output(torch.from_numpy(samples.hidden)).softmax(dim=1).numpy()
-    for row in range(0, 200, 7):
+    for row in range(0, 100, 7):
         token = int(np.abs(q[row] - samples.confidence[row, 0]).argmin())
         np.testing.assert_allclose(
             samples.confidence[row], confidences(q[row], token), rtol=1e-3, atol=1e-5
@@ -118,10 +118,43 @@ def test_a_pair_with_two_tokenizers_is_refused(pair: BatchedPair) -> None:
 def test_a_prompt_is_cut_where_the_answer_begins() -> None:
     random = np.random.default_rng(0)
     prompt = Passage(tuple(range(40)), prompt=30)
-    assert prompt.cut(random) == (list(range(30)), list(range(30, 40)))
+    assert prompt.cut(random) == (list(range(30)), list(range(30, 40)), True)
     cuts = [Passage(tuple(range(SHORTEST))).cut(random) for _ in range(50)]
-    assert all(before + after == list(range(SHORTEST)) for before, after in cuts)
-    assert {len(before) for before, _ in cuts} == set(range(SHORTEST // 2, SHORTEST))
+    assert all(cut.prefix + cut.rest == list(range(SHORTEST)) for cut in cuts)
+    assert {len(cut.prefix) for cut in cuts} == set(range(SHORTEST // 2, SHORTEST))
+    assert not any(cut.is_answer for cut in cuts)
+
+
+def test_a_text_with_questions_is_read_as_prompts(pair: BatchedPair, tmp_path: Path) -> None:
+    encode = pair.draft.encode
+    expected = []
+    for number in range(10):
+        first = f"Document: The door is {number} m high.\n\nQuestion: How high is it?\nAnswer:"
+        second = f"{first} {number} m\nQuestion: How wide?\nAnswer:"
+        (tmp_path / f"{number}.txt").write_text(f"{second} I don't know.\n")
+        expected.append(
+            {
+                Passage((*encode(first), *encode(f" {number} m\n")), len(encode(first))),
+                Passage((*encode(second), *encode(" I don't know.\n")), len(encode(second))),
+            }
+        )
+    parts = [set(passages) for passages in read_texts(tmp_path, pair.draft, seed=0).values()]
+    assert [sum(file <= part for file in expected) for part in parts] == [7, 1, 2]
+
+
+def test_an_answer_ends_where_it_would_at_run_time(pair: BatchedPair) -> None:
+    newline = pair.draft.encode("\n")
+    assert set(pair.draft.answer_stops) == {*pair.draft.stop_tokens, *newline}
+    asked = pair.draft.encode("Question: Who?\nAnswer:")
+    line = Passage((*asked, *newline, *asked), len(asked))
+    text = Passage((*asked, *newline, *asked))
+    answered, going_on = (
+        collect(pair, [passage], 40, 0, lambda *_: None) for passage in (line, text)
+    )
+    # of an original answer that ends at once there is one sample, the same each time
+    hidden = answered.hidden[answered.kind == 0]
+    assert np.allclose(hidden, hidden[0], atol=1e-4)
+    assert not np.allclose(going_on.hidden[going_on.kind == 0], hidden[0], atol=1e-4)
 
 
 def test_whole_files_are_held_out(pair: BatchedPair) -> None:
