@@ -142,6 +142,7 @@ def test_a_text_with_questions_is_read_as_prompts(pair: BatchedPair, tmp_path: P
     assert [sum(file <= part for file in expected) for part in parts] == [7, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_answer_ends_where_it_would_at_run_time(pair: BatchedPair) -> None:
     newline = pair.draft.encode("\n")
     assert set(pair.draft.answer_stops) == {*pair.draft.stop_tokens, *newline}
