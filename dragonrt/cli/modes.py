@@ -34,7 +34,7 @@ class BlockOptions:
     block_tokens: Annotated[
         int | None,
         option(
-            "Tokens of a block; else 8.",
+            "Tokens of a block; else 4.",
             "--block-tokens",
             kind="N",
             panel=BLOCKS,
@@ -215,8 +215,8 @@ def _sprinter(
         RUN_LENGTH,
         SprinterPlan,
         beginning,
-        verifier_of,
     )
+    from dragonrt.runtime.modes.sprinter.pairing import verifier_of
 
     _refuse("sprinter", answers, DRAGON_ONLY)
     _refuse("sprinter", blocks, BlockOptions.__slots__)

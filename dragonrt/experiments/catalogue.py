@@ -11,6 +11,7 @@ from dragonrt.experiments import (
     specfed_acceptance,
     specfed_bias,
     speedup_theory,
+    sprinter_theory,
     sqs_bound,
     ttft,
     wire,
@@ -30,6 +31,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sqs_bound,
     specfed_bias,
     specfed_acceptance,
+    sprinter_theory,
 )
 
 OVER_A_NETWORK: tuple[Experiment, ...] = (latency, ttft, pipeline)

@@ -23,8 +23,8 @@ from dragonrt.runtime.modes.sprinter import (
     SprinterPlan,
     SprinterVerifying,
     beginning,
-    verifier_of,
 )
+from dragonrt.runtime.modes.sprinter.pairing import verifier_of
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling import (

@@ -8,7 +8,6 @@ mixture of both models (Theorem 1). It is the one mode of which that is true.
 from dragonrt.runtime.modes.sprinter.asking import beginning
 from dragonrt.runtime.modes.sprinter.counts import SprinterCounts
 from dragonrt.runtime.modes.sprinter.drafting import SprinterDrafting, TokenVerifier
-from dragonrt.runtime.modes.sprinter.pairing import verifier_of
 from dragonrt.runtime.modes.sprinter.plan import CODEC, RUN_LENGTH, SprinterPlan
 from dragonrt.runtime.modes.sprinter.verifying import SprinterVerifying
 
@@ -21,5 +20,4 @@ __all__ = [
     "SprinterVerifying",
     "TokenVerifier",
     "beginning",
-    "verifier_of",
 ]

@@ -1,0 +1,233 @@
+"""`sprinter-theory`: what approximate verification promises, and what it does (SPRINTER Fig. 5, 6).
+
+The mode's own drafting and verifying, with verifiers of known rates on known distributions: the
+distance of the output's law from the target's (Theorem 1), the share of drafted tokens that stand
+(Theorem 7), and, where `ACCEPTABLE` tokens in a row are acceptable and no more, how many pass until
+the verifier refuses one (Theorem 2), and how long that takes (Theorem 3).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution, total_variation
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.parallel import measure_all
+from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.runtime.modes.sprinter import SprinterDrafting, SprinterPlan
+from dragonrt.runtime.predictor import NextToken
+from dragonrt.sampling import (
+    Sampler,
+    expected_acceptance_sprinter,
+    expected_run_length,
+    mixture_tv,
+    stopping_time,
+)
+from dragonrt.simulation.sprinting import KnownRates, Lockstep
+from dragonrt.wire.limits import MAX_BLOCK
+
+NAME = "sprinter-theory"
+SUMMARY = "Verifiers of known rates against SPRINTER's Theorems 1, 2, 3 and 7 (Fig. 5, 6; a minute)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+VOCABULARY = 16
+LAW_TP = (0.5, 0.9)
+LAW_FP = (0.0, 0.1, 0.25, 0.5, 0.75, 0.95)
+ACCEPTABLE = 5
+RUN_TP = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1.0)
+RUN_FP = (0.1, 0.5)
+DRAFT_S = 0.1
+"""r, η_FP and t_d of the paper's figures."""
+
+BATCHES, BATCHES_QUICK = 10, 6
+TOKENS = 250
+RUNS = 50
+"""Tokens, or runs, of one batch, whose mean is one sample."""
+
+TITLES = {
+    1: ("false positives η_FP", "TV of output and target"),
+    7: ("false positives η_FP", "drafted tokens that stand"),
+    2: ("true positives η_TP", "tokens that pass"),
+    3: ("true positives η_TP", "seconds until a token is refused"),
+}
+"""What each theorem's panel shows, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One batch at one pair of rates: of a text (`runs` False) or of runs."""
+
+    runs: bool
+    eta_tp: float
+    eta_fp: float
+    seed: int
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """Two rows per batch: Theorems 1 and 7 of one text, or Theorems 2 and 3 of the same runs."""
+    batches = (BATCHES_QUICK if settings.quick else BATCHES) * settings.repeats
+    points = [(False, tp, fp) for tp in LAW_TP for fp in LAW_FP]
+    points += [(True, tp, fp) for tp in RUN_TP for fp in RUN_FP]
+    cases = [
+        Case(*point, settings.seed + batch * len(points) + number)
+        for batch in range(batches)
+        for number, point in enumerate(points)
+    ]
+    return [row for rows in measure_all(measure, cases, progress) for row in rows]
+
+
+def measure(case: Case) -> list[Row]:
+    """The rows of one batch."""
+    rates = (case.eta_tp, case.eta_fp)
+    if case.runs:
+        length = _mean_run(case)
+        found = {
+            2: (length, expected_run_length(*rates, ACCEPTABLE)),
+            3: (DRAFT_S * (1 + length), stopping_time(DRAFT_S, *rates, ACCEPTABLE)),
+        }
+    else:
+        distance, acceptance, tv = _text(case)
+        found = {
+            1: (distance, mixture_tv(case.eta_fp, tv)),
+            7: (acceptance, expected_acceptance_sprinter(case.eta_fp, tv)),
+        }
+    return [
+        {
+            "theorem": theorem,
+            "eta_tp": case.eta_tp,
+            "eta_fp": case.eta_fp,
+            "seed": case.seed,
+            "measured": measured,
+            "expected": expected,
+        }
+        for theorem, (measured, expected) in found.items()
+    ]
+
+
+def pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """p and q of every text, float32 [V]."""
+    random = np.random.Generator(np.random.Philox(0))
+    p, q = random.dirichlet(np.full(VOCABULARY, 0.7), 2).astype(np.float32)
+    return p, q
+
+
+def _plan(seed: int, tokens: int) -> SprinterPlan:
+    return SprinterPlan(
+        seed=seed,
+        sampler=Sampler(1.0),
+        codec="dense:fp32",
+        max_tokens=tokens,
+        run_length=MAX_BLOCK,
+    )
+
+
+def _text(case: Case) -> tuple[float, float, float]:
+    """How far the output is from p, how often drafts stand, and TV(p, q).
+
+    By Theorem 1 the output's excess over p on the tokens with q > p is η_FP · TV(p, q) itself, so
+    it is measured without the bias that the TV of a sample has.
+    """
+    p, q = pair()
+    text = Lockstep(_plan(case.seed, TOKENS), VOCABULARY, KnownRates(*_rates(case), case.seed))
+    tokens = [text.next(p, q).token for _ in range(TOKENS)]
+    frequencies = np.bincount(tokens, minlength=VOCABULARY) / TOKENS
+    distance = float((frequencies - p)[q > p].sum())
+    acceptance: float = text.drafting.counts.statistics()["acceptance"]["device"]
+    tv = total_variation(Distribution.from_dense(_summed(p)), Distribution.from_dense(_summed(q)))
+    return distance, acceptance, tv
+
+
+def _rates(case: Case) -> tuple[float, float]:
+    return case.eta_tp, case.eta_fp
+
+
+def _summed(p: NDArray[np.float32]) -> NDArray[np.float64]:
+    wide: NDArray[np.float64] = p.astype(np.float64)
+    wide /= wide.sum()
+    return wide
+
+
+def _mean_run(case: Case) -> float:
+    """The mean number of tokens that pass before one is refused."""
+    _, alike = pair()
+    certain = np.eye(VOCABULARY, dtype=np.float32)[0]
+    doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
+    doubted[0] = 0.5
+    verifier = KnownRates(*_rates(case), case.seed)
+    passed = 0
+    for number in range(RUNS):
+        drafting = SprinterDrafting(
+            _plan(RUNS * case.seed + number, MAX_BLOCK), VOCABULARY, verifier
+        )
+        while drafting.ready:
+            acceptable = drafting.decided < ACCEPTABLE
+            q, p = (alike, alike) if acceptable else (certain, doubted)
+            drafting.draft(NextToken(q, 0.0, p), float("inf"))
+        passed += drafting.decided
+    return passed / RUNS
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """For each theorem: the points whose interval holds the formula, and the largest distance."""
+    apart = [{**row, "apart": row["measured"] - row["expected"]} for row in rows]
+    found = estimates(apart, "apart", "theorem", "eta_tp", "eta_fp", statistic="mean")
+    summary = {}
+    for theorem in TITLES:
+        points = [each for key, each in found.items() if key[0] == theorem]
+        summary[f"theorem {theorem}"] = {
+            "points": len(points),
+            "within": sum(each.low <= 0 <= each.high for each in points),
+            "largest_difference": round(max(abs(each.value) for each in points), 4),
+        }
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A panel per theorem: the formula's curves and the simulated points."""
+    found = estimates(rows, "measured", "theorem", "eta_tp", "eta_fp", statistic="mean")
+    p, q = (Distribution.from_dense(_summed(each)) for each in pair())
+    tv = total_variation(p, q)
+    with style.picture(path, rows=2, columns=2, height_inches=6.4) as (_, axes):
+        for axis, (theorem, (x_label, y_label)) in zip(axes.flat, TITLES.items(), strict=True):
+            over_fp = theorem in (1, 7)
+            for number, fixed in enumerate(LAW_TP if over_fp else RUN_FP):
+                points = {
+                    key[2 if over_fp else 1]: each
+                    for key, each in found.items()
+                    if key[0] == theorem and key[1 if over_fp else 2] == fixed
+                }
+                axis.errorbar(
+                    list(points),
+                    [each.value for each in points.values()],
+                    yerr=[
+                        [each.value - each.low for each in points.values()],
+                        [each.high - each.value for each in points.values()],
+                    ],
+                    color=style.COLOURS[number],
+                    marker=style.MARKERS[number],
+                    linestyle="",
+                    capsize=2,
+                    label=f"{'η_TP' if over_fp else 'η_FP'} = {fixed:g}",
+                )
+                xs = np.linspace(0, 1 if over_fp else max(points), 101)
+                curve = [_formula(theorem, float(x), fixed, tv) for x in xs]
+                axis.plot(xs, curve, color=style.BLACK if over_fp else style.COLOURS[number])
+            axis.set_xlabel(x_label)
+            axis.set_ylabel(y_label)
+            axis.set_title(f"Theorem {theorem}")
+            axis.legend()
+
+
+def _formula(theorem: int, x: float, fixed: float, tv: float) -> float:
+    """The theorem's curve: over η_FP (1, 7), or over η_TP at a fixed η_FP (2, 3)."""
+    if theorem == 1:
+        return mixture_tv(x, tv)
+    if theorem == 7:
+        return expected_acceptance_sprinter(x, tv)
+    if theorem == 2:
+        return expected_run_length(x, fixed, ACCEPTABLE)
+    return stopping_time(DRAFT_S, x, fixed, ACCEPTABLE)
