@@ -5,8 +5,9 @@ a cloud's events of a connection also have `peer`, the device's address. A sessi
 again after a reconnection, and begins anew with each `open`. The events and their own fields:
 
 - `start`     first line of a file: version, model, clock (equal in two files: `t` is comparable)
-- `open`      an answer begins: its plan (seed, temperature, top_k, top_p, min_p, rule, codec, and
-              aggregator, run_ahead, follow or else mode), accepted (tokens decided before)
+- `open`      an answer begins: its plan (seed, temperature, top_k, top_p, min_p, rule, codec;
+              aggregator, run_ahead, follow, or mode and its settings), accepted (tokens decided
+              before)
 - `ready`     this side has its documents and has read the question: load and prefill seconds,
               prompt_tokens, vocabulary
 - `decode`    a forward ended: step (of its first draft), tokens, seconds

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonrt.distributions import ConformalThreshold, Distribution, Quantized, backtrack
+from dragonrt.distributions import Distribution, Quantized, backtrack
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, OnLoss
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
@@ -41,10 +41,7 @@ def rejection_oracle(plan: SpeculativePlan, script: Script) -> list[int]:
     rule, codec = plan.speculative_rule(), plan.block_codec(script.vocabulary)
     shape = plan.shape
     text: list[int] = []
-    threshold = None
-    if plan.codec.startswith("csqs:"):
-        beta = float(plan.codec.split(":")[1])
-        threshold = ConformalThreshold(beta, shape.learning_rate, shape.target)
+    threshold = plan.first_threshold()
     while not _is_complete(plan, text):
         line = Line(start_hash(plan.seed), text)
         drafted: list[tuple[int, Quantized]] = []

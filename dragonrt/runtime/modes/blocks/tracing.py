@@ -10,12 +10,10 @@ def trace_open(trace: Trace, session: int, plan: BlockPlan, accepted: int) -> No
         session,
         "open",
         accepted=accepted,
-        mode=plan.mode,
         seed=plan.seed,
         temperature=plan.sampler.temperature,
         top_k=plan.sampler.top_k,
         top_p=plan.sampler.top_p,
         min_p=plan.sampler.min_p,
-        rule=plan.rule,
-        codec=plan.codec,
+        **plan.settings(),
     )

@@ -6,14 +6,17 @@ lengths of the blocks.
 
 from dragonrt.runtime.modes.speculative.asking import beginning
 from dragonrt.runtime.modes.speculative.drafting import SpeculativeDrafting
+from dragonrt.runtime.modes.speculative.dropped_mass import DroppedMass, dropped_mass
 from dragonrt.runtime.modes.speculative.plan import PIPELINED, BlockShape, SpeculativePlan
 from dragonrt.runtime.modes.speculative.verifying import SpeculativeVerifying
 
 __all__ = [
     "PIPELINED",
     "BlockShape",
+    "DroppedMass",
     "SpeculativeDrafting",
     "SpeculativePlan",
     "SpeculativeVerifying",
     "beginning",
+    "dropped_mass",
 ]

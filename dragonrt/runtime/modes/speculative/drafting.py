@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import ConformalThreshold, Distribution, entropy
+from dragonrt.distributions import Distribution, entropy
 from dragonrt.distributions.lattice_codec import LATTICE_FAMILIES
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks.counts import BlockCounts
@@ -39,7 +39,7 @@ class SpeculativeDrafting:
         self._is_lattice = plan.codec.split(":")[0] in LATTICE_FAMILIES
         self._block: DraftedBlock | None = None  # under way
         self._sent: deque[DraftedBlock] = deque()
-        self._carried = Carried(_first_threshold(plan), plan.shape.stopping)
+        self._carried = Carried(plan.first_threshold(), plan.shape.stopping)
 
     @property
     def finish(self) -> Finish | None:
@@ -177,11 +177,3 @@ class SpeculativeDrafting:
         if length and self.line.tokens[length - 1] in self._plan.stop_tokens:
             return Finish.STOP
         return Finish.LENGTH if length >= self._plan.max_tokens else None
-
-
-def _first_threshold(plan: SpeculativePlan) -> ConformalThreshold | None:
-    """C-SQS's threshold of the first token; None for the other codecs."""
-    family, *arguments = plan.codec.split(":")
-    if family != "csqs":
-        return None
-    return ConformalThreshold(float(arguments[0]), plan.shape.learning_rate, plan.shape.target)

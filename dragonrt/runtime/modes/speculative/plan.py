@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragonrt.control import Controller
+from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks import MAX_OUTSTANDING
@@ -25,7 +26,7 @@ class BlockShape:
     C-SQS's threshold. Raises DragonError for numbers out of range.
     """
 
-    length: int = 8
+    length: int = 4
     budget: int | None = None
     controller: Controller | None = None
     stopping: StoppingRule | None = None
@@ -62,4 +63,16 @@ class SpeculativePlan(BlockPlan):
         self.check_distributions()
 
     def settings(self) -> dict[str, Any]:
-        return {**BlockPlan.settings(self), **self.shape.settings()}
+        return {**BlockPlan.settings(self), **self.shape.settings(), **self._conformal()}
+
+    def first_threshold(self) -> ConformalThreshold | None:
+        """C-SQS's threshold of the first token; None for the other codecs."""
+        family, *arguments = self.codec.split(":")
+        if family != "csqs":
+            return None
+        return ConformalThreshold(float(arguments[0]), self.shape.learning_rate, self.shape.target)
+
+    def _conformal(self) -> dict[str, float]:
+        if self.first_threshold() is None:
+            return {}
+        return {"learning_rate": self.shape.learning_rate, "target": self.shape.target}
