@@ -85,7 +85,7 @@ def experiment(
     cloud: Annotated[
         str | None,
         option(
-            "With --real: a cloud with the sample articles that already runs there.",
+            "latency, ttft, pipeline --real: a cloud with the sample articles that runs already.",
             "--cloud",
             kind="HOST:PORT",
             panel=NETWORK,
@@ -190,6 +190,14 @@ def ttft() -> None:
     from dragonrt.experiments.bench.ttft import bench_ttft
 
     bench_ttft(output=output, messages=messages)
+
+
+@bench.command()
+def assisted() -> None:
+    """Speculative decoding in one process, against transformers' assisted generation."""
+    from dragonrt.experiments.bench.assisted import bench_assisted
+
+    bench_assisted(output=output, messages=messages)
 
 
 @bench.command()
