@@ -62,6 +62,18 @@ def verifier_path(name: str) -> Path:
     return _HERE / "verifiers" / name
 
 
+def controllers() -> tuple[str, ...]:
+    """Names of the bundled controllers of blocks."""
+    return tuple(sorted(file.stem for file in (_HERE / "controllers").glob("*.json")))
+
+
+def controller_path(name: str) -> Path:
+    """A bundled controller's two files, without their suffixes; BundledError if there is none."""
+    if name not in controllers():
+        raise BundledError(f"no bundled controller {name!r}; there are {', '.join(controllers())}")
+    return _HERE / "controllers" / name
+
+
 def documents(side: Side) -> Path:
     """Directory of the sample documents of one side: private notes or public articles."""
     return _HERE / "documents" / side

@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+from dragonrt import bundled
 from dragonrt.control.errors import ControlError
 from dragonrt.control.learned import Encoding, Learned, Weights
 from dragonrt.control.policies import Action, Controller, Heuristic, State, Static
 
-VALID_FORMS = "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, or the FILE of a trained one"
+VALID_FORMS = (
+    "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, default, or the FILE of a trained one"
+)
 
 __all__ = [
     "VALID_FORMS",
@@ -35,7 +38,9 @@ def controller(spec: str) -> Controller:
             return Heuristic(_number(resolution, spec))
         case ["static" | "heuristic", *_]:
             raise ControlError(f"{spec!r} is not a controller: write {VALID_FORMS}")
-    return Learned.load(Path(spec))
+    return Learned.load(
+        bundled.controller_path(spec) if spec in bundled.controllers() else Path(spec)
+    )
 
 
 def _number(text: str, spec: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from dragonrt.control.errors import ControlError
 from dragonrt.control.policies import Action, State
@@ -114,7 +114,7 @@ class Learned:
         weights_file, record_file = _files(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(arrays, weights_file)
+            weights_file.write_bytes(save(arrays))
             text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
             record_file.write_text(text, encoding="utf-8")
         except OSError as error:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from dragonrt import bundled
 from dragonrt.control import Action, ControlError, Encoding, Learned, State, Weights, controller
 
 ENCODING = Encoding((1, 4), (10, 50, 100), confidences=3, log_rate_mean=10.0, log_rate_deviation=2)
@@ -70,6 +71,20 @@ def test_saved_and_loaded_it_is_equal_to_the_bit(tmp_path: Path, given: str) -> 
     )
     for name in Weights.__slots__:
         assert getattr(again.weights, name).tobytes() == getattr(made.weights, name).tobytes()
+
+
+def test_the_bundled_one_is_loaded_by_its_name() -> None:
+    assert bundled.controllers() == ("default",)
+    made = controller("default")
+    assert isinstance(made, Learned)
+    assert made.name == "default"
+    assert made.trained_on["link"] == "nb-iot-markov"
+    scores = list(made.trained_on["held_out_tokens_per_s"].values())
+    assert scores[1] == max(scores)
+    for rate in (1.0, 20e3, math.inf):
+        assert made.choose(State((), rate, 0, 0)) in made.encoding.actions
+    with pytest.raises(bundled.BundledError, match="no bundled controller 'mine'; there are def"):
+        bundled.controller_path("mine")
 
 
 def test_a_name_may_have_dots(tmp_path: Path) -> None:
