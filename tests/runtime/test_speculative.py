@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from dragonrt.control import controller
@@ -30,7 +31,7 @@ from dragonrt.runtime.trace import TraceFile
 from dragonrt.runtime.trace_summary import read_events, summarize
 from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.stopping import AdaEDL, StoppingRule
+from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
 from dragonrt.simulation.blocks import block_asking, coupled_oracle, rejection_oracle
 from dragonrt.simulation.drafter import Script, SimulatedPredictor, TimedModel
 from dragonrt.simulation.faults import Cut
@@ -183,6 +184,26 @@ def test_controllers_and_stopping_rules_change_the_blocks_and_not_the_text() -> 
         given = run(answer(Schedule(seed), replace(plain, shape=shape)))
         assert given.counts.drafted <= 5 * given.counts.blocks
         assert texts == [given.tokens] * 2 == [oracle(plain)] * 2
+
+
+class HalfSure:
+    """Gives every token an even chance to stand."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        return 0.5
+
+
+def test_a_trained_head_ends_blocks_and_does_not_change_the_text() -> None:
+    for seed in range(6):
+        plain = plan_of(7 * seed)
+        stopping = SpecDecPlusPlus(longest=9, threshold=0.7)  # 1 - 0.5² is above it, 1 - 0.5 not
+        shape = BlockShape(length=9, stopping=stopping, acceptance=HalfSure(), outstanding=1)
+        given = run(answer(Schedule(seed), replace(plain, shape=shape)))
+        counts = given.counts
+        assert 2 * counts.blocks - 2 <= counts.drafted <= 2 * counts.blocks
+        assert given.tokens == oracle(plain)
 
 
 def test_a_controllers_resolution_travels() -> None:

@@ -1,6 +1,7 @@
 """The device's part of speculative decoding without I/O: draft blocks, take verdicts (SPEC 2)."""
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class SpeculativeDrafting:
                 return Advance()
             self._block = self._begin(rate)
         block = self._block
-        token = self._drafted(block, q)
+        token = self._drafted(block, q, said)
         budget = self._plan.shape.budget
         if budget is not None and block.tokens and block.bits + token.quantized.bits > budget:
             encoded = self._end(block)
@@ -114,7 +115,9 @@ class SpeculativeDrafting:
         longest = max(1, min(length, self._plan.max_tokens - step - 1))
         return DraftedBlock(step, self.line.hash, longest, resolution, self._carried)
 
-    def _drafted(self, block: DraftedBlock, q: NDArray[np.float64]) -> DraftedToken:
+    def _drafted(
+        self, block: DraftedBlock, q: NDArray[np.float64], said: NextToken
+    ) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold = block.threshold
         beta = threshold.beta if threshold is not None else None
@@ -124,6 +127,9 @@ class SpeculativeDrafting:
             source = Distribution.from_dense(q)
         token = self._rule.draft(block.end, source)
         known = Drafted(entropy(source)) if block.start.stopping is not None else Drafted(0.0)
+        head = self._plan.shape.acceptance
+        if head is not None:
+            known = replace(known, acceptance=head.probability(said.hidden, said.p, token))
         return DraftedToken(token, q, quantized, threshold, known)
 
     def _is_complete(self, block: DraftedBlock) -> bool:

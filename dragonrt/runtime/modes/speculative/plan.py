@@ -1,7 +1,10 @@
 """What the device decides for an answer by speculative decoding; the cloud need not know it all."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dragonrt.control import Controller
 from dragonrt.distributions import ConformalThreshold
@@ -15,12 +18,22 @@ PIPELINED = 4
 """Blocks under way at a time where the device drafts ahead of the verdicts."""
 
 
+class AcceptanceHead(Protocol):
+    """A trained prediction, as language.Verifier makes it (SpecDec++)."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """That `token` will stand; `hidden` and `q` [V] are what the draft model said."""
+
+
 @dataclass(frozen=True, slots=True)
 class BlockShape:
     """When a block ends, how finely its distributions are sent, and how many are under way.
 
     A block has `length` tokens, or what `controller` chooses; it ends earlier where one token more
-    would take it over `budget` bits, where `stopping` says so, and behind a stop token.
+    would take it over `budget` bits, where `stopping` says so, which `acceptance` tells how likely
+    each token is to stand, and behind a stop token.
     `outstanding` blocks may await their verdicts: with more than one, the next block is drafted and
     sent on the guess that those before it stand. `learning_rate` and `target` are η and α of
     C-SQS's threshold. Raises DragonError for numbers out of range.
@@ -30,6 +43,7 @@ class BlockShape:
     budget: int | None = None
     controller: Controller | None = None
     stopping: StoppingRule | None = None
+    acceptance: AcceptanceHead | None = None
     outstanding: int = PIPELINED
     learning_rate: float = 0.001
     target: float = 0.0005
