@@ -10,6 +10,7 @@ from dragonrt.experiments import (
     scheduling,
     specfed_acceptance,
     specfed_bias,
+    specfed_throughput,
     speedup_theory,
     sprinter_theory,
     sqs_bound,
@@ -31,6 +32,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sqs_bound,
     specfed_bias,
     specfed_acceptance,
+    specfed_throughput,
     sprinter_theory,
 )
 

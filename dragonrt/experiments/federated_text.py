@@ -12,15 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt import bundled
+from dragonrt.experiments.prompts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.samplers import Sampler
-from retrieval.documents import load
 
 WORKERS = ("dragon-small", "dragon-opt")
 DRAFT = "dragon-draft"
 WEIGHTS = (0.5, 0.5)
-PROSE_WORDS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class Federation:
         """Every position of so many texts at this temperature, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         sampler = Sampler(temperature)
-        for number, prompt in enumerate(self._prompts(texts)):
+        for number, prompt in enumerate(prompts(self.draft.prompt, texts)):
             models = (*self.workers, self.draft)
             readers = [_Reader(model, prompt, tokens) for model in models]
             for step in range(tokens):
@@ -80,14 +78,3 @@ class Federation:
                     break
                 for reader in readers:
                     reader.read(token)
-
-    def _prompts(self, texts: int) -> Iterator[str]:
-        questions = bundled.questions()
-        documents = sorted(bundled.documents("cloud").iterdir())
-        for number in range(texts):
-            if number % 2:
-                words = load(documents[number // 2]).text.split()
-                yield " ".join(words[:PROSE_WORDS])
-            else:
-                question = questions[number // 2 % len(questions)].text
-                yield self.draft.prompt.question_text((), question)

@@ -1,0 +1,229 @@
+"""`specfed-throughput`: tokens per second and bytes per token of federated inference (SPECFED).
+
+Drafted blocks against autoregressive decoding, where the workers are asked for every token. The
+runtime's own coordinator and messages, real models, in virtual time: every worker has its own link,
+and a forward takes as long whatever it reads. Under the coupled rule all ways give one text.
+"""
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimates, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.modes.federated import Answer, FederatedPlan
+
+NAME = "specfed-throughput"
+SUMMARY = (
+    "Federated tokens/s and bytes per token with drafted blocks and without (SPECFED; 5 minutes)"
+)
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+DRAFT_S, WORKER_S, LATENCY_S = 0.01, 0.05, 0.025
+TEMPERATURE = 0.7
+LENGTHS = (8, 4, 0)
+"""Drafted tokens of a block; with 0 the workers decode token by token."""
+CODECS = ("topk:64:residual", "dense:fp16")
+RATES: tuple[float, ...] = (100e3, 300e3, 1e6, 10e6)
+RATES_QUICK: tuple[float, ...] = (100e3, 1e6)
+WORKERS, WORKERS_QUICK = (1, 2, 3, 4), (1, 2)
+MIDDLE_RATE, MIDDLE_WORKERS = 1e6, 2
+"""What is held where the other one varies in the picture."""
+TOKENS, TOKENS_QUICK = 32, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """How one answer is made. `rate` is that of each worker's link, in bit/s each way."""
+
+    codec: str
+    block_tokens: int
+    workers: int
+    rate: float
+
+    @property
+    def method(self) -> str:
+        way = f"blocks of {self.block_tokens}" if self.block_tokens else "autoregressive"
+        return f"{way}, {self.codec}"
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per case and text."""
+    from dragonrt.experiments.federated_text import Federation
+    from dragonrt.experiments.prompts import prompts
+
+    federation = Federation.load()
+    rates, workers = (RATES_QUICK, WORKERS_QUICK) if settings.quick else (RATES, WORKERS)
+    cases = [
+        Case(codec, block_tokens, count, rate)
+        for codec in CODECS
+        for block_tokens in LENGTHS
+        for count in workers
+        for rate in rates
+        if settings.quick or rate == MIDDLE_RATE or count == MIDDLE_WORKERS
+    ]
+    texts = prompts(federation.draft.prompt, settings.repeats, settings.corpus)
+    tokens = TOKENS_QUICK if settings.quick else TOKENS
+    rows: list[Row] = []
+    for number, text in enumerate(texts):
+        for case in cases:
+            rows.append(_measure(federation.draft, federation.workers, text, number, case, tokens))
+            progress(len(rows), len(texts) * len(cases))
+    return rows
+
+
+def _measure(
+    draft: "LanguageModel",
+    models: "Sequence[LanguageModel]",
+    text: str,
+    number: int,
+    case: Case,
+    tokens: int,
+) -> Row:
+    from dragonrt.runtime.modes.federated import FederatedPlan
+    from dragonrt.sampling import Sampler
+
+    plan = FederatedPlan(
+        seed=number,
+        sampler=Sampler(TEMPERATURE),
+        codec=case.codec,
+        block_tokens=case.block_tokens,
+        max_tokens=tokens,
+        require_all=True,
+    )
+    workers = [models[worker % len(models)] for worker in range(case.workers)]
+    given = paced_federation(draft, workers, draft.encode(text), plan, case.rate)
+    seconds = given.decisions[-1].time_s - given.asked_s
+    return {
+        "method": case.method,
+        "codec": case.codec,
+        "block_tokens": case.block_tokens,
+        "workers": case.workers,
+        "rate": case.rate,
+        "text": number,
+        "tokens": len(given.tokens),
+        "tokens_per_s": len(given.tokens) / seconds,
+        "bytes_per_token": (given.bytes_sent + given.bytes_received) / len(given.tokens),
+        "tokens_per_round": len(given.tokens) / given.counts.rounds,
+        "acceptance": given.counts.accepted / given.counts.judged if given.counts.judged else None,
+        "digest": zlib.crc32(repr(given.tokens).encode()),
+    }
+
+
+def paced_federation(
+    draft: "LanguageModel",
+    workers: "Sequence[LanguageModel]",
+    prompt: Sequence[int],
+    plan: "FederatedPlan",
+    rate: float,
+) -> "Answer":
+    """One answer with these workers, of equal weights; its times are virtual seconds."""
+    from contextlib import AsyncExitStack
+
+    from dragonrt.experiments.paced_blocks import paced_side
+    from dragonrt.link.emulation import EmulatedStream
+    from dragonrt.link.profile import LinkProfile
+    from dragonrt.link.stream import Stream
+    from dragonrt.runtime.modes.federated import Member, beginning
+    from dragonrt.simulation.loop import run as run_virtually
+    from dragonrt.simulation.pair import SimulatedCloud, linked_device
+
+    link = LinkProfile(latency_s=LATENCY_S, up=rate, down=rate)
+
+    def emulate(stream: Stream) -> Stream:
+        return EmulatedStream(stream, *link.models("device"))
+
+    async def answer() -> "Answer":
+        side = paced_side("device", draft, prompt, plan.seed, DRAFT_S)
+        clouds = [
+            SimulatedCloud(paced_side("cloud", model, prompt, plan.seed, WORKER_S))
+            for model in workers
+        ]
+        async with AsyncExitStack() as stack:
+            members = []
+            for number, cloud in enumerate(clouds):
+                device = await stack.enter_async_context(linked_device(cloud, side, emulate))
+                members.append(Member(f"worker {number}", device.connector))
+            begin = beginning(side, members)
+            given = await begin(plan, lambda decision: None, lambda text: None).ask("")
+        for cloud in clouds:
+            await cloud.wait_idle()
+        return given
+
+    return run_virtually(answer())
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Throughput and bytes by method, workers and rate, and what blocks gain."""
+    keys = ("codec", "workers", "rate")
+    speeds = estimates(rows, "tokens_per_s", "block_tokens", *keys, statistic="mean")
+    sizes = estimates(rows, "bytes_per_token", "block_tokens", *keys, statistic="mean")
+    texts = grouped(rows, "codec", "workers", "text")
+    points = {}
+    for point in grouped(rows, *keys):
+        codec, workers, rate = point
+        points[f"{codec}, {workers} workers, {rate / 1e3:g} kbit/s"] = {
+            f"blocks of {length}" if length else "autoregressive": {
+                "tokens_per_s": speeds[length, *point].to_json(),
+                "speedup": round(speeds[length, *point].value / speeds[0, *point].value, 3),
+                "bytes_per_token": round(sizes[length, *point].value, 1),
+            }
+            for length in LENGTHS
+        }
+    acceptance = estimates(rows, "acceptance", "workers", "block_tokens", statistic="mean")
+    return {
+        "same_text": all(len({row["digest"] for row in group}) == 1 for group in texts.values()),
+        "acceptance": {
+            f"{workers} workers, blocks of {length}": each.to_json()
+            for (workers, length), each in acceptance.items()
+        },
+        **points,
+    }
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Throughput over the rate, throughput and bytes over the number of workers."""
+    with style.picture(path, columns=3, height_inches=3.9) as (figure, (left, middle, right)):
+        at_workers = [row for row in rows if row["workers"] == MIDDLE_WORKERS]
+        at_rate = [row for row in rows if row["rate"] == MIDDLE_RATE]
+        _draw(left, at_workers, "rate", "tokens_per_s")
+        left.set_xscale("log")
+        left.set_xlabel(f"link of each of {MIDDLE_WORKERS} workers (bit/s)")
+        left.set_ylabel("tokens/s")
+        _draw(middle, at_rate, "workers", "tokens_per_s")
+        middle.set_ylabel("tokens/s")
+        _draw(right, at_rate, "workers", "bytes_per_token")
+        right.set_yscale("log")
+        right.set_ylabel("bytes per token, all links")
+        for axis in (middle, right):
+            axis.set_xlabel(f"workers, {MIDDLE_RATE / 1e6:g} Mbit/s each")
+            axis.set_xticks(sorted({row["workers"] for row in at_rate}))
+        for axis in (left, middle):
+            axis.set_ylim(bottom=0)
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+
+
+def _draw(axis: Any, rows: list[Row], over: str, column: str) -> None:
+    found = estimates(rows, column, "method", over, statistic="mean")
+    for number, (method,) in enumerate(grouped(rows, "method")):
+        points = [(at, each) for (name, at), each in found.items() if name == method]
+        axis.errorbar(
+            [at for at, _ in points],
+            [each.value for _, each in points],
+            yerr=[
+                [each.value - each.low for _, each in points],
+                [each.high - each.value for _, each in points],
+            ],
+            color=style.COLOURS[number % len(LENGTHS)],
+            marker=style.MARKERS[number % len(LENGTHS)],
+            linestyle="-" if number < len(LENGTHS) else ":",
+            capsize=2,
+            label=method,
+        )
