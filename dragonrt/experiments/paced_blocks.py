@@ -79,19 +79,21 @@ def paced_side(
     """
 
     def predictor(side: Side, script: Script, delay_s: Callable[[], float]) -> ModelPredictor:
-        sequence = model.sequence([model.document_kv(())], 2 * len(prompt))
-        log_probabilities, hidden = sequence.extend_hidden(prompt, every=False)
-        reader = Reader(
-            sequence,
-            Reading(log_probabilities[:, -1], hidden[:, -1]),
-            Weighing(np.zeros(1)),
-            seed,
-            exact_blocks=model.exact_blocks,
-        )
-        return ModelPredictor(PacedWorker(forward_s), reader)
+        return ModelPredictor(PacedWorker(forward_s), text_reader(model, prompt, seed))
 
     script = Script(0, vocabulary=model.vocabulary)
     return SimulatedSide(side, lambda _: script, make_predictor=predictor, trace=trace or NoTrace())
+
+
+def text_reader(
+    model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[Reader] = Reader
+) -> Reader:
+    """A reader of texts that go on from the tokens of `prompt`, without documents."""
+    sequence = model.sequence([model.document_kv(())], 2 * len(prompt))
+    log_probabilities, hidden = sequence.extend_hidden(prompt, every=False)
+    said = Reading(log_probabilities[:, -1], hidden[:, -1])
+    weighing = Weighing(np.zeros(1))
+    return kind(sequence, said, weighing, seed, exact_blocks=model.exact_blocks)
 
 
 def paced_answer(
