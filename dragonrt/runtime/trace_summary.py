@@ -216,14 +216,14 @@ def summarize(events: Sequence[dict[str, Any]]) -> Summary:
     current: dict[tuple[str | None, int], Answer] = {}
     opened: set[tuple[tuple[str | None, int], str]] = set()
     for event in events:
-        key = (event.get("peer"), event["session"])
+        key = _key(event)
         kind = event["event"]
         if kind == "probe":
             _take_probe(summary, event)
         elif kind in ("send", "receive") and event["session"] == 0:
             name = "idle_sent" if kind == "send" else "idle_received"
             setattr(summary, name, getattr(summary, name) + event["bytes"])
-        elif kind == "open" or event.get("message") in ("open", "openblocks"):
+        elif kind == "open" or (_opens(event) and not _is_part(event)):
             # The event and the message that opens come in either order: one of a kind per answer.
             if key not in current or (key, kind) in opened:
                 opened -= {(key, "open"), (key, "send"), (key, "receive")}
@@ -234,6 +234,20 @@ def summarize(events: Sequence[dict[str, Any]]) -> Summary:
         elif key in current:
             _take(current[key], event)
     return summary
+
+
+def _is_part(event: dict[str, Any]) -> bool:
+    """Whether it is of one worker's session in a coordinator's answer, which has no session."""
+    return event["side"] == "device" and event.get("peer") is not None
+
+
+def _key(event: dict[str, Any]) -> tuple[str | None, int]:
+    """(peer, session) of the answer that the event belongs to."""
+    return (None, 0) if _is_part(event) else (event.get("peer"), event["session"])
+
+
+def _opens(event: dict[str, Any]) -> bool:
+    return event.get("message") in ("open", "openblocks")
 
 
 def _take_probe(summary: Summary, event: dict[str, Any]) -> None:

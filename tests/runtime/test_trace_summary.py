@@ -230,3 +230,30 @@ def test_both_sides_traces_agree_with_each_other_and_with_the_answer(placement: 
         [answer.decisions[0].time_s - answer.asked_s], abs=1e-5
     )
     assert device.rtts_s, "probes are in the trace"
+
+
+def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
+    def part(t: float, peer: str, kind: str, size: int, message: str) -> dict[str, Any]:
+        return event(t, 1, kind, peer=peer, message=message, bytes=size)
+
+    summary = summarize(
+        [
+            event(0.0, 0, "start", version="1", model="tiny"),
+            event(1.0, 0, "open", accepted=0),
+            part(1.0, "a:1", "send", 100, "openblocks"),
+            part(1.0, "b:2", "send", 110, "openblocks"),
+            event(1.1, 0, "send", peer="a:1", message="ping", bytes=7),
+            part(1.5, "a:1", "receive", 40, "upload"),
+            part(1.6, "b:2", "receive", 50, "upload"),
+            event(1.6, 0, "verdict", tokens=3, accepted=1, verify=0.25, round=1),
+            decide(1.6, 0, True, None, "target"),
+            decide(1.6, 0, False, None, "target"),
+            event(1.7, 0, "close", finish="stop"),
+            part(1.7, "b:2", "send", 5, "close"),
+        ]
+    )
+    (answer,) = summary.answers
+    assert (answer.peer, answer.session, answer.finish) == (None, 0, "stop")
+    assert (answer.costs.bytes_sent, answer.costs.bytes_received) == (215, 90)
+    assert (answer.costs.tokens, answer.costs.accepted["device"]) == (2, 1)
+    assert summary.idle_sent == 7

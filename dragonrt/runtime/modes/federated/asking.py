@@ -93,9 +93,9 @@ class Asking:
             for member in self._members
         ]
         await self._reach()
+        trace_open(trace, 0, plan, 0)
         for worker in self._workers:
             worker.join(())
-        trace_open(trace, 0, plan, 0)
         rejoining = [
             asyncio.create_task(self._rejoin(worker), name=f"rejoin {worker.name}")
             for worker in self._workers
