@@ -42,7 +42,9 @@ def controller(
     ] = 600,
     trace: Annotated[
         Path | None,
-        option("Recorded answers: read, or made if it is missing.", "--trace", kind="FILE"),
+        option(
+            "Recorded answers, which are made if it is missing, else used.", "--trace", kind="FILE"
+        ),
     ] = None,
     live: Annotated[
         bool, option("Learn with the models themselves, not from recorded answers.", "--live")

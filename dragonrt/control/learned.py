@@ -27,10 +27,10 @@ _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many stan
 class Encoding:
     """How states become inputs of the network, and its outputs actions.
 
-    Output number i is `lengths[i // len(resolutions)]`, `resolutions[i % len(resolutions)]`. The
-    inputs are the newest `confidences` confidences (1 where there is none yet) and the natural
-    logarithm of the rate, less `log_rate_mean` and divided by `log_rate_deviation`. Raises
-    ControlError if these two are not finite numbers, the second above 0.
+    Outputs go through the lengths and, for each, through the resolutions. The inputs are the newest
+    `confidences` confidences (1 where there is none yet) and the natural logarithm of the rate,
+    less `log_rate_mean` and divided by `log_rate_deviation`. Raises ControlError if these two are
+    not finite numbers, the second above 0.
     """
 
     lengths: tuple[int, ...]
@@ -46,7 +46,13 @@ class Encoding:
     @property
     def actions(self) -> tuple[Action, ...]:
         """All of them, in the order of the outputs."""
-        return tuple(Action(length, one) for length in self.lengths for one in self.resolutions)
+        outputs = range(len(self.lengths) * len(self.resolutions))
+        return tuple(self.action(output) for output in outputs)
+
+    def action(self, output: int) -> Action:
+        """The action of an output, counted from 0."""
+        length, resolution = divmod(output, len(self.resolutions))
+        return Action(self.lengths[length], self.resolutions[resolution])
 
     @property
     def inputs(self) -> int:
@@ -104,7 +110,7 @@ class Learned:
     def choose(self, state: State) -> Action:
         """The action of the highest value in this state; ties: the first."""
         best = int(self.weights.values(self.encoding.features(state)).argmax())
-        return self.encoding.actions[best]
+        return self.encoding.action(best)
 
     def save(self, path: Path) -> tuple[Path, Path]:
         """Write the two files of that name. Raises ControlError if that cannot be done."""

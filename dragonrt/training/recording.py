@@ -88,9 +88,9 @@ class Recording:
             loaded = cls(draft, target, codec, resolutions, int(arrays["vocabulary"]), texts)
         except OSError as error:
             raise TrainingError(f"cannot read the recording {path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile):
             raise TrainingError(
-                f"{path} is not a recording of two models ({error}): give another name to make one"
+                f"{path} is not a recording of two models: give another name to make one"
             ) from None
         shape = (ends[-1], len(resolutions))
         fits = all(
