@@ -49,7 +49,7 @@ def test_rows_summary_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert found["same_text"]
     point = found["topk:64:residual, 2 workers, 1000 kbit/s"]
     means = [point[way]["tokens_per_s"]["mean"] for way in ("blocks of 4", "autoregressive")]
-    assert point["blocks of 4"]["speedup"] == pytest.approx(means[0] / means[1], abs=1e-3)
+    assert point["blocks of 4"]["speedup"]["mean"] == pytest.approx(means[0] / means[1], abs=1e-3)
     rows[0]["digest"] += 1
     assert not specfed_throughput.summarise(rows)["same_text"]
     specfed_throughput.plot(rows, tmp_path / "picture.png")
