@@ -14,6 +14,8 @@ from dragonrt.bundled import (
     model_path,
     models,
     questions,
+    verifier_path,
+    verifiers,
 )
 from retrieval.documents import load
 
@@ -94,6 +96,16 @@ def test_the_models_share_one_tokenizer() -> None:
 def test_the_model_card_names_every_model() -> None:
     card = (model_path("dragon-small").parent / "README.md").read_text(encoding="utf-8")
     assert all(name in card for name in models())
+
+
+def test_the_verifiers_card_has_every_name_and_its_scores() -> None:
+    names = verifiers()
+    card = (verifier_path(names[0]).parent / "README.md").read_text(encoding="utf-8")
+    for name in names:
+        record = json.loads(Path(f"{verifier_path(name)}.json").read_text())
+        test = record["trained_on"]["test"]
+        scores = f"{test['auc']:.3f} | {test['eta_tp']:.3f}, {test['eta_fp']:.3f} |"
+        assert any(f"| {name} |" in line and scores in line for line in card.splitlines())
 
 
 def test_an_unknown_model_is_refused_with_the_names_there_are() -> None:

@@ -4,12 +4,14 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from dragonrt.language import ModelError
-from dragonrt.language.verifier import CONFIDENCES, Pair, Verifier, confidences
+from dragonrt import bundled
+from dragonrt.language import LanguageModel, ModelError
+from dragonrt.language.verifier import CONFIDENCES, Kind, Pair, Verifier, confidences
 
 PAIR = Pair("small", "large", "d" * 64, "t" * 64)
 Q = np.array((0.125, 0.5, 0.375, 0.0), np.float32)
@@ -88,3 +90,43 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
         Verifier.load(tmp_path / "v")
     with pytest.raises(ModelError, match="cannot write the verifier"):
         verifier().save(tmp_path / "v.json" / "below")
+
+
+@pytest.fixture(scope="module")
+def fingerprints() -> tuple[str, str]:
+    draft, target = (
+        LanguageModel.load(name, "cpu").fingerprint for name in ("dragon-draft", "dragon-small")
+    )
+    return draft, target
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_the_bundled_pair_has_a_verifier_of_each_kind(
+    fingerprints: tuple[str, str], kind: Kind
+) -> None:
+    found = Verifier.for_pair(*fingerprints, kind)
+    assert (found.kind, found.pair.draft, found.pair.target) == (
+        kind,
+        "dragon-draft",
+        "dragon-small",
+    )
+    assert found.weight.size < 1000
+    assert found.trained_on["test"]["auc"] > 0.8
+    assert found.trained_on["test"]["eta_fp"] < found.trained_on["test"]["eta_tp"]
+
+
+def test_a_pair_without_a_bundled_verifier_is_told_what_to_do(
+    fingerprints: tuple[str, str],
+) -> None:
+    draft, target = fingerprints
+    with pytest.raises(ModelError, match="train one with `dragonrt train verifier`"):
+        Verifier.for_pair(target, draft, "sprinter")
+
+
+def test_bundled_verifiers_are_loaded_by_name() -> None:
+    names = bundled.verifiers()
+    assert len(names) == 2
+    for name in names:
+        assert name == f"dragon-draft--dragon-small--{Verifier.load(name).kind}"
+    with pytest.raises(bundled.BundledError, match="no bundled verifier 'other'; there are"):
+        bundled.verifier_path("other")
