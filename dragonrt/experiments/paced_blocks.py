@@ -93,7 +93,7 @@ def text_reader(
     log_probabilities, hidden = sequence.extend_hidden(prompt, every=False)
     said = Reading(log_probabilities[:, -1], hidden[:, -1])
     weighing = Weighing(np.zeros(1))
-    return kind(sequence, said, weighing, seed, exact_blocks=model.exact_blocks)
+    return kind(sequence, said, weighing, seed, in_blocks=True)
 
 
 def paced_answer(

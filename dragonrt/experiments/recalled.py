@@ -24,8 +24,8 @@ from dragonrt.simulation.pair import SimulatedSide
 class RecallingReader(Reader):
     """A Reader that remembers all it said."""
 
-    def __init__(self, *parts: Any, exact_blocks: bool) -> None:
-        super().__init__(*parts, exact_blocks=exact_blocks)
+    def __init__(self, *parts: Any, in_blocks: bool) -> None:
+        super().__init__(*parts, in_blocks=in_blocks)
         self._said: dict[int, Reading] = {}
 
     def read(

@@ -54,7 +54,9 @@ class LocalSide:
     async def prepare(
         self, question: str, history: Sequence[Turn], plan: Plan
     ) -> Prepared[Drafter]:
-        hits, prepared = await self._read(question, history, plan)
+        hits, prepared = await self._read(
+            question, history, plan, in_blocks=self.model.exact_blocks
+        )
         drafter = ModelDrafter(
             self.side,
             self.worker,
@@ -68,11 +70,12 @@ class LocalSide:
     async def prepare_predictor(
         self, question: str, history: Sequence[Turn], plan: Grounding
     ) -> Prepared[Predictor]:
-        _, prepared = await self._read(question, history, plan)
+        # Verifying is worth its while in one forward only, even where a block has other last bits.
+        _, prepared = await self._read(question, history, plan, in_blocks=True)
         return prepared.with_model(ModelPredictor(self.worker, prepared.model))
 
     async def _read(
-        self, question: str, history: Sequence[Turn], plan: Grounding
+        self, question: str, history: Sequence[Turn], plan: Grounding, *, in_blocks: bool
     ) -> tuple[list[Hit], Prepared[Reader]]:
         """Find the documents and read the question after them."""
         clock = asyncio.get_running_loop().time
@@ -87,7 +90,7 @@ class LocalSide:
             prompt,
             self._weighing(question, plan, hits),
             plan.seed,
-            exact_blocks=self.model.exact_blocks,
+            in_blocks=in_blocks,
         )
         return hits, Prepared(
             model=reader,

@@ -150,7 +150,7 @@ class ModelDrafter:
 
     def _guess(self, tokens: list[int]) -> list[int]:
         """What the lookup offers, as far as the answer may go."""
-        if not (self._ahead and self._plan.follow and self._reader.exact_blocks):
+        if not (self._ahead and self._plan.follow and self._reader.in_blocks):
             return []
         guess = self._lookup.guess(tokens, self._plan.max_tokens - len(tokens) - 1)
         for length, token in enumerate(guess):

@@ -48,7 +48,8 @@ class Reader:
     """The KV cache of one answer, for the thread that runs the model.
 
     `sequence` already holds the question, `prompt` is what the model says after it. Texts are
-    answers, named by their prefix hashes. Without `exact_blocks` tokens are fed one by one.
+    answers, named by their prefix hashes. With `in_blocks` several tokens are fed in one forward,
+    otherwise one by one: not every machine computes the same bits for a block.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Reader:
         weighing: Weighing,
         seed: int,
         *,
-        exact_blocks: bool,
+        in_blocks: bool,
     ) -> None:
         self._sequence = sequence
         self._prompt = prompt
@@ -66,7 +67,7 @@ class Reader:
         self._weighing = weighing
         self._weighed: dict[int, Relevances] = {}
         self._hashes = [start_hash(seed)]  # of the prefixes in the KV cache, and perhaps more
-        self.exact_blocks = exact_blocks
+        self.in_blocks = in_blocks
 
     def read(
         self, tokens: list[int], hashes: list[int], first: int, preemption: Preemption
@@ -114,6 +115,6 @@ class Reader:
 
     def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
         """(start, tokens) of what to feed behind the first `keep`, in one piece or singly."""
-        size = max(len(tokens) - keep, 1) if self.exact_blocks else 1
+        size = max(len(tokens) - keep, 1) if self.in_blocks else 1
         for start in range(keep, len(tokens), size):
             yield start, tokens[start : start + size]

@@ -50,7 +50,7 @@ async def drafting(
             Reading(log_probabilities[:, -1], hidden[:, -1]),
             weighing or Weighing(np.array([12.0, 9.0])),
             plan.seed,
-            exact_blocks=exact,
+            in_blocks=exact,
         )
         yield ModelDrafter(
             "device", worker, reader, Lookup(texts), plan, codec(plan.codec, model.vocabulary)
