@@ -1,5 +1,6 @@
 """A coordinator and four workers, each a process of its own, on loopback."""
 
+import functools
 import json
 import os
 import signal
@@ -39,6 +40,11 @@ def draft() -> LanguageModel:
     return LanguageModel.load("dragon-draft", "cpu")
 
 
+@functools.cache
+def loaded(name: str) -> LanguageModel:
+    return LanguageModel.load(name, "cpu")
+
+
 def addresses(workers: list[CloudProcess]) -> list[WorkerAddress]:
     return [
         WorkerAddress(Address("127.0.0.1", worker.wait_ready()), weight)
@@ -52,10 +58,11 @@ async def answer(
     plan: FederatedPlan,
     trace: Path,
     on_token: Callable[[int], None] = lambda token: None,
+    on_notice: Callable[[str], None] = lambda line: None,
 ) -> Answer:
     settings = SideSettings("device", model="dragon-draft", device="cpu", trace=trace)
     async with coordinator(
-        settings, draft, None, workers, require_all=plan.require_all, on_notice=lambda line: None
+        settings, draft, None, workers, require_all=plan.require_all, on_notice=on_notice
     ) as (side, members):
         asking = Asking(
             side,
@@ -69,7 +76,7 @@ async def answer(
 
 def expected(plan: FederatedPlan, trace: Path, workers: list[WorkerAddress]) -> list[int]:
     """Token by token from the models themselves, with the weights that the trace has."""
-    models = {name: LanguageModel.load(name, "cpu") for name in set(MODELS)}
+    models = {name: loaded(name) for name in set(MODELS)}
     rule, names = plan.speculative_rule(), [worker.name for worker in workers]
     sequences = {}
     for name, model in models.items():
@@ -135,5 +142,10 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     assert set(given.counts.missing) == {places[0].name}
     assert len(given.notices) == 1
     assert places[0].name in given.notices[0]
+    lines: list[str] = []
+    given = await answer(places, draft, PLAN, trace, on_notice=lines.append)
+    assert given.tokens == expected(PLAN, trace, places)
+    assert given.counts.missing == {places[0].name: given.counts.rounds}
+    assert [places[0].name in line for line in lines] == [True]
     with pytest.raises(DragonError, match="cannot reach"):
         await answer(places, draft, replace(PLAN, require_all=True), trace)

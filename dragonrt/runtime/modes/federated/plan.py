@@ -18,8 +18,9 @@ class FederatedPlan(BlockPlan):
     """A BlockPlan whose `codec` codes the workers' uploads; drafted tokens travel as ids.
 
     `block_tokens` are drafted at a time; with 0 the workers decode token by token. A round waits
-    for its workers at most `quorum_deadline_s` seconds (None: by the measured round trips), with
-    `require_all` for all of them. The workers know nothing of these.
+    for its workers at most `quorum_deadline_s` seconds (None: by the measured round trips), longer
+    while they read the question; with `require_all` it waits for all of them. The workers know
+    nothing of these.
     """
 
     mode: str = "federated"
