@@ -14,6 +14,22 @@ def rouge_n(candidate: str, reference: str, n: int) -> float:
     return 2 * common / (ours.total() + theirs.total()) if common else 0.0
 
 
+def rouge_l(candidate: str, reference: str) -> float:
+    """ROUGE-L: the F1 score, in [0, 1], of the longest common subsequence of words."""
+    ours, theirs = _words(candidate), _words(reference)
+    lengths = [0] * (len(theirs) + 1)  # of the subsequences with each beginning of the reference
+    for word in ours:
+        before = 0
+        for place, other in enumerate(theirs, start=1):
+            longest = before + 1 if word == other else max(lengths[place], lengths[place - 1])
+            before, lengths[place] = lengths[place], longest
+    return 2 * lengths[-1] / (len(ours) + len(theirs)) if lengths[-1] else 0.0
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
 def _ngrams(text: str, n: int) -> Counter[tuple[str, ...]]:
-    words = re.findall(r"[^\W_]+", text.lower())
+    words = _words(text)
     return Counter(zip(*(words[start:] for start in range(n)), strict=False))

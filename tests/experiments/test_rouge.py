@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragonrt.experiments.rouge import rouge_n
+from dragonrt.experiments.rouge import rouge_l, rouge_n
 
 
 def test_the_same_words_score_one() -> None:
@@ -22,3 +22,12 @@ def test_order_matters_to_bigrams_and_not_to_unigrams() -> None:
 def test_texts_too_short_for_one_score_zero() -> None:
     assert rouge_n("", "press green", 2) == 0.0
     assert rouge_n("press", "press", 2) == 0.0
+
+
+def test_the_longest_common_subsequence_may_have_gaps() -> None:
+    # b and d are in both, in this order: of 4 and of 3 words.
+    assert rouge_l("a b c d", "b x d") == pytest.approx(2 * 2 / (4 + 3))
+    assert rouge_l("d b", "b x d") == pytest.approx(2 * 1 / (2 + 3))
+    assert rouge_l("a a b", "a b b") == pytest.approx(2 * 2 / (3 + 3))
+    assert rouge_l("Press green", "press GREEN!") == 1.0
+    assert rouge_l("", "") == 0.0
