@@ -2,7 +2,6 @@
 
 import typer
 
-from dragonrt.cli.groups import grouped
 from dragonrt.cli.train_controller import controller
 from dragonrt.cli.train_verifier import verifier
 
@@ -11,4 +10,4 @@ train = typer.Typer(
     no_args_is_help=True,
 )
 train.command()(controller)
-train.command()(grouped(verifier))
+train.command()(verifier)
