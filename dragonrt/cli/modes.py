@@ -34,7 +34,7 @@ class BlockOptions:
     block_tokens: Annotated[
         int | None,
         option(
-            "Tokens of a block; else 4.",
+            "Tokens of a block; else 4 if pipelined, 8 if not.",
             "--block-tokens",
             kind="N",
             panel=BLOCKS,
@@ -49,7 +49,8 @@ class BlockOptions:
     controller: Annotated[
         str | None,
         option(
-            "Chooses tokens and resolution of each block: static:N:L, heuristic:L, or a FILE.",
+            "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default "
+            "(trained), or a FILE.",
             "--controller",
             kind="NAME",
             panel=BLOCKS,
@@ -58,7 +59,7 @@ class BlockOptions:
     pipelined: Annotated[
         bool | None,
         option(
-            "Draft on while blocks are verified, or wait; else on.",
+            "Draft on while blocks are verified (default), or wait.",
             "--pipelined/--no-pipelined",
             panel=BLOCKS,
         ),
@@ -122,6 +123,7 @@ def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address
     from dragonrt.runtime import main as programs
     from dragonrt.runtime.modes.speculative import (
         PIPELINED,
+        WAITING,
         BlockShape,
         SpeculativePlan,
         beginning,
@@ -130,6 +132,7 @@ def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address
     _refuse("speculative", answers, DRAGON_ONLY)
     if blocks.controller is not None and blocks.block_tokens is not None:
         raise DragonError("--controller chooses the tokens of a block: leave out --block-tokens")
+    usual = WAITING if blocks.pipelined is False else PIPELINED
     plan = SpeculativePlan(
         seed=answers.seed if answers.seed is not None else 0,
         sampler=answers.sampler(),
@@ -140,10 +143,10 @@ def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address
         relevance_temperature=answers.relevance_temperature,
         reweight_every=answers.reweight_every,
         shape=BlockShape(
-            length=blocks.block_tokens or BlockShape().length,
+            length=blocks.block_tokens or usual.length,
             budget=blocks.budget,
             controller=controller(blocks.controller) if blocks.controller is not None else None,
-            outstanding=1 if blocks.pipelined is False else PIPELINED,
+            outstanding=usual.outstanding,
         ),
     )
     plan.check()

@@ -7,11 +7,12 @@ lengths of the blocks.
 from dragonrt.runtime.modes.speculative.asking import beginning
 from dragonrt.runtime.modes.speculative.drafting import SpeculativeDrafting
 from dragonrt.runtime.modes.speculative.dropped_mass import DroppedMass, dropped_mass
-from dragonrt.runtime.modes.speculative.plan import PIPELINED, BlockShape, SpeculativePlan
+from dragonrt.runtime.modes.speculative.plan import PIPELINED, WAITING, BlockShape, SpeculativePlan
 from dragonrt.runtime.modes.speculative.verifying import SpeculativeVerifying
 
 __all__ = [
     "PIPELINED",
+    "WAITING",
     "BlockShape",
     "DroppedMass",
     "SpeculativeDrafting",

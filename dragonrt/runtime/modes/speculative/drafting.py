@@ -126,7 +126,9 @@ class SpeculativeDrafting:
         if not self._rule.drafts_from_quantized:
             source = Distribution.from_dense(q)
         token = self._rule.draft(block.end, source)
-        known = Drafted(entropy(source)) if block.start.stopping is not None else Drafted(0.0)
+        known = Drafted(0.0)
+        if block.start.stopping is not None:
+            known = Drafted(entropy(Distribution.from_dense(_normalised(said.p))))
         head = self._plan.shape.acceptance
         if head is not None:
             known = replace(known, acceptance=head.probability(said.hidden, said.p, token))
@@ -183,3 +185,7 @@ class SpeculativeDrafting:
         if length and self.line.tokens[length - 1] in self._plan.stop_tokens:
             return Finish.STOP
         return Finish.LENGTH if length >= self._plan.max_tokens else None
+
+
+def _normalised(p: NDArray[np.float32]) -> NDArray[np.float64]:
+    return p / p.sum(dtype=np.float64)

@@ -1,0 +1,64 @@
+"""`dragonrt device --mode speculative`: its plan, and what does not fit it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dragonrt.cli.federation import FederationOptions
+from dragonrt.cli.modes import BlockOptions, choose_mode
+from dragonrt.cli.options import AnswerOptions
+from dragonrt.cli.sprinting import SprinterOptions
+from dragonrt.control import Heuristic
+from dragonrt.runtime.endpoints import Address
+from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+from dragonrt.sampling.samplers import Sampler
+
+Run = Callable[..., Any]
+
+
+def plan(answers: AnswerOptions | None = None, **blocks: Any) -> Any:
+    options = (answers or AnswerOptions(), BlockOptions(**blocks), FederationOptions())
+    chosen = choose_mode("speculative", *options, SprinterOptions(), Address("127.0.0.1", 1))
+    assert chosen.model == "dragon-draft"
+    return chosen.plan
+
+
+def test_without_options_ids_of_coupled_drafts_travel_in_a_pipeline() -> None:
+    expected = SpeculativePlan(seed=0, sampler=Sampler(temperature=0.0))
+    assert plan() == expected
+    assert (expected.rule, expected.codec, expected.shape.outstanding > 1) == (
+        "coupled",
+        "ids",
+        True,
+    )
+
+
+def test_the_options_shape_the_blocks() -> None:
+    assert plan(pipelined=False).shape == BlockShape(length=8, outstanding=1)
+    assert plan(pipelined=False, block_tokens=3).shape == BlockShape(length=3, outstanding=1)
+    assert plan(budget=900).shape == BlockShape(budget=900)
+    assert plan(controller="heuristic:60").shape.controller == Heuristic(60)
+    assert plan(AnswerOptions(rule="rejection", codec="csqs:0.01:100")).codec == "csqs:0.01:100"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--rule rejection", "the codec ids sends none"),
+        ("--rule algorithm1", "unknown rule 'algorithm1'"),
+        ("--codec zip", "unknown codec 'zip'"),
+        ("--controller static:4", "is not a controller"),
+        ("--controller static:4:100 --block-tokens 3", "leave out --block-tokens"),
+        ("--aggregator greedy", "--aggregator has no meaning with --mode speculative"),
+        ("--worker 127.0.0.1:1", "--worker has no meaning with --mode speculative"),
+    ],
+)
+def test_options_that_do_not_fit(run: Run, arguments: str, said: str) -> None:
+    outcome = run("device", "--mode", "speculative", *arguments.split())
+    assert (outcome.code, outcome.output) == (1, "")
+    assert said in outcome.line
+
+
+def test_options_of_blocks_mean_nothing_in_the_mode_without(run: Run) -> None:
+    assert "--budget has no meaning with --mode dragon" in run("device", "--budget", "9").line
