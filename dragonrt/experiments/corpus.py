@@ -45,8 +45,9 @@ def read_corpus(path: Path) -> Corpus:
         raise DragonError(f"{path} is neither a text file nor a directory of at least two")
     apart = [file for file in files if file.stem == "test"][:1]
     evaluated = apart or files[EVALUATED - 1 :: EVALUATED] or files[-1:]
+    name = "the sample articles" if path == bundled.documents("cloud") else path.name
     return Corpus(
-        path.name,
+        name,
         "\n\n".join(_read(file) for file in evaluated),
         tuple(_read(file) for file in files if file not in evaluated),
     )
