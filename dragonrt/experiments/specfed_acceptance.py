@@ -8,7 +8,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row
 
 NAME = "specfed-acceptance"
-SUMMARY = "Acceptance change by top-K uploads over K and temperature (SPECFED Fig. 3; a minute)"
+SUMMARY = "Acceptance change by top-K uploads over K and temperature (SPECFED Fig. 3; 3 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 

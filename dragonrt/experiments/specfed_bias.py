@@ -8,7 +8,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row
 
 NAME = "specfed-bias"
-SUMMARY = "Aggregation bias of top-K uploads over K and temperature (SPECFED Fig. 2; a minute)"
+SUMMARY = "Aggregation bias of top-K uploads over K and temperature (SPECFED Fig. 2; 3 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 
