@@ -1,0 +1,281 @@
+"""`qs-throughput`: tokens per second over temperature, for every way to choose blocks (QSV Fig. 4).
+
+Over a Markov uplink (the link the bundled controller was trained for): the cloud alone, S-Q and Q-S
+with the best fixed action, the heuristic, Double DQN. Twice:
+- on recorded texts, in the law of speculative decoding (see `training.recording`): many episodes,
+  so that a grid over all fixed actions can be searched and small differences seen;
+- by the runtime, real models and messages in virtual time, with the actions that the grid chose.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimate, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.control import Action
+    from dragonrt.training.controller_plan import ControllerPlan
+    from dragonrt.training.pair import ModelPair
+
+NAME = "qs-throughput"
+SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+TEMPERATURES_QUICK = (0.2, 0.8)
+CLOUD, S_Q, STATIC, HEURISTIC, LEARNED = "cloud only", "S-Q", "Q-S static", "heuristic", "DDQN"
+RECORDED, RUNTIME = "recorded", "runtime"
+TOKENS, TOKENS_QUICK = 64, 24
+TEXTS, EPISODES = 10, 4
+"""Recorded texts of each repeat, and episodes on each of them."""
+ANSWERS = 3
+"""Of the runtime, of each repeat."""
+_HELD_OUT = 7_000_000
+"""Where the numbers of tasks and courses begin: none that the controller was trained on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCase:
+    """All texts at one temperature."""
+
+    temperature: float
+    seeds: range
+    tokens: int
+    corpus: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeCase:
+    """One answer at one temperature, in every way; the fixed ones take `action`."""
+
+    temperature: float
+    seed: int
+    tokens: int
+    corpus: Path | None
+    action: "Action"
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per source, temperature, way and episode or answer.
+
+    `length` and `resolution` are the fixed action's, None where a controller chooses.
+    """
+    from dragonrt.control import Action
+    from dragonrt.experiments.parallel import measure_all
+
+    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
+    tokens = TOKENS_QUICK if settings.quick else TOKENS
+    texts = settings.repeats * (2 if settings.quick else TEXTS)
+    answers = settings.repeats * (1 if settings.quick else ANSWERS)
+    first = _HELD_OUT + settings.seed * texts
+    recorded = [
+        RecordedCase(heat, range(first, first + texts), tokens, settings.corpus) for heat in heats
+    ]
+    total = len(recorded) + len(heats) * answers
+    rows = [
+        row
+        for some in measure_all(_record, recorded, lambda done, _: progress(done, total))
+        for row in some
+    ]
+    chosen = {
+        row["temperature"]: Action(row["length"], row["resolution"])
+        for row in rows
+        if row["way"] == STATIC
+    }
+    cases = [
+        RuntimeCase(heat, seed, tokens, settings.corpus, chosen[heat])
+        for heat in heats
+        for seed in range(first, first + answers)
+    ]
+    for some in measure_all(_answer, cases, lambda done, _: progress(len(recorded) + done, total)):
+        rows += some
+    return rows
+
+
+@cache
+def _plan(temperature: float, tokens: int) -> "ControllerPlan":
+    """What the bundled controller was trained for, at one temperature."""
+    from dragonrt.training.controller_plan import ControllerPlan
+
+    return ControllerPlan(temperatures=(temperature,), max_tokens=tokens)
+
+
+@cache
+def _pair() -> "ModelPair":
+    from dragonrt.experiments.speculation import Pair
+    from dragonrt.training.pair import ModelPair
+
+    pair = Pair.load()
+    return ModelPair(pair.draft, pair.target)
+
+
+@cache
+def _prompts(corpus: Path | None) -> tuple[tuple[int, ...], ...]:
+    from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+
+    target = _pair().target
+    return bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
+
+
+def _record(case: RecordedCase) -> list[Row]:
+    """Every controller on texts of the target, with the best fixed action of a grid over all."""
+    from dragonrt.control import Heuristic, Static, controller
+    from dragonrt.training.evaluation import best, evaluate, grid
+    from dragonrt.training.recording import RecordedEnvironment
+
+    plan = _plan(case.temperature, case.tokens)
+    tasks = plan.tasks(_prompts(case.corpus))
+    recording = _pair().record(
+        tasks, plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
+    )
+    costs = plan.costs(recording.vocabulary)
+    environment = RecordedEnvironment(recording, costs)
+    episodes = range(case.seeds.start, case.seeds.start + EPISODES * len(case.seeds))
+    action = best(grid(environment, plan.lengths, plan.resolutions, episodes))
+    common = {"source": RECORDED, "temperature": case.temperature}
+    fixed: Row = {"length": action.length, "resolution": action.resolution}
+    free: Row = {"length": None, "resolution": None}
+    alone = {"tokens": case.tokens, "seconds": case.tokens * costs.target_s, "bits": 0}
+    rows = [{**common, "way": CLOUD, "episode": episodes.start} | free | alone]
+    for way, control in (
+        (STATIC, Static(action)),
+        (HEURISTIC, Heuristic(action.resolution)),
+        (LEARNED, controller("default")),
+    ):
+        for episode in episodes:
+            score = evaluate(control, environment, [episode])
+            rows.append(
+                {**common, "way": way, "episode": episode}
+                | (fixed if way == STATIC else free)
+                | {"tokens": score.tokens, "seconds": score.seconds, "bits": None}
+            )
+    return rows
+
+
+def _answer(case: RuntimeCase) -> list[Row]:
+    """One answer of the runtime in every way but the cloud's alone, which needs no uplink."""
+    from dragonrt.control import Heuristic, Static, controller
+    from dragonrt.experiments.paced_blocks import BlockPace
+    from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.experiments.speculation import Pair
+    from dragonrt.link.profile import LinkProfile
+    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+
+    planned, pair = _plan(case.temperature, case.tokens), _pair()
+    prompt, sampler, _ = planned.tasks(_prompts(case.corpus)).choose(case.seed)
+    costs = planned.costs(pair.target.vocabulary)
+    link = LinkProfile.load(planned.link)
+    pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
+    answers = RecalledAnswers(Pair(pair.draft, pair.target), prompt, case.seed)
+    action = case.action
+    rows: list[Row] = []
+    for way, rule, control in (
+        (S_Q, "sample-quantize", Static(action)),
+        (STATIC, "rejection", Static(action)),
+        (HEURISTIC, "rejection", Heuristic(action.resolution)),
+        (LEARNED, "rejection", controller("default")),
+    ):
+        plan = SpeculativePlan(
+            seed=case.seed,
+            sampler=sampler,
+            rule=rule,
+            codec=planned.codec,
+            max_tokens=case.tokens,
+            shape=BlockShape(controller=control, outstanding=1),
+        )
+        answer = answers.answer(plan, pace)
+        fixed = way in (S_Q, STATIC)
+        rows.append(
+            {
+                "source": RUNTIME,
+                "temperature": case.temperature,
+                "way": way,
+                "episode": case.seed,
+                "length": action.length if fixed else None,
+                "resolution": action.resolution if fixed else None,
+                "tokens": len(answer.decisions),
+                "seconds": seconds(answer),
+                "bits": answer.counts.bits,
+            }
+        )
+    return rows
+
+
+def throughput(rows: list[Row]) -> dict[str, float]:
+    """Tokens per second over all episodes, and the interval of the mean time per token."""
+    times = estimate([row["seconds"] / row["tokens"] for row in rows], "mean")
+    total = sum(row["tokens"] for row in rows) / sum(row["seconds"] for row in rows)
+    numbers = {"tokens_per_s": total, "low": 1 / times.high, "high": 1 / times.low}
+    return {name: round(number, 3) for name, number in numbers.items()}
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Throughputs with their intervals; at how many temperatures DDQN is at least the best static,
+    and the heuristic below it; all temperatures together at last."""
+    summary: dict[str, Any] = {}
+    for source, some in grouped(rows, "source").items():
+        found: dict[str, Any] = {}
+        for (heat,), at in grouped(some, "temperature").items():
+            ways = {way: throughput(own) for (way,), own in grouped(at, "way").items()}
+            static = next(row for row in at if row["way"] == STATIC)
+            ways[STATIC] |= {"length": static["length"], "resolution": static["resolution"]}
+            found[str(heat)] = ways
+        speeds = [
+            {way: each["tokens_per_s"] for way, each in ways.items()} for ways in found.values()
+        ]
+        summary[source[0]] = {
+            "temperatures": len(speeds),
+            "ddqn_at_least_best_static": sum(each[LEARNED] >= each[STATIC] for each in speeds),
+            "heuristic_below_best_static": sum(each[HEURISTIC] < each[STATIC] for each in speeds),
+            "heuristic_below_ddqn": sum(each[HEURISTIC] < each[LEARNED] for each in speeds),
+            "all": {way: throughput(own) for (way,), own in grouped(some, "way").items()},
+            **found,
+        }
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """One panel per source; the cloud alone is the same in both."""
+    alone = [row for row in rows if row["way"] == CLOUD]
+    with style.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
+        titles = {RECORDED: "recorded texts", RUNTIME: "runtime, virtual time"}
+        for axis, (source, title) in zip(axes, titles.items(), strict=True):
+            some = [row for row in rows if row["source"] == source and row["way"] != CLOUD]
+            for number, way in enumerate((CLOUD, S_Q, STATIC, HEURISTIC, LEARNED)):
+                own = [row for row in (*alone, *some) if row["way"] == way]
+                if own:
+                    _draw(axis, own, way, number)
+            axis.set_title(title)
+            axis.set_xlabel("temperature")
+            axis.set_ylim(bottom=0)
+        axes[0].set_ylabel("tokens/s (95 %)")
+        axes[1].legend(fontsize=8)
+
+
+def _draw(axis: Any, rows: list[Row], way: str, number: int) -> None:
+    points = [(heat, throughput(own)) for (heat,), own in grouped(rows, "temperature").items()]
+    values = [each["tokens_per_s"] for _, each in points]
+    axis.errorbar(
+        [heat + (number - 2) * 0.008 for heat, _ in points],
+        values,
+        yerr=[
+            [
+                max(0.0, value - each["low"])
+                for value, (_, each) in zip(values, points, strict=True)
+            ],
+            [
+                max(0.0, each["high"] - value)
+                for value, (_, each) in zip(values, points, strict=True)
+            ],
+        ],
+        color=style.GREY if way == CLOUD else style.COLOURS[number - 1],
+        marker=style.MARKERS[number],
+        linestyle="--" if way == S_Q else "-",
+        elinewidth=0.8,
+        capsize=2,
+        label=way + (", best of the grid" if way == STATIC else ""),
+    )

@@ -1,0 +1,280 @@
+"""`sqs`: latency and resampling rate of K-SQS and C-SQS over temperature (SQS Fig. 2, 4 - 6).
+
+Real models and messages in virtual time. As in the paper a batch is drafted while its bits fit the
+budget, and the next one only once the verdict is known; ℓ, η, α and the budget are the paper's. It
+states neither the uplink's rate nor the models' delays: ours are those of QSV's setting, a narrow
+uplink without propagation delay.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimates, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.speculation import Pair
+
+NAME = "sqs"
+SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 25 minutes)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+TEMPERATURES_QUICK = (0.2, 1.0)
+BUDGET, RESOLUTION, ETA, ALPHA = 5000, 100, 0.001, 0.0005
+RATE = 100e3
+"""Of the uplink, in bit/s."""
+DRAFT_S, TARGET_S = 0.010, 0.050
+TOKENS, TOKENS_QUICK = 48, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Coding:
+    """K-SQS of size `k`, or C-SQS that begins with the threshold `beta` and learns at `eta`."""
+
+    k: int = 0
+    beta: float = 0.0
+    eta: float = 0.0
+
+    @property
+    def method(self) -> str:
+        if self.k:
+            return "K-SQS"
+        return "C-SQS" if self.eta else "C-SQS, η = 0"
+
+    @property
+    def parameter(self) -> str:
+        """K or β."""
+        return f"K = {self.k}" if self.k else f"β = {self.beta:g}"
+
+    @property
+    def codec(self) -> str:
+        """The codec's name."""
+        return f"ksqs:{self.k}:{RESOLUTION}" if self.k else f"csqs:{self.beta}:{RESOLUTION}"
+
+
+BETAS = (0.001, 0.01, 0.05)
+CODINGS = (
+    *(Coding(k=k) for k in (8, 32, 128)),
+    *(Coding(beta=beta, eta=ETA) for beta in BETAS),
+    *(Coding(beta=beta) for beta in BETAS),
+)
+CODINGS_QUICK = (Coding(k=32), Coding(beta=0.01, eta=ETA), Coding(beta=0.01))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One text at one temperature, with every coding."""
+
+    number: int
+    prompt: str
+    seed: int
+    temperature: float
+    codings: tuple[Coding, ...]
+    tokens: int
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per text, temperature and coding; `latency_s` is up to the answer's last token."""
+    from dragonrt.experiments.parallel import measure_all
+    from dragonrt.experiments.prompts import prompts
+
+    texts = settings.repeats * (1 if settings.quick else 2)
+    heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
+    codings = CODINGS_QUICK if settings.quick else CODINGS
+    tokens = TOKENS_QUICK if settings.quick else TOKENS
+    form = _pair().draft.prompt
+    cases = [
+        Case(number, prompt, settings.seed * texts + number, heat, codings, tokens)
+        for number, prompt in enumerate(prompts(form, texts, settings.corpus))
+        for heat in heats
+    ]
+    return [row for rows in measure_all(_measure, cases, progress) for row in rows]
+
+
+@cache
+def _pair() -> "Pair":
+    from dragonrt.experiments.speculation import Pair
+
+    return Pair.load()
+
+
+def _measure(case: Case) -> list[Row]:
+    from dragonrt.experiments.paced_blocks import BlockPace
+    from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.link.profile import LinkProfile
+    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+    from dragonrt.sampling import Sampler
+    from dragonrt.wire.limits import MAX_BLOCK
+
+    pair = _pair()
+    answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
+    pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
+    rows: list[Row] = []
+    for coding in case.codings:
+        shape = BlockShape(
+            length=MAX_BLOCK,
+            budget=BUDGET,
+            outstanding=1,
+            learning_rate=coding.eta,
+            target=ALPHA,
+        )
+        plan = SpeculativePlan(
+            seed=case.seed,
+            sampler=Sampler(case.temperature),
+            rule="rejection",
+            codec=coding.codec,
+            max_tokens=case.tokens,
+            shape=shape,
+        )
+        answer = answers.answer(plan, pace)
+        counts = answer.counts
+        rows.append(
+            {
+                "method": coding.method,
+                "parameter": coding.parameter,
+                "temperature": case.temperature,
+                "text": case.number,
+                "tokens": len(answer.decisions),
+                "batches": counts.verified,
+                "resampled": counts.resampled,
+                "latency_s": seconds(answer),
+                "resampling_rate": counts.resampled / counts.verified,
+                "drafted_per_batch": counts.drafted / counts.blocks,
+                "accepted_per_batch": counts.accepted / counts.verified,
+                "bits_per_token": counts.bits / len(answer.decisions),
+            }
+        )
+    return rows
+
+
+METRICS = ("latency_s", "resampling_rate", "drafted_per_batch", "bits_per_token")
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Means with their intervals over texts; at each temperature the best K and the best β.
+
+    `crossover` says which of the two methods is faster, and which resamples less often, each with
+    the parameter that is fastest over all temperatures.
+    """
+    summary: dict[str, Any] = {"crossover": _crossover(rows)}
+    found = {
+        metric: estimates(rows, metric, "method", "parameter", "temperature", statistic="mean")
+        for metric in METRICS
+    }
+    for method, parameter, heat in found["latency_s"]:
+        summary.setdefault(f"{method}, {parameter}", {})[str(heat)] = {
+            metric: found[metric][method, parameter, heat].to_json() for metric in METRICS
+        }
+    return summary
+
+
+def _mean(rows: list[Row], metric: str) -> float:
+    return float(sum(row[metric] for row in rows) / len(rows))
+
+
+def chosen(rows: list[Row]) -> dict[str, str]:
+    """For each method the parameter that is fastest on average over texts and temperatures."""
+    best: dict[str, tuple[float, str]] = {}
+    for (method, parameter), some in grouped(rows, "method", "parameter").items():
+        candidate = (_mean(some, "latency_s"), parameter)
+        best[method] = min(best.get(method, candidate), candidate)
+    return {method: parameter for method, (_, parameter) in best.items()}
+
+
+def _crossover(rows: list[Row]) -> dict[str, Any]:
+    parameters = chosen(rows)
+    found: dict[str, Any] = {method: parameters[method] for method in ("K-SQS", "C-SQS")}
+    for (heat,), some in sorted(grouped(rows, "temperature").items()):
+        means = {
+            metric: {
+                method: _mean(
+                    [
+                        row
+                        for row in some
+                        if (row["method"], row["parameter"]) == (method, parameters[method])
+                    ],
+                    metric,
+                )
+                for method in ("K-SQS", "C-SQS")
+            }
+            for metric in METRICS[:2]
+        }
+        found[str(heat)] = {
+            **{
+                f"lower {metric}": min(pair, key=pair.__getitem__) for metric, pair in means.items()
+            },
+            **{
+                f"{method} {metric}": round(value, 4)
+                for metric, pair in means.items()
+                for method, value in pair.items()
+            },
+        }
+    return found
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Columns: both methods at their best, K-SQS, C-SQS. Rows: latency, resampling rate."""
+    best = chosen(rows)
+    columns = {
+        "best K and β (Fig. 2, 6)": [("K-SQS", best["K-SQS"]), ("C-SQS", best["C-SQS"])],
+        "K-SQS over K (Fig. 4)": _settings(rows, ("K-SQS",)),
+        "C-SQS over β (Fig. 4, 5)": _settings(rows, ("C-SQS", "C-SQS, η = 0")),
+    }
+    with style.picture(path, rows=2, columns=3, height_inches=6.0, sharex=True, sharey="row") as (
+        _,
+        axes,
+    ):
+        for (title, lines), (upper, lower) in zip(columns.items(), axes.T, strict=True):
+            for metric, axis in (("latency_s", upper), ("resampling_rate", lower)):
+                for line in lines:
+                    named = title.startswith("best")
+                    shown = [method if named else parameter for method, parameter in lines]
+                    number = list(dict.fromkeys(shown)).index(line[0] if named else line[1])
+                    _draw(axis, rows, metric, line, number, named=named)
+            upper.set_title(title)
+            upper.legend(fontsize=7.5)
+            lower.set_xlabel("temperature")
+        axes[0, 0].set_ylabel("latency (s per answer)")
+        axes[1, 0].set_ylabel("resampling rate")
+        axes[0, 0].set_ylim(bottom=0)
+        axes[1, 0].set_ylim(0, 1.05)
+
+
+def _settings(rows: list[Row], methods: tuple[str, ...]) -> list[tuple[str, str]]:
+    found = grouped(rows, "method", "parameter")
+    return [(method, parameter) for method, parameter in found if method in methods]
+
+
+def _draw(
+    axis: Any, rows: list[Row], metric: str, line: tuple[str, str], number: int, *, named: bool
+) -> None:
+    """One setting's means with their intervals; dashed where the threshold does not adapt."""
+    method, parameter = line
+    found = estimates(
+        [row for row in rows if (row["method"], row["parameter"]) == line],
+        metric,
+        "temperature",
+        statistic="mean",
+    )
+    points = sorted((heat, each) for (heat,), each in found.items())
+    fixed = method.endswith("η = 0")
+    label = f"{method}, {parameter}" if named else parameter + (", η = 0" if fixed else "")
+    axis.errorbar(
+        [heat + (number - 1) * 0.012 for heat, _ in points],
+        [each.value for _, each in points],
+        yerr=[
+            [each.value - each.low for _, each in points],
+            [each.high - each.value for _, each in points],
+        ],
+        color=style.COLOURS[number],
+        marker=style.MARKERS[number],
+        markerfacecolor="none" if fixed else None,
+        linestyle="--" if fixed else "-",
+        elinewidth=0.8,
+        capsize=2,
+        label=label,
+    )

@@ -1,0 +1,236 @@
+"""`uplink`: bits per token and tokens per second over uplink rates, for every way to send drafts.
+
+Real models and messages in virtual time: the device drafts blocks of the bundled pair, the link
+takes its time for the very bytes. The zero-distribution uplink sends tokens alone and verifies by
+coupled noise (SPEC 2); all other codecs send distributions and verify by rejection.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimate, estimates, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.speculation import Pair
+
+NAME = "uplink"
+SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"
+CLOCKS: tuple[Clock, ...] = ("virtual",)
+
+RATES = (5e3, 10e3, 20e3, 50e3, 100e3, 200e3, 500e3, 1e6)
+RATES_QUICK = (10e3, 50e3, 200e3)
+SLOW = (20e3, 50e3, 100e3)
+"""Rates, in bit/s, at which the summary compares the zero-distribution uplink with the best SQS."""
+IDS = "ids"
+SQS = ("ksqs:16:100", "ksqs:64:100", "csqs:0.05:100", "csqs:0.01:100")
+CODECS = (IDS, *SQS, "qs:100", "topp:0.95", "topk:64:residual", "dense:fp16")
+OUTSTANDING = (1, 4)
+"""Blocks under way: without and with drafting ahead of the verdicts."""
+DRAFT_S, TARGET_S, LATENCY_S = 0.010, 0.050, 0.025
+"""Of a forward of either model, and one way of the link."""
+TEMPERATURE, LENGTH = 0.8, 4
+TOKENS, TOKENS_QUICK = 48, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One text: everything that is measured of it."""
+
+    number: int
+    prompt: str
+    seed: int
+    rates: tuple[float, ...]
+    tokens: int
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per text, codec, number of blocks under way, and rate.
+
+    `tokens_per_s` is from the question to the last token; None where the link was so slow that the
+    device took it for lost, and went on alone.
+    """
+    from dragonrt.experiments.parallel import measure_all
+    from dragonrt.experiments.prompts import prompts
+
+    texts = settings.repeats * (1 if settings.quick else 2)
+    rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
+    form = _pair().draft.prompt
+    cases = [
+        Case(number, prompt, settings.seed * texts + number, rates, tokens)
+        for number, prompt in enumerate(prompts(form, texts, settings.corpus))
+    ]
+    return [row for rows in measure_all(_measure, cases, progress) for row in rows]
+
+
+@cache
+def _pair() -> "Pair":
+    from dragonrt.experiments.speculation import Pair
+
+    return Pair.load()
+
+
+def _measure(case: Case) -> list[Row]:
+    from dragonrt.experiments.paced_blocks import BlockPace
+    from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.link.profile import LinkProfile
+    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+    from dragonrt.sampling import Sampler
+
+    pair = _pair()
+    answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
+    rows: list[Row] = []
+    for codec in CODECS:
+        for outstanding in OUTSTANDING:
+            plan = SpeculativePlan(
+                seed=case.seed,
+                sampler=Sampler(TEMPERATURE),
+                rule="coupled" if codec == IDS else "rejection",
+                codec=codec,
+                max_tokens=case.tokens,
+                shape=BlockShape(length=LENGTH, outstanding=outstanding),
+            )
+            for rate in case.rates:
+                pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
+                answer = answers.answer(plan, pace)
+                counts, tokens = answer.counts, len(answer.decisions)
+                lost = counts.alone_from is not None
+                rows.append(
+                    {
+                        "text": case.number,
+                        "codec": codec,
+                        "outstanding": outstanding,
+                        "rate": rate,
+                        "tokens": tokens,
+                        "bits_per_token": counts.bits / tokens,
+                        "bytes_per_token": answer.bytes_sent / tokens,
+                        "accepted_share": counts.accepted / max(counts.judged, 1),
+                        "tokens_per_s": None if lost else tokens / seconds(answer),
+                    }
+                )
+    return rows
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Medians over texts with their intervals, and the zero-distribution uplink against SQS.
+
+    The best SQS at a rate is the setting and the number of blocks under way with the highest
+    median; the ratio is paired by text.
+    """
+    speeds = estimates(rows, "tokens_per_s", "codec", "outstanding", "rate")
+    bits = estimates(
+        [row for row in rows if row["tokens_per_s"] is not None],
+        "bits_per_token",
+        "codec",
+        "outstanding",
+    )
+    summary: dict[str, Any] = {"zero_distribution_against_best_sqs": _against(rows)}
+    for (codec, outstanding), measured in bits.items():
+        summary[f"{codec}, {outstanding} under way"] = {
+            "bits_per_token": measured.to_json(),
+            "tokens_per_s": {
+                f"{rate:g}": each.to_json()
+                for (one, under_way, rate), each in speeds.items()
+                if (one, under_way) == (codec, outstanding)
+            },
+        }
+    return summary
+
+
+def _against(rows: list[Row]) -> dict[str, Any]:
+    found = {}
+    for (rate,), some in grouped(rows, "rate").items():
+        best = {}
+        for name, codecs in (("zero", (IDS,)), ("sqs", SQS)):
+            own = estimates(
+                [row for row in some if row["codec"] in codecs],
+                "tokens_per_s",
+                "codec",
+                "outstanding",
+            )
+            best[name] = max(own, key=lambda key: own[key].value)
+        speeds = {
+            name: {
+                row["text"]: row["tokens_per_s"]
+                for row in some
+                if (row["codec"], row["outstanding"]) == best[name]
+            }
+            for name in best
+        }
+        ratios = [speeds["zero"][text] / speed for text, speed in speeds["sqs"].items() if speed]
+        codec, outstanding = best["sqs"]
+        found[f"{rate:g}"] = {
+            "best_sqs": f"{codec}, {outstanding} under way",
+            "zero": f"{best['zero'][1]} under way",
+            "ratio": estimate(ratios).to_json(),
+        }
+    return found
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Tokens per second over the rate, without and with drafting ahead; bits per token."""
+    speeds = estimates(rows, "tokens_per_s", "codec", "outstanding", "rate")
+    with style.picture(path, columns=3, height_inches=4.2, width_ratios=(1, 1, 0.8)) as (
+        figure,
+        (left, middle, right),
+    ):
+        for axis, outstanding in ((left, 1), (middle, 4)):
+            for number, codec in enumerate(CODECS):
+                points = sorted(
+                    (key[2], each)
+                    for key, each in speeds.items()
+                    if key[:2] == (codec, outstanding)
+                )
+                if codec == IDS:  # bands of all would hide the lines
+                    axis.fill_between(
+                        [rate / 1e3 for rate, _ in points],
+                        [each.low for _, each in points],
+                        [each.high for _, each in points],
+                        color=_colour(number),
+                        alpha=0.12,
+                        linewidth=0,
+                    )
+                axis.plot(
+                    [rate / 1e3 for rate, _ in points],
+                    [each.value for _, each in points],
+                    marker=style.MARKERS[number % len(style.MARKERS)],
+                    color=_colour(number),
+                    linestyle="--" if codec in SQS else "-",
+                    label="ids: no distributions" if codec == IDS else codec,
+                )
+            axis.set_xscale("log")
+            axis.set_xlabel("uplink (kbit/s)")
+            axis.set_title(f"{outstanding} block{'s' * (outstanding > 1)} under way")
+            axis.set_ylim(0, 1.05 * max(each.value for each in speeds.values()))
+        left.set_ylabel("tokens/s, median (95 % of ids)")
+        _draw_bits(right, rows)
+        handles, names = left.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper center", ncols=5, fontsize=8)
+
+
+def _colour(number: int) -> str:
+    return style.YELLOW if number == len(style.COLOURS) else style.COLOURS[number]
+
+
+def _draw_bits(axis: Any, rows: list[Row]) -> None:
+    heard = [row for row in rows if row["tokens_per_s"] is not None]
+    for outstanding, offset in ((1, -0.2), (4, 0.2)):
+        bits = estimates(
+            [row for row in heard if row["outstanding"] == outstanding], "bits_per_token", "codec"
+        )
+        axis.barh(
+            [place + offset for place, codec in enumerate(CODECS) if (codec,) in bits],
+            [bits[codec,].value for codec in CODECS if (codec,) in bits],
+            height=0.4,
+            color=[_colour(place) for place, codec in enumerate(CODECS) if (codec,) in bits],
+            alpha=1.0 if outstanding == 1 else 0.45,
+        )
+    axis.set_yticks(range(len(CODECS)), CODECS, fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xscale("log")
+    axis.set_xlim(left=5)
+    axis.set_xlabel("bits per token")
+    axis.set_title("pale: 4 under way")

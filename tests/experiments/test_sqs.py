@@ -1,0 +1,60 @@
+"""K-SQS and C-SQS over temperature: what is measured of one text, and what is said of it."""
+
+from pathlib import Path
+
+import pytest
+
+from dragonrt.experiments import sqs
+from dragonrt.experiments.sqs import Case, Coding
+from dragonrt.experiments.statistics import Row
+
+
+def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None:
+    assert Coding(k=8).codec == "ksqs:8:100"
+    assert Coding(beta=0.01, eta=0.001).codec == "csqs:0.01:100"
+    assert Coding(beta=0.01, eta=0.001).method == "C-SQS"
+    assert Coding(beta=0.01).method == "C-SQS, η = 0"
+
+
+@pytest.mark.slow
+def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
+    codings = (Coding(k=128), Coding(beta=0.05, eta=0.001), Coding(beta=0.05))
+    rows = sqs._measure(Case(0, "The ferry", 3, 1.0, codings, tokens=8))
+    dense, adaptive, fixed = rows
+    # K = 128 of 8192 at ℓ = 100 takes 1117 bits and at most 7 of a rank: four fit in 5000.
+    assert dense["drafted_per_batch"] <= 4
+    assert dense["resampling_rate"] == dense["resampled"] / dense["batches"]
+    assert adaptive["bits_per_token"] != fixed["bits_per_token"]
+
+
+def rows() -> list[Row]:
+    latencies = {("K-SQS", "K = 8"): (1.0, 4.0), ("C-SQS", "β = 0.01"): (2.0, 3.0)}
+    latencies |= {("K-SQS", "K = 32"): (9.0, 9.0), ("C-SQS, η = 0", "β = 0.01"): (3.0, 4.0)}
+    return [
+        {
+            "method": method,
+            "parameter": parameter,
+            "temperature": heat,
+            "text": text,
+            "latency_s": seconds[int(heat)] + text,
+            "resampling_rate": seconds[int(heat)] / 10,
+            "drafted_per_batch": 4.0,
+            "bits_per_token": 100.0,
+        }
+        for (method, parameter), seconds in latencies.items()
+        for heat in (0.0, 1.0)
+        for text in (0, 1)
+    ]
+
+
+@pytest.mark.slow
+def test_the_summary_finds_the_crossover_and_the_picture_is_drawn(tmp_path: Path) -> None:
+    summary = sqs.summarise(rows())
+    crossover = summary["crossover"]
+    assert (crossover["K-SQS"], crossover["C-SQS"]) == ("K = 8", "β = 0.01")
+    assert crossover["0.0"]["lower latency_s"] == "K-SQS"
+    assert crossover["1.0"]["lower latency_s"] == "C-SQS"
+    assert crossover["1.0"]["lower resampling_rate"] == "C-SQS"
+    assert summary["C-SQS, η = 0, β = 0.01"]["1.0"]["latency_s"]["mean"] == 4.5
+    sqs.plot(rows(), tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
