@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from dragonrt.runtime.modes.federated import Answer, FederatedPlan
 
 NAME = "specfed-throughput"
-SUMMARY = (
-    "Federated tokens/s and bytes per token with drafted blocks and without (SPECFED; 5 minutes)"
-)
+SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 DRAFT_S, WORKER_S, LATENCY_S = 0.01, 0.05, 0.025
