@@ -17,8 +17,8 @@ from typing import Protocol
 class Drafted:
     """What is known of a token when it has been drafted.
 
-    `entropy` is that of the distribution it was drawn from, in nats; `acceptance` the probability,
-    predicted by a trained head, that it will stand.
+    `entropy` is that of the draft model's distribution before any sampler, in nats; `acceptance`
+    the probability, predicted by a trained head, that the token will stand.
     """
 
     entropy: float

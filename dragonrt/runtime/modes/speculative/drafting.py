@@ -188,4 +188,6 @@ class SpeculativeDrafting:
 
 
 def _normalised(p: NDArray[np.float32]) -> NDArray[np.float64]:
-    return p / p.sum(dtype=np.float64)
+    wide: NDArray[np.float64] = p.astype(np.float64)
+    wide /= wide.sum()
+    return wide
