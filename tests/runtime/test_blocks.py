@@ -146,6 +146,7 @@ def test_a_bad_block_ends_its_session(
         ({"payload": IDS.encode([5, 7], [])}, "not from the codec"),
         ({"payload": b"\x02\xff\xff\xff\xff\xff\xff\xff\xff"}, "discard it"),
         ({"payload": b"\x02" + bytes(40), "resolutions": (2**20,)}, "resolution"),
+        ({"payload": b"\x02" + bytes(2**15)}, "takes too long to read"),
     ],
 )
 def test_bad_lattice_points_end_their_session(fields: dict[str, Any], reason: str) -> None:

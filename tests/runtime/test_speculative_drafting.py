@@ -15,6 +15,7 @@ from dragonrt.runtime.modes.speculative import (
     BlockShape,
     SpeculativeDrafting,
     SpeculativePlan,
+    SpeculativeVerifying,
 )
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
@@ -88,6 +89,21 @@ def test_a_block_ends_where_one_token_more_would_not_fit() -> None:
     block = draft(one)
     assert len(one.line) == block.count + 1
     assert block.count < 8
+
+
+def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
+    one = drafting(codec="qs:10000", max_tokens=300, shape={"length": 256})
+    assert draft(one).count == 256
+    wide = replace(plan(codec="qs:10000", max_tokens=300), shape=BlockShape(length=256))
+    big = SpeculativeDrafting(wide, 5000)
+    said_by_big = NextToken(np.full(5000, 1 / 5000, np.float32), 0.0, np.zeros(1, np.float32))
+    block = None
+    while block is None:
+        block = big.draft(said_by_big, math.inf).block
+    assert 2**14 < len(block.payload) <= 2**15
+    SpeculativeVerifying(wide, 5000).read(
+        wire.Block(1, 1, 0, 0, block.count, (), (), block.payload)
+    )
 
 
 def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:

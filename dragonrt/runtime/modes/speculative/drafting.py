@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, entropy
-from dragonrt.distributions.lattice_codec import LATTICE_FAMILIES
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks.counts import BlockCounts
 from dragonrt.runtime.modes.blocks.drafting import Advance, Decided, EncodedBlock
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.speculative.block import Carried, DraftedBlock, DraftedToken
-from dragonrt.runtime.modes.speculative.plan import SpeculativePlan
+from dragonrt.runtime.modes.speculative.plan import SpeculativePlan, sends_lattice
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.speculative import Verdict
@@ -37,7 +36,6 @@ class SpeculativeDrafting:
         self._plan = plan
         self._rule = plan.speculative_rule()
         self._codec = plan.block_codec(vocabulary)
-        self._is_lattice = plan.codec.split(":")[0] in LATTICE_FAMILIES
         self._block: DraftedBlock | None = None  # under way
         self._sent: deque[DraftedBlock] = deque()
         self._carried = Carried(plan.first_threshold(), plan.shape.stopping)
@@ -61,8 +59,8 @@ class SpeculativeDrafting:
             self._block = self._begin(rate)
         block = self._block
         token = self._drafted(block, q, said)
-        budget = self._plan.shape.budget
-        if budget is not None and block.tokens and block.bits + token.quantized.bits > budget:
+        bits = block.bits + token.quantized.bits
+        if block.tokens and bits > self._plan.longest_block_bits:
             encoded = self._end(block)
             if self.ready:
                 self._guess(q)
@@ -146,7 +144,9 @@ class SpeculativeDrafting:
         self._sent.append(block)
         tokens = [each.token for each in block.tokens]
         payload = self._codec.encode(tokens, [each.quantized for each in block.tokens])
-        resolutions = (block.resolution,) if self._is_lattice and block.resolution else ()
+        resolutions = (
+            (block.resolution,) if sends_lattice(self._plan.codec) and block.resolution else ()
+        )
         return EncodedBlock(
             block.step, block.prefix_hash, len(tokens), payload, block.bits, resolutions
         )

@@ -1,5 +1,6 @@
 """What the device decides for an answer by speculative decoding; the cloud need not know it all."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -8,11 +9,20 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Controller
 from dragonrt.distributions import ConformalThreshold
+from dragonrt.distributions.lattice_codec import LATTICE_FAMILIES
 from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks import MAX_OUTSTANDING
 from dragonrt.sampling.stopping import StoppingRule
 from dragonrt.wire.limits import MAX_BLOCK
+
+LONGEST_LATTICE_BLOCK = 32 * 1024
+"""Bytes of lattice points in a block: they take the reader up to 30 us each, in the loop."""
+
+
+def sends_lattice(codec: str) -> bool:
+    """Whether the codec of that name sends lattice points, which have a resolution."""
+    return codec.split(":")[0] in LATTICE_FAMILIES
 
 
 class AcceptanceHead(Protocol):
@@ -83,6 +93,12 @@ class SpeculativePlan(BlockPlan):
 
     def settings(self) -> dict[str, Any]:
         return {**BlockPlan.settings(self), **self.shape.settings(), **self._conformal()}
+
+    @property
+    def longest_block_bits(self) -> float:
+        """The bits that a block must not exceed, unless it has a single token."""
+        longest = 8 * LONGEST_LATTICE_BLOCK - 16 if sends_lattice(self.codec) else math.inf
+        return longest if self.shape.budget is None else min(longest, self.shape.budget)
 
     def first_threshold(self) -> ConformalThreshold | None:
         """C-SQS's threshold of the first token; None for the other codecs."""
