@@ -13,6 +13,7 @@ from dragonrt.experiments import (
     specfed_bias,
     specfed_throughput,
     speedup_theory,
+    sprinter_latency,
     sprinter_theory,
     sqs,
     sqs_bound,
@@ -40,6 +41,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     specfed_acceptance,
     specfed_throughput,
     sprinter_theory,
+    sprinter_latency,
 )
 
 OVER_A_NETWORK: tuple[Experiment, ...] = (latency, ttft, pipeline)

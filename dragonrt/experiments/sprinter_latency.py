@@ -1,0 +1,273 @@
+"""`sprinter-latency`: what approximate verification saves, and what it costs (SPRINTER Table 2).
+
+By the paper's methods with the same rule and codec, and by the speculative mode as it comes. Two
+kinds of text: answers to the sample questions behind the document that holds the answer, to their
+end but 20 tokens at most, and 20 tokens of prose behind the beginnings of articles. On the virtual
+clock a forward of the draft model takes 10 ms and one of the target 50 ms; on the real clock they
+take what they take here. Texts are the same on both.
+
+ROUGE compares with the target's own text: at temperature 0 with the text itself, which exact
+methods must give, above it with other samples of the target. FLOPs are 2 x parameters for each
+token that a model was fed, behind the prompt, for 20 tokens of text. The paper counts one token for
+each call of a sprinter's target (Eq. 6), although the target has to read the tokens before it, too:
+`paper_gflop`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.sampling.noise import Side
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.sprinter_lineup import Decoded, Lineup
+    from dragonrt.sampling.samplers import Sampler
+
+NAME = "sprinter-latency"
+SUMMARY = "Tokens per target call, time per token, ROUGE and FLOPs (SPRINTER Table 2; 5 minutes)"
+CLOCKS: tuple[Clock, ...] = ("virtual", "real")
+
+TOKENS = 20
+DRAFT_S, TARGET_S = 0.01, 0.05
+ROUND_TRIPS_MS = (0, 100)
+TEMPERATURES = (0.0, 1.0)
+KINDS = ("answers", "prose")
+TEXTS, TEXTS_QUICK = 3, 1
+"""Prompts of each kind in each repeat."""
+REFERENCES = 3
+"""Texts of the target that a sampled one is compared with."""
+SIDES: tuple[Side, ...] = ("device", "cloud")
+BASELINE, TARGET_ALONE = "speculative", "target alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, and how texts go on from it and end."""
+
+    kind: str
+    number: int
+    tokens: list[int]
+    stop_tokens: tuple[int, ...]
+    sampler: "Sampler"
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per prompt, temperature, round trip and method."""
+    from dragonrt.experiments.sprinter_lineup import METHODS, Lineup
+
+    lineup = Lineup.load()
+    prompts = list(_prompts(lineup, settings))
+    total = len(prompts) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
+    rows: list[Row] = []
+    for prompt in prompts:
+        references = _references(lineup, prompt)
+        for rtt_ms in ROUND_TRIPS_MS:
+            for row in _rows(lineup, prompt, references, rtt_ms, settings.real):
+                rows.append(row)
+                progress(len(rows), total)
+    return rows
+
+
+def _prompts(lineup: "Lineup", settings: Settings) -> "Iterator[Prompt]":
+    """Every prompt at every temperature; with a corpus, prose of that only."""
+    from dragonrt import bundled
+    from dragonrt.experiments.prompts import prompts
+    from dragonrt.sampling.samplers import Sampler
+    from retrieval.documents import load
+
+    model = lineup.models["device"]
+    count = (TEXTS_QUICK if settings.quick else TEXTS) * settings.repeats
+    form = model.prompt
+    prose = prompts(form, count, settings.corpus)
+    answers = []
+    if settings.corpus is None:
+        prose = prompts(form, 2 * count)[1::2]
+        asked = [each for each in bundled.questions() if len(each.evidence) == 1]
+        for number in range(count):
+            question = asked[number % len(asked)]
+            ((side, name),) = question.evidence
+            document = load(bundled.documents(side) / name)
+            told = form.document_text(document.title, document.text)
+            answers.append(told + form.question_text((), question.text))
+    ends = (*model.stop_tokens, *model.encode("\n"))
+    for kind, texts, stop_tokens in zip(KINDS, (answers, prose), (ends, ()), strict=True):
+        for number, text in enumerate(texts, start=settings.seed * count):
+            for temperature in TEMPERATURES:
+                yield Prompt(kind, number, model.encode(text), stop_tokens, Sampler(temperature))
+
+
+def _references(lineup: "Lineup", prompt: Prompt) -> list[str]:
+    """What the target says: its one text without a temperature, else some of its texts."""
+    seeds = [prompt.number]
+    if prompt.sampler.temperature > 0:
+        seeds = [10**6 * (1 + sample) + prompt.number for sample in range(REFERENCES)]
+    return [lineup.models["cloud"].decode(_alone(lineup, prompt, seed).tokens) for seed in seeds]
+
+
+def _alone(lineup: "Lineup", prompt: Prompt, seed: int) -> "Decoded":
+    return lineup.target_text(prompt.tokens, seed, prompt.sampler, TOKENS, prompt.stop_tokens)
+
+
+def _rows(
+    lineup: "Lineup", prompt: Prompt, references: list[str], rtt_ms: int, real: bool
+) -> Iterator[Row]:
+    """All methods on one prompt, over one link."""
+    from dragonrt.experiments.sprinter_lineup import METHODS, SPRINTERS, Pace
+
+    per_draft, per_target = (2 * lineup.models[side].parameters / 1e9 for side in SIDES)
+
+    def row(method: str, tokens: list[int], seconds: float, **more: float) -> Row:
+        scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in ("gflop", "paper_gflop")}
+        return {
+            "kind": prompt.kind,
+            "text": prompt.number,
+            "temperature": prompt.sampler.temperature,
+            "rtt_ms": rtt_ms,
+            "method": method,
+            "tokens": len(tokens),
+            "ms_per_token": 1e3 * seconds / len(tokens),
+            **more,
+            **scaled,
+            **_quality(lineup, tokens, references),
+        }
+
+    decoded = _alone(lineup, prompt, prompt.number)
+    count = len(decoded.tokens)
+    yield row(
+        TARGET_ALONE,
+        decoded.tokens,
+        (decoded.seconds if real else count * TARGET_S) + rtt_ms / 1e3,
+        target_calls=count,
+        drafts_standing=0,
+        unverified=0,
+        gflop=per_target * count,
+        paper_gflop=per_target * count,
+    )
+    forward_s: dict[Side, float] | None = None
+    if not real:
+        forward_s = {"device": DRAFT_S, "cloud": TARGET_S}
+    for method in METHODS:
+        plan = lineup.plan(method, prompt.number, prompt.sampler, TOKENS, prompt.stop_tokens)
+        measured = lineup.answer(plan, prompt.tokens, Pace(forward_s, rtt_ms / 1e3))
+        answer, read, counts = measured.answer, measured.read, measured.answer.counts
+        statistics = counts.statistics()
+        judged = counts.verified if method in SPRINTERS else counts.judged
+        yield row(
+            method,
+            answer.tokens,
+            answer.decisions[-1].time_s - answer.asked_s,
+            target_calls=counts.verified,
+            drafts_standing=statistics["accepted"],
+            unverified=statistics.get("unverified", 0),
+            gflop=per_draft * read["device"] + per_target * read["cloud"],
+            paper_gflop=per_draft * counts.forwards + per_target * judged,
+        )
+
+
+def _quality(lineup: "Lineup", tokens: list[int], references: list[str]) -> Row:
+    from dragonrt.experiments.rouge import rouge_l, rouge_n
+
+    text = lineup.models["cloud"].decode(tokens)
+    return {
+        "rouge2": float(np.mean([rouge_n(text, each, 2) for each in references])),
+        "rougeL": float(np.mean([rouge_l(text, each) for each in references])),
+    }
+
+
+METRICS = ("ms_per_token", "rouge2", "rougeL", "gflop", "paper_gflop")
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Table 2 for each kind of text, temperature and round trip: means with their intervals over
+    texts, and the speed-up over speculative decoding, which is a ratio of means."""
+    keys = ("kind", "temperature", "rtt_ms", "method")
+    found = {metric: estimates(rows, metric, *keys, statistic="mean") for metric in METRICS}
+    summary: dict[str, Any] = {}
+    for key, group in grouped(rows, *keys).items():
+        kind, temperature, rtt_ms, method = key
+        case = f"{kind}, temperature {temperature:g}, round trip {rtt_ms} ms"
+        baseline = found["ms_per_token"][kind, temperature, rtt_ms, BASELINE].value
+        summary.setdefault(case, {})[method] = {
+            **_per_call(group),
+            "speedup": round(baseline / found["ms_per_token"][key].value, 3),
+            **{metric: found[metric][key].to_json() for metric in METRICS},
+        }
+    return summary
+
+
+def _per_call(rows: list[Row]) -> dict[str, float | None]:
+    """Over all texts together, as an answer may need no call at all."""
+    tokens, calls, standing, unverified = (
+        sum(row[name] for row in rows)
+        for name in ("tokens", "target_calls", "drafts_standing", "unverified")
+    )
+    return {
+        "tokens_per_call": round(tokens / calls, 3) if calls else None,
+        "drafts_standing_per_call": round(standing / calls, 3) if calls else None,
+        "unverified": round(unverified / tokens, 4),
+    }
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """For each kind of text, at the highest temperature: ms per token by round trip, tokens per
+    target call, ROUGE-L and FLOPs."""
+    kinds = [kind for (kind,) in grouped(rows, "kind")]
+    hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
+    hot = [row for row in rows if row["temperature"] == hottest]
+    methods = [method for (method,) in grouped(rows, "method")]
+    far = {kind: [r for r in hot if (r["kind"], r["rtt_ms"]) == (kind, farthest)] for kind in kinds}
+    with style.picture(path, rows=2, columns=2, height_inches=7.2, sharey=True) as (figure, axes):
+        times = {
+            f"{kind}, round trip {rtt_ms} ms": _means(group, "ms_per_token")
+            for (kind, rtt_ms), group in grouped(hot, "kind", "rtt_ms").items()
+        }
+        calls = {
+            kind: {
+                method: (_per_call(group)["tokens_per_call"] or np.nan,) * 3
+                for (method,), group in grouped(some, "method").items()
+            }
+            for kind, some in far.items()
+        }
+        _bars(axes[0, 0], methods, times, "ms per token")
+        _bars(axes[0, 1], methods, calls, "tokens per target call")
+        for axis, metric, label in (
+            (axes[1, 0], "rougeL", "ROUGE-L against the target's texts"),
+            (axes[1, 1], "gflop", "GFLOP for 20 tokens"),
+        ):
+            _bars(axis, methods, {kind: _means(far[kind], metric) for kind in kinds}, label)
+        figure.suptitle(f"temperature {hottest:g}")
+
+
+Bars = dict[str, tuple[float, float, float]]
+"""Value and interval by method."""
+
+
+def _means(rows: list[Row], metric: str) -> Bars:
+    found = estimates(rows, metric, "method", statistic="mean")
+    return {method: (each.value, each.low, each.high) for (method,), each in found.items()}
+
+
+def _bars(axis: Any, methods: list[str], groups: dict[str, Bars], label: str) -> None:
+    """A group of horizontal bars per method."""
+    height = 0.8 / len(groups)
+    for number, (name, bars) in enumerate(groups.items()):
+        values = np.array([bars[method] for method in methods]).T
+        axis.barh(
+            np.arange(len(methods)) + (number - (len(groups) - 1) / 2) * height,
+            values[0],
+            height,
+            xerr=np.abs(values[1:] - values[0]),
+            color=style.COLOURS[number],
+            error_kw={"elinewidth": 0.8, "capsize": 2},
+            label=name,
+        )
+    axis.set_yticks(range(len(methods)), methods)
+    axis.set_ylim(len(methods) - 0.5, -0.5)
+    axis.set_xlabel(label)
+    axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)

@@ -1,0 +1,75 @@
+"""`sprinter-latency`: exact methods are exact, nothing beats physics, and the table is right."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonrt.experiments import sprinter_latency
+from dragonrt.experiments.framework import Settings
+from dragonrt.experiments.sprinter_latency import BASELINE, TARGET_ALONE, plot, run, summarise
+from dragonrt.experiments.statistics import Row
+
+
+@pytest.mark.slow
+def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sprinter_latency, "TEMPERATURES", (0.0,))
+    monkeypatch.setattr(sprinter_latency, "ROUND_TRIPS_MS", (100,))
+    monkeypatch.setattr(sprinter_latency, "TOKENS", 10)
+    settings = Settings(quick=True, real=False, repeats=1, seed=0, results=tmp_path)
+    rows = run(settings, lambda done, total: None)
+    assert {row["kind"] for row in rows} == {"answers", "prose"}
+    for row in rows:
+        sprinter = row["method"].startswith("SPRINTER")
+        assert 1 <= row["tokens"] <= 10
+        assert (row["unverified"] > 0) == sprinter or row["unverified"] == 0
+        if not sprinter:
+            assert row["rougeL"] == 1.0, "an exact method gives the target's own text"
+        seconds = row["ms_per_token"] * row["tokens"] / 1e3
+        if row["method"] == TARGET_ALONE:
+            assert seconds == pytest.approx(0.05 * row["tokens"] + 0.1)
+        elif row["method"] != "coupled, pipelined":
+            drafts = row["tokens"] - row["target_calls"] if not sprinter else 0
+            floor = 0.15 * row["target_calls"] + 0.01 * drafts
+            assert seconds >= floor - 1e-9, "faster than the link and the models"
+        if sprinter:
+            assert row["target_calls"] + row["unverified"] == row["tokens"]
+            assert row["paper_gflop"] <= row["gflop"]
+
+
+def row_of(kind: str, rtt_ms: int, method: str, **values: Any) -> Row:
+    common = {"kind": kind, "text": 0, "temperature": 1.0, "rtt_ms": rtt_ms, "method": method}
+    numbers = {
+        "tokens": 20,
+        "ms_per_token": 80.0,
+        "target_calls": 10,
+        "drafts_standing": 10,
+        "unverified": 0,
+        "gflop": 0.5,
+        "paper_gflop": 0.4,
+        "rouge2": 0.3,
+        "rougeL": 0.4,
+    }
+    return {**common, **numbers, **values}
+
+
+def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
+    rows = [
+        row
+        for kind in ("answers", "prose")
+        for rtt_ms in (0, 100)
+        for row in (
+            row_of(kind, rtt_ms, BASELINE),
+            row_of(kind, rtt_ms, BASELINE, tokens=10, target_calls=2, ms_per_token=40.0),
+            row_of(kind, rtt_ms, "SPRINTER", target_calls=0, unverified=20, ms_per_token=20.0),
+        )
+    ]
+    table = summarise(rows)["answers, temperature 1, round trip 100 ms"]
+    assert table[BASELINE]["tokens_per_call"] == 30 / 12
+    assert table[BASELINE]["drafts_standing_per_call"] == pytest.approx(20 / 12, abs=1e-3)
+    assert table[BASELINE]["speedup"] == 1.0
+    assert table["SPRINTER"]["speedup"] == 3.0
+    assert table["SPRINTER"]["tokens_per_call"] is None
+    assert table["SPRINTER"]["unverified"] == 1.0
+    plot(rows, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"
