@@ -91,6 +91,7 @@ def test_a_block_ends_where_one_token_more_would_not_fit() -> None:
     assert block.count < 8
 
 
+@pytest.mark.slow
 def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
     one = drafting(codec="qs:10000", max_tokens=300, shape={"length": 256})
     assert draft(one).count == 256
