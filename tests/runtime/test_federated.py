@@ -143,6 +143,7 @@ def test_links_and_speeds_change_nothing(block: int) -> None:
         given = run(answer(schedules, plan, seed, events))
         assert not given.counts.missing, seed
         assert not given.notices
+        assert [source.name for source in given.cloud_sources] == ["cloud.txt"]
         check(given, plan, seed, events)
 
 

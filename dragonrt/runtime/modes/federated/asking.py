@@ -117,9 +117,8 @@ class Asking:
             cancelled = answer.finish is Finish.CANCELLED
             for worker in self._workers:
                 worker.leave(Reason.CANCELLED if cancelled else Reason.FINISHED)
-            answer.cloud_sources = tuple(
-                source for worker in self._workers for source in worker.sources
-            )
+            sources = (source for worker in self._workers for source in worker.sources)
+            answer.cloud_sources = tuple(dict.fromkeys(sources))
             answer.rtt_s = max((worker.rtt_s for worker in self._workers), default=0.0)
             trace.event(0, "close", finish=self._finish.value if self._finish else "error")
         after = self._traffic()
