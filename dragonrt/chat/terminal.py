@@ -18,10 +18,7 @@ from dragonrt.chat.view import AnswerView
 from dragonrt.errors import DragonError
 
 PROMPT = "> "
-GREETING = (
-    "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves.\n"
-    "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
-)
+GREETING = "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves."
 
 
 async def ask_once(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
@@ -36,8 +33,13 @@ async def ask_once_json(conversation: Conversation[Any, Any], question: str) -> 
         await _print_json(conversation, question)
 
 
-async def chat(conversation: Conversation[Any, Any], console: Console, *, as_json: bool) -> None:
-    """Questions from the terminal, or line by line from a pipe, until there are no more."""
+async def chat(
+    conversation: Conversation[Any, Any], console: Console, colours: str, *, as_json: bool
+) -> None:
+    """Questions from the terminal, or line by line from a pipe, until there are no more.
+
+    `colours` is the line that tells a person what they mean.
+    """
     answer = _chat_json if as_json else _chat_text
     if not sys.stdin.isatty():
         async for question in _piped_questions():
@@ -46,6 +48,7 @@ async def chat(conversation: Conversation[Any, Any], console: Console, *, as_jso
         return
     if not as_json:
         console.print(GREETING)
+        console.print(colours)
     # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
     with _interrupt_stops(conversation):
         async for question in _typed_questions():

@@ -70,12 +70,17 @@ class BlockOptions:
 class ChosenMode:
     """A mode with its settings.
 
-    `connected` gives, while the device is connected, what begins each answer of a conversation.
+    `model` runs here unless the user names another, `colours` tells a person what the text's
+    colours mean; `connected` gives, while the device is connected, what begins each answer of a
+    conversation.
     """
 
     plan: "AnswerPlan"
     model: str
     connected: "Callable[[SideSettings, LanguageModel, Library | None], Connected]"
+    colours: str = (
+        "[cyan]Cyan[/] words were drafted on this side, [yellow]yellow[/] ones come from the other."
+    )
 
 
 Connected = AbstractAsyncContextManager[Callable[..., Any]]
@@ -115,7 +120,10 @@ def _dragon(answers: AnswerOptions, blocks: BlockOptions, address: "Address") ->
         async with programs.device(settings, model, library, address) as (side, connector):
             yield beginning(side, connector, answers.on_loss)
 
-    return ChosenMode(answers.plan(), "dragon-small", connected)
+    colours = (
+        "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
+    )
+    return ChosenMode(answers.plan(), "dragon-small", connected, colours)
 
 
 def _speculative(answers: AnswerOptions, blocks: BlockOptions, address: "Address") -> ChosenMode:

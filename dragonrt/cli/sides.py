@@ -101,7 +101,7 @@ def device(
         async with chosen.connected(settings, loaded, library) as begin:
             conversation = Conversation(loaded, chosen.plan, begin, answers.seed, answers.stops)
             if ask is None:
-                await chat(conversation, output, as_json=as_json)
+                await chat(conversation, output, chosen.colours, as_json=as_json)
             elif as_json:
                 await ask_once_json(conversation, ask)
             else:
