@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from dragonrt.experiments.bench import latency, overhead
+from dragonrt.experiments.bench.assisted import bench_assisted
 from dragonrt.experiments.bench.decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.runtime.counts import Counts
@@ -87,10 +88,31 @@ def test_extend_and_generate_decode_the_same_tokens() -> None:
             models=("dragon-draft",),
             rows=(2,),
             prompt_tokens=40,
-            new_tokens=6,
+            new_tokens=5,
             repeats=1,
         )
     (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
     assert result["same_tokens"] is True
     assert result["extend_ms"]["median"] > 0
     assert result["generate_ms"]["median"] > 0
+
+
+@pytest.mark.slow
+def test_speculative_and_assisted_decoding_say_the_same_at_temperature_0() -> None:
+    console = Console(width=200)
+    with console.capture() as captured:
+        bench_assisted(
+            output=console,
+            messages=Console(quiet=True),
+            temperatures=(0.0,),
+            length=2,
+            new_tokens=5,
+            prompt_count=2,
+            repeats=1,
+        )
+    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    assert result["same_texts"] is True
+    speeds = {way: each["median"] for way, each in result["tokens_per_s"].items()}
+    assert set(speeds) == {"generate", "assisted", "assisted, 2", "alone", "speculative"}
+    faster = max(speeds["assisted"], speeds["assisted, 2"])
+    assert result["ratio"] == pytest.approx(speeds["speculative"] / faster, rel=0.01)

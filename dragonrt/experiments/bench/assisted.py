@@ -1,0 +1,151 @@
+"""How fast speculative decoding is without a network: against transformers' assisted generation."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from dragonrt.distributions import block_codec
+from dragonrt.experiments.bench.report import Series, bench_table, print_report
+from dragonrt.experiments.prompts import prompts
+from dragonrt.experiments.speculation import DRAFT, TARGET, Pair, Speculation, TextModel
+from dragonrt.language.loading import load_checkpoint
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.speculative import speculative_rule
+
+NOTE = (
+    "Tokens per second, one thread, prompts read included; medians of interleaved repeats. "
+    "`generate` assisted is transformers' with its own block lengths and, where that is faster, "
+    "with ours. The ratio is speculative over that. Texts are compared at temperature 0, where all "
+    "ways are exact."
+)
+
+Generate = Callable[[list[int]], list[int]]
+"""From a prompt to the new tokens."""
+
+
+def bench_assisted(
+    *,
+    output: Console,
+    messages: Console,
+    temperatures: Sequence[float] = (0.0, 0.8),
+    length: int = 4,
+    new_tokens: int = 48,
+    prompt_count: int = 4,
+    repeats: int = 3,
+    seed: int = 0,
+) -> None:
+    """Tokens per second of the bundled pair in one process, blocks of `length`, coupled noise."""
+    pair = Pair.load()
+    asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, prompt_count)]
+    columns = ("generate", "assisted", f"assisted, {length}", "alone", "speculative")
+    table = bench_table("temperature", *columns, "ratio", "same texts")
+    results: list[dict[str, Any]] = []
+    for temperature in temperatures:
+        theirs = (
+            _generate(temperature, new_tokens, None, seed),
+            _generate(temperature, new_tokens, 0, seed),
+            _generate(temperature, new_tokens, length, seed),
+        )
+        ours = (
+            _alone(pair, Sampler(temperature), new_tokens, seed),
+            _speculative(pair, Sampler(temperature), length, new_tokens, seed),
+        )
+        ways: dict[str, Generate] = dict(zip(columns, (*theirs, *ours), strict=True))
+        speeds: dict[str, list[float]] = {column: [] for column in columns}
+        texts: dict[str, list[list[int]]] = {}
+        with messages.status(f"decoding at temperature {temperature:g}"):
+            for _ in range(repeats):
+                for column, way in ways.items():
+                    start_s = time.perf_counter()
+                    texts[column] = [way(prompt) for prompt in asked]
+                    seconds = time.perf_counter() - start_s
+                    speeds[column].append(prompt_count * new_tokens / seconds)
+        found = {column: Series(tuple(samples)) for column, samples in speeds.items()}
+        medians = [found[column].median for column in columns]
+        ratio = medians[4] / max(medians[1:3])
+        same = len({str(text) for text in texts.values()}) == 1 if temperature == 0 else None
+        table.add_row(
+            f"{temperature:g}",
+            *(f"{median:.1f}" for median in medians),
+            f"{ratio:.2f}x",
+            {None: "", True: "yes", False: "NO"}[same],
+        )
+        results.append(
+            {
+                "temperature": temperature,
+                "draft": DRAFT,
+                "target": TARGET,
+                "length": length,
+                "new_tokens": new_tokens,
+                "prompts": prompt_count,
+                "tokens_per_s": {column: each.to_json() for column, each in found.items()},
+                "ratio": round(ratio, 3),
+                "same_texts": same,
+            }
+        )
+    print_report(output, "assisted", table, results, seed=seed, note=NOTE)
+
+
+def _alone(pair: Pair, sampler: Sampler, tokens: int, seed: int) -> Generate:
+    """The target by itself, with our forward."""
+    rule = speculative_rule("coupled", Noise(seed), sampler)
+
+    def generate(prompt: list[int]) -> list[int]:
+        model = TextModel(pair.target, prompt, tokens)
+        text: list[int] = []
+        while len(text) < tokens:
+            p = rule.shape(model.after(text, len(text))[0])
+            text.append(rule.verify(len(text), [], None, [p]).token)
+        return text
+
+    return generate
+
+
+def _speculative(pair: Pair, sampler: Sampler, length: int, tokens: int, seed: int) -> Generate:
+    rule = speculative_rule("coupled", Noise(seed), sampler)
+    codec = block_codec("ids", pair.draft.vocabulary)
+    speculation = Speculation(pair, codec, length=length)
+
+    def generate(prompt: list[int]) -> list[int]:
+        blocks = speculation.blocks(prompt, rule, tokens)
+        return [token for block in blocks for token in block.tokens][:tokens]
+
+    return generate
+
+
+def _generate(temperature: float, tokens: int, length: int | None, seed: int) -> Generate:
+    """transformers: alone without `length`; 0 leaves it to choose its block lengths."""
+    target = load_checkpoint(TARGET, "cpu", "auto").model
+    draft = load_checkpoint(DRAFT, "cpu", "auto").model if length is not None else None
+    for model in (target, draft):
+        if model is not None:
+            model.generation_config.eos_token_id = None  # every run makes all of its tokens
+    if draft is not None and length:
+        draft.generation_config.num_assistant_tokens = length
+        draft.generation_config.num_assistant_tokens_schedule = "constant"
+        draft.generation_config.assistant_confidence_threshold = 0.0
+    sampling: dict[str, Any] = {"do_sample": temperature > 0}
+    if temperature > 0:
+        sampling |= {"temperature": temperature, "top_k": 0, "top_p": 1.0}
+
+    def generate(prompt: list[int]) -> list[int]:
+        inputs = torch.tensor([prompt])
+        torch.manual_seed(seed)
+        with torch.inference_mode(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own use of what it deprecates
+            result = target.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                max_new_tokens=tokens,
+                pad_token_id=0,
+                assistant_model=draft,
+                **sampling,
+            )
+        new: list[int] = result[0, len(prompt) :].tolist()
+        return new
+
+    return generate
