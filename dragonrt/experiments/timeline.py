@@ -159,7 +159,7 @@ def timeline(by_side: dict[Side, list[Event]], session: int | None = None) -> Ti
     both = sorted((event for events in chosen.values() for event in events), key=_time)
     estimates = [event for event in both if event["event"] == "estimate"]
     return Timeline(
-        title=f"{opened.get('rule', '?')}, {opened.get('aggregator', '?')}",
+        title=f"{opened.get('rule', '?')}, {opened.get('aggregator', opened.get('mode', '?'))}",
         tracks={each: _track(each, events) for each, events in chosen.items()},
         flights=tuple(flights(chosen)),
         switches=tuple((event["t"], event["to"]) for event in both if event["event"] == "switch"),

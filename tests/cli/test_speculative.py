@@ -1,6 +1,9 @@
 """`dragonrt device --mode speculative`: its plan, and what does not fit it."""
 
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,3 +65,27 @@ def test_options_that_do_not_fit(run: Run, arguments: str, said: str) -> None:
 
 def test_options_of_blocks_mean_nothing_in_the_mode_without(run: Run) -> None:
     assert "--budget has no meaning with --mode dragon" in run("device", "--budget", "9").line
+
+
+def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path: Path) -> None:
+    ours: list[dict[str, Any]] = [
+        {"event": "open", "accepted": 0},
+        {"event": "block", "round": 1, "step": 0, "tokens": 4, "bits": 90},
+        {"event": "verdict", "round": 1, "tokens": 4, "accepted": 1, "verify": 0.02},
+        {"event": "decide", "cause": "target", "waited": 0.1},
+        {"event": "decide", "cause": "target", "waited": 0.0},
+        {"event": "close", "finish": "length"},
+    ]
+    for name, side, events in (("ours", "device", ours), ("theirs", "cloud", ours[:1])):
+        lines = ({"t": 1.0, "side": side, "session": 1, **event} for event in events)
+        (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = {
+        cells[0]: cells[1:]
+        for line in run("trace", "theirs", "ours").output.splitlines()
+        if len(cells := re.split(r"\s{2,}", line.strip())) == 3
+    }
+    assert rows["accepted drafts, device"] == ["-", "50%"]
+    assert rows["blocks sent, tokens of each"] == ["-", "1, 4.0"]
+    assert rows["bits sent per token"] == ["-", "45.0"]
+    assert rows["blocks with a token replaced"] == ["-", "100%"]
+    assert rows["time to verify a block"] == ["-", "20.00 ms"]
