@@ -80,7 +80,11 @@ def experiment(
     ] = None,
     corpus: Annotated[
         Path | None,
-        option("The text that perplexity is measured on.", "--corpus", kind="FILE_OR_DIR"),
+        option(
+            "The text that perplexity is measured on, or that generated texts go on from.",
+            "--corpus",
+            kind="FILE_OR_DIR",
+        ),
     ] = None,
     cloud: Annotated[
         str | None,
