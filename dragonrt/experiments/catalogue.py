@@ -14,6 +14,7 @@ from dragonrt.experiments import (
     specfed_throughput,
     speedup_theory,
     sprinter_latency,
+    sprinter_roc,
     sprinter_theory,
     sqs,
     sqs_bound,
@@ -40,6 +41,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     specfed_bias,
     specfed_acceptance,
     specfed_throughput,
+    sprinter_roc,
     sprinter_theory,
     sprinter_latency,
 )

@@ -1,0 +1,141 @@
+"""`sprinter-roc`: how well a linear verifier foretells the target's refusals (SPRINTER Fig. 3, 9).
+
+Verifiers are trained here as `dragonrt train verifier` does, on answers to the sample questions, or
+on the corpus given, by each λ and for both sorts of features, and scored on held-out questions. The
+bundled verifier is beside them with the curve of its own held-out text, which is not packaged.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from dragonrt.experiments import style
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimate, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.language.verifier import Verifier
+    from dragonrt.training.verifier_models import BatchedPair
+    from dragonrt.training.verifier_texts import Texts
+
+NAME = "sprinter-roc"
+SUMMARY = "ROC of linear verifiers on held-out text over λ (SPRINTER Fig. 3, 9; 15 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+RATIOS = (1.0, 1.2, 1.5)
+FEATURES: tuple[Literal["hidden", "hidden+confidence"], ...] = ("hidden", "hidden+confidence")
+SAMPLES, SAMPLES_QUICK = 6000, 800
+"""Drafted tokens of each repeat, the held-out fifth included."""
+BUNDLED = "bundled"
+RATES = ("eta_fp", "eta_tp")
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
+    from dragonrt.experiments.speculation import DRAFT, TARGET
+    from dragonrt.language.verifier import Verifier
+    from dragonrt.training.verifier import VerifierPlan, collect_parts, train_verifier
+    from dragonrt.training.verifier_models import BatchedModel, BatchedPair
+
+    pair = BatchedPair(BatchedModel.load(DRAFT), BatchedModel.load(TARGET))
+    shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
+    rows = _rows(shipped, BUNDLED, 0)
+    samples = SAMPLES_QUICK if settings.quick else SAMPLES
+    for repeat in range(settings.repeats):
+        seed = settings.seed * settings.repeats + repeat
+        done = {"training": 0, "validation": 0, "test": 0}
+
+        def report(
+            part: str, number: int, _: int, done: dict[str, int] = done, repeat: int = repeat
+        ) -> None:
+            done[part] = number
+            progress(repeat * samples + sum(done.values()), settings.repeats * samples)
+
+        texts = _texts(pair, settings.corpus, seed)
+        parts = collect_parts(pair, texts, samples, seed, report)
+        for features in FEATURES:
+            for ratio in RATIOS:
+                plan = VerifierPlan(features=features, samples=samples, seed=seed, ratio=ratio)
+                rows += _rows(train_verifier(pair, parts, plan, ""), features, repeat)
+    return rows
+
+
+def _texts(pair: "BatchedPair", corpus: Path | None, seed: int) -> "Texts":
+    """The passages of the corpus; without one the prompts with the sample questions alone."""
+    from dragonrt import bundled
+    from dragonrt.training.verifier_texts import read_texts
+
+    if corpus is not None:
+        return read_texts(corpus, pair.draft, seed)
+    texts = read_texts(bundled.documents("cloud"), pair.draft, seed)
+    return {part: [each for each in some if each.prompt] for part, some in texts.items()}
+
+
+def _rows(verifier: "Verifier", name: str, repeat: int) -> list[Row]:
+    test = verifier.trained_on["test"]
+    return [
+        {
+            "verifier": name,
+            "ratio": test["ratio"],
+            "repeat": repeat,
+            "threshold": threshold,
+            "eta_tp": eta_tp,
+            "eta_fp": eta_fp,
+            "auc": test["auc"],
+            "acceptable": test["acceptable"],
+            "samples": test["samples"],
+        }
+        for threshold, eta_tp, eta_fp in verifier.trained_on["roc"]
+    ]
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """AUC with its interval over repeats, and the rates at threshold 0.5, by features and λ."""
+    summary: dict[str, Any] = {}
+    for (name, ratio), group in grouped(rows, "verifier", "ratio").items():
+        middle = [row for row in group if row["threshold"] == 0.5]
+        summary[f"{name}, λ = {ratio:g}"] = {
+            "auc": estimate([row["auc"] for row in middle], "mean").to_json(),
+            "eta_tp": round(float(np.mean([row["eta_tp"] for row in middle])), 4),
+            "eta_fp": round(float(np.mean([row["eta_fp"] for row in middle])), 4),
+            "acceptable": round(float(np.mean([row["acceptable"] for row in middle])), 4),
+            "held_out_tokens": sum(row["samples"] for row in middle),
+        }
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A panel for each sort of features with the curves of each λ; the bundled verifier's is with
+    those that read the most, as it does."""
+    names = [name for (name,) in grouped(rows, "verifier") if name != BUNDLED]
+    shipped = [row for row in rows if row["verifier"] == BUNDLED]
+    with style.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):
+        for axis, name in zip(np.atleast_1d(axes), names, strict=True):
+            some = grouped([row for row in rows if row["verifier"] == name], "ratio")
+            for number, ((ratio,), group) in enumerate(some.items()):
+                _curve(axis, group, f"λ = {ratio:g}", style.COLOURS[number])
+            if shipped and name == names[-1]:
+                label = f"bundled, λ = {shipped[0]['ratio']:g}"
+                _curve(axis, shipped, label, style.BLACK, linestyle="--")
+            axis.plot((0, 1), (0, 1), color=style.GREY, linewidth=0.8)
+            axis.set_title(f"reads {name}")
+            axis.set_xlabel("false positives η_FP")
+            axis.legend(loc="lower right")
+        np.atleast_1d(axes)[0].set_ylabel("true positives η_TP")
+
+
+def _curve(axis: Any, rows: list[Row], label: str, colour: str, linestyle: str = "-") -> None:
+    """The mean curve over repeats, at equal thresholds; threshold 0.5 is marked."""
+    points = {
+        threshold: tuple(float(np.mean([row[rate] for row in group])) for rate in RATES)
+        for (threshold,), group in grouped(rows, "threshold").items()
+    }
+    auc = np.mean([row["auc"] for row in rows])
+    axis.plot(
+        *zip(*points.values(), strict=True),
+        color=colour,
+        linestyle=linestyle,
+        label=f"{label}: AUC {auc:.3f}",
+    )
+    axis.plot(*points[0.5], "o", color=colour)
