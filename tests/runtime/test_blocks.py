@@ -19,7 +19,7 @@ from dragonrt.runtime.modes.blocks import (
     EncodedBlock,
     ReadBlock,
 )
-from dragonrt.runtime.modes.blocks.answering import IDLE_S
+from dragonrt.runtime.modes.blocks.answering import IDLE_S, INBOX
 from dragonrt.runtime.modes.speculative import SpeculativePlan, SpeculativeVerifying
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.samplers import Sampler
@@ -174,9 +174,9 @@ def test_what_cannot_be_served_is_refused_when_it_is_opened(
 
 
 def test_more_blocks_than_may_be_under_way_end_the_session() -> None:
-    flood = [block(number) for number in range(1, MAX_OUTSTANDING + 2)]
+    flood = [block(number) for number in range(1, INBOX + 2)]
     stranger = said_to_the_cloud(PLAN, *flood)
-    assert stranger.reason == f"more than {MAX_OUTSTANDING} blocks wait for an answer"
+    assert stranger.reason == f"more than {INBOX} blocks wait for an answer"
     assert stranger.heard == []
 
 

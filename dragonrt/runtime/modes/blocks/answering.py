@@ -19,6 +19,8 @@ from dragonrt.runtime.preparing import Preparer, trace_ready
 from dragonrt.sampling.speculative import Verdict
 from dragonrt.wire import messages as wire
 
+INBOX = 2 * MAX_OUTSTANDING
+"""Blocks that may wait here: those under way, behind others that a verdict has made useless."""
 IDLE_S = 300.0
 """A session in which no block comes for so long is closed."""
 
@@ -65,8 +67,8 @@ class BlockAnswering:
             raise BlockError(f"a {type(message).__name__} has no place in a session of blocks")
         if message.round <= self._round:
             raise BlockError(f"block {message.round} came after block {self._round}")
-        if len(self._inbox) >= MAX_OUTSTANDING:
-            raise BlockError(f"more than {MAX_OUTSTANDING} blocks wait for an answer")
+        if len(self._inbox) >= INBOX:
+            raise BlockError(f"more than {INBOX} blocks wait for an answer")
         if message.step + message.count > self._plan.max_tokens:
             raise BlockError(
                 f"a block of {message.count} tokens at step {message.step} reaches beyond the "

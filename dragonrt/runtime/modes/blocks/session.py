@@ -14,7 +14,7 @@ from dragonrt.wire import messages as wire
 from dragonrt.wire.errors import Reason
 
 MAX_OUTSTANDING = 8
-"""Blocks of one session that may be under way and unanswered; who sends more is cut off."""
+"""Blocks of one session that may be under way and unanswered."""
 
 BlockAnswer = wire.Verdict | wire.Upload
 
