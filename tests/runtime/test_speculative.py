@@ -307,6 +307,28 @@ def test_an_answer_that_is_given_up_leaves_nothing_behind(how: str) -> None:
             assert given.tokens == expected or given.finish is Finish.CANCELLED, schedule
 
 
+def test_who_is_shown_a_token_can_end_the_answer_there() -> None:
+    async def ask(plan: SpeculativePlan) -> Answer:
+        cloud = simulated_cloud(Schedule(1), script)
+        shown: list[int] = []
+
+        def show(token: int) -> None:
+            shown.append(token)
+            if len(shown) == 3:
+                asking.stop(Finish.STOP)
+
+        async with simulated_device(cloud, Schedule(1), script) as device:
+            asking = block_asking(device, plan, on_token=show)
+            given = await asking.ask("who?")
+        await cloud.wait_idle()
+        return given
+
+    for seed in range(8):
+        plan = plan_of(7 * seed, length=6)
+        given = run(ask(plan))
+        assert (given.tokens, given.finish) == (oracle(plan)[:3], Finish.STOP)
+
+
 def test_a_wait_for_a_lost_cloud_can_be_stopped() -> None:
     async def ask() -> Answer:
         gone = (Cut("cloud", after_writes=4), *(Cut("cloud", after_bytes=0),) * 200)

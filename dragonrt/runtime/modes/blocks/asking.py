@@ -125,7 +125,7 @@ class BlockAsking:
 
     @property
     def _finish(self) -> Finish | None:
-        return self._drafting.finish or self._stopped
+        return self._stopped or self._drafting.finish
 
     async def _go_on(self) -> None:
         """One forward, or one wait for the cloud."""
@@ -179,6 +179,8 @@ class BlockAsking:
             self._event("threshold", step=step, beta=beta, dropped=dropped)
         first = self._drafting.decided - len(advance.decided)
         for step, decided in enumerate(advance.decided, start=first):
+            if self._stopped is not None:  # by who was shown the token before
+                return
             self._decide(step, decided, cause, waited_s)
             waited_s = 0.0
         block, session = advance.block, self._session
