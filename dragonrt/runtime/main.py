@@ -83,6 +83,7 @@ async def device(
         cloud = connector(address, identity(side), side)
         await cloud.connect()
         keeper = asyncio.create_task(cloud.run(), name="connector")
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         try:
             yield side, cloud
         finally:
