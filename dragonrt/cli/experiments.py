@@ -86,6 +86,13 @@ def experiment(
             kind="FILE_OR_DIR",
         ),
     ] = None,
+    draft: Annotated[
+        str,
+        option("Drafts, in sqs and the like: bundled name or directory.", "--draft", kind="NAME"),
+    ] = "dragon-draft",
+    target: Annotated[
+        str, option("Verifies what that one drafts; same tokenizer.", "--target", kind="NAME")
+    ] = "dragon-small",
     cloud: Annotated[
         str | None,
         option(
@@ -134,6 +141,8 @@ def experiment(
             seed,
             files.directory,
             corpus,
+            draft,
+            target,
             address,
         )
         with progress_bar(name) as bar:

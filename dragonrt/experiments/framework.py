@@ -36,8 +36,9 @@ class Settings:
     `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
     point is measured where chance or the machine varies it. What a run writes beside its rows
     goes into the directory `results`, which exists. `corpus` is the text that language modelling
-    is measured on, or that generated texts go on from, if not the one there is; `cloud` is where
-    one already runs, if the experiment is not to start its own.
+    is measured on, or that generated texts go on from, if not the one there is; `draft` and
+    `target` are the pair where one model drafts blocks for another; `cloud` is where one already
+    runs, if the experiment is not to start its own.
     """
 
     quick: bool
@@ -46,6 +47,8 @@ class Settings:
     seed: int
     results: Path
     corpus: Path | None = None
+    draft: str = "dragon-draft"
+    target: str = "dragon-small"
     cloud: "Address | None" = None
 
 

@@ -58,7 +58,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     (TV to p, entropy in nats), ROUGE-2 of the sampled answer, and the answer."""
     from dragonrt.experiments.speculation import Pair
 
-    pair = Pair.load()
+    pair = Pair.load(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     asked = [each for each in bundled.questions() if len(each.evidence) == 1]
     asked = asked[: QUESTIONS_QUICK if settings.quick else None]

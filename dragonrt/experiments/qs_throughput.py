@@ -8,7 +8,6 @@ with the best fixed action, the heuristic, Double DQN. Twice:
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,9 @@ from dragonrt.experiments.statistics import Row, estimate, grouped
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
+    from dragonrt.experiments.speculation import Pair
     from dragonrt.training.controller_plan import ControllerPlan
-    from dragonrt.training.pair import ModelPair
+    from dragonrt.training.pair import Tasks
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
@@ -39,23 +39,49 @@ _HELD_OUT = 7_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedCase:
-    """All texts at one temperature."""
+class Texts:
+    """The answers of a pair of models at one temperature."""
 
-    temperature: float
-    seeds: range
-    tokens: int
+    pair: tuple[str, str]
     corpus: Path | None
+    tokens: int
+    temperature: float
+
+    def load(self) -> "Pair":
+        """The models."""
+        from dragonrt.experiments.speculation import Pair
+
+        return Pair.load(*self.pair)
+
+    def plan(self) -> "ControllerPlan":
+        """What the bundled controller was trained for, at this temperature."""
+        from dragonrt.training.controller_plan import ControllerPlan
+
+        return ControllerPlan(temperatures=(self.temperature,), max_tokens=self.tokens)
+
+    def tasks(self) -> "Tasks":
+        """The prompts."""
+        from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+
+        target, corpus = self.load().target, self.corpus
+        prompts = bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
+        return self.plan().tasks(prompts)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCase:
+    """Recorded texts of these numbers."""
+
+    texts: Texts
+    seeds: range
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCase:
-    """One answer at one temperature, in every way; the fixed ones take `action`."""
+    """One answer, in every way; the fixed ones take `action`."""
 
-    temperature: float
+    texts: Texts
     seed: int
-    tokens: int
-    corpus: Path | None
     action: "Action"
 
 
@@ -72,9 +98,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     texts = settings.repeats * (2 if settings.quick else TEXTS)
     answers = settings.repeats * (1 if settings.quick else ANSWERS)
     first = _HELD_OUT + settings.seed * texts
-    recorded = [
-        RecordedCase(heat, range(first, first + texts), tokens, settings.corpus) for heat in heats
-    ]
+    pair = (settings.draft, settings.target)
+    of = {heat: Texts(pair, settings.corpus, tokens, heat) for heat in heats}
+    recorded = [RecordedCase(of[heat], range(first, first + texts)) for heat in heats]
     total = len(recorded) + len(heats) * answers
     rows = [
         row
@@ -87,7 +113,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
         if row["way"] == STATIC
     }
     cases = [
-        RuntimeCase(heat, seed, tokens, settings.corpus, chosen[heat])
+        RuntimeCase(of[heat], seed, chosen[heat])
         for heat in heats
         for seed in range(first, first + answers)
     ]
@@ -96,50 +122,26 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-@cache
-def _plan(temperature: float, tokens: int) -> "ControllerPlan":
-    """What the bundled controller was trained for, at one temperature."""
-    from dragonrt.training.controller_plan import ControllerPlan
-
-    return ControllerPlan(temperatures=(temperature,), max_tokens=tokens)
-
-
-@cache
-def _pair() -> "ModelPair":
-    from dragonrt.experiments.speculation import Pair
-    from dragonrt.training.pair import ModelPair
-
-    pair = Pair.load()
-    return ModelPair(pair.draft, pair.target)
-
-
-@cache
-def _prompts(corpus: Path | None) -> tuple[tuple[int, ...], ...]:
-    from dragonrt.training.prompts import bundled_prompts, corpus_prompts
-
-    target = _pair().target
-    return bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
-
-
 def _record(case: RecordedCase) -> list[Row]:
     """Every controller on texts of the target, with the best fixed action of a grid over all."""
     from dragonrt.control import Heuristic, Static, controller
     from dragonrt.training.evaluation import best, evaluate, grid
+    from dragonrt.training.pair import ModelPair
     from dragonrt.training.recording import RecordedEnvironment
 
-    plan = _plan(case.temperature, case.tokens)
-    tasks = plan.tasks(_prompts(case.corpus))
-    recording = _pair().record(
-        tasks, plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
+    texts, plan = case.texts, case.texts.plan()
+    pair = ModelPair(texts.load().draft, texts.load().target)
+    recording = pair.record(
+        texts.tasks(), plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
     )
     costs = plan.costs(recording.vocabulary)
     environment = RecordedEnvironment(recording, costs)
     episodes = range(case.seeds.start, case.seeds.start + EPISODES * len(case.seeds))
     action = best(grid(environment, plan.lengths, plan.resolutions, episodes))
-    common = {"source": RECORDED, "temperature": case.temperature}
+    common = {"source": RECORDED, "temperature": texts.temperature}
     fixed: Row = {"length": action.length, "resolution": action.resolution}
     free: Row = {"length": None, "resolution": None}
-    alone = {"tokens": case.tokens, "seconds": case.tokens * costs.target_s, "bits": 0}
+    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s, "bits": 0}
     rows = [{**common, "way": CLOUD, "episode": episodes.start} | free | alone]
     for way, control in (
         (STATIC, Static(action)),
@@ -161,16 +163,15 @@ def _answer(case: RuntimeCase) -> list[Row]:
     from dragonrt.control import Heuristic, Static, controller
     from dragonrt.experiments.paced_blocks import BlockPace
     from dragonrt.experiments.recalled import RecalledAnswers, seconds
-    from dragonrt.experiments.speculation import Pair
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 
-    planned, pair = _plan(case.temperature, case.tokens), _pair()
-    prompt, sampler, _ = planned.tasks(_prompts(case.corpus)).choose(case.seed)
+    planned, pair = case.texts.plan(), case.texts.load()
+    prompt, sampler, _ = case.texts.tasks().choose(case.seed)
     costs = planned.costs(pair.target.vocabulary)
     link = LinkProfile.load(planned.link)
     pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
-    answers = RecalledAnswers(Pair(pair.draft, pair.target), prompt, case.seed)
+    answers = RecalledAnswers(pair, prompt, case.seed)
     action = case.action
     rows: list[Row] = []
     for way, rule, control in (
@@ -184,7 +185,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
             sampler=sampler,
             rule=rule,
             codec=planned.codec,
-            max_tokens=case.tokens,
+            max_tokens=case.texts.tokens,
             shape=BlockShape(controller=control, outstanding=1),
         )
         answer = answers.answer(plan, pace)
@@ -192,7 +193,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
         rows.append(
             {
                 "source": RUNTIME,
-                "temperature": case.temperature,
+                "temperature": case.texts.temperature,
                 "way": way,
                 "episode": case.seed,
                 "length": action.length if fixed else None,

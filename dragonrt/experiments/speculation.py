@@ -5,6 +5,7 @@ The rules, codecs and the threshold are the runtime's own; only the network is l
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,10 @@ from dragonrt.distributions import (
     Quantized,
     backtrack,
 )
+from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict
+
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
 
@@ -31,9 +34,18 @@ class Pair:
     target: LanguageModel
 
     @classmethod
-    def load(cls) -> "Pair":
-        """The bundled pair."""
-        return cls(LanguageModel.load(DRAFT), LanguageModel.load(TARGET))
+    @cache
+    def load(cls, draft: str = DRAFT, target: str = TARGET) -> "Pair":
+        """The models of these names, once in a process.
+
+        Raises DragonError where their tokens do not mean the same.
+        """
+        pair = cls(LanguageModel.load(draft), LanguageModel.load(target))
+        if pair.draft.tokenizer_fingerprint != pair.target.tokenizer_fingerprint:
+            raise DragonError(
+                f"{draft} and {target} have different tokenizers: choose a pair with one"
+            )
+        return pair
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,16 +7,12 @@ uplink without propagation delay.
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.experiments import style
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimates, grouped
-
-if TYPE_CHECKING:
-    from dragonrt.experiments.speculation import Pair
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 25 minutes)"
@@ -70,6 +66,7 @@ class Case:
     """One text at one temperature, with every coding."""
 
     number: int
+    pair: tuple[str, str]
     prompt: str
     seed: int
     temperature: float
@@ -81,36 +78,32 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per text, temperature and coding; `latency_s` is up to the answer's last token."""
     from dragonrt.experiments.parallel import measure_all
     from dragonrt.experiments.prompts import prompts
+    from dragonrt.experiments.speculation import Pair
 
     texts = settings.repeats * (1 if settings.quick else 2)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     codings = CODINGS_QUICK if settings.quick else CODINGS
     tokens = TOKENS_QUICK if settings.quick else TOKENS
-    form = _pair().draft.prompt
+    pair = (settings.draft, settings.target)
+    form = Pair.load(*pair).draft.prompt
     cases = [
-        Case(number, prompt, settings.seed * texts + number, heat, codings, tokens)
+        Case(number, pair, prompt, settings.seed * texts + number, heat, codings, tokens)
         for number, prompt in enumerate(prompts(form, texts, settings.corpus))
         for heat in heats
     ]
     return [row for rows in measure_all(_measure, cases, progress) for row in rows]
 
 
-@cache
-def _pair() -> "Pair":
-    from dragonrt.experiments.speculation import Pair
-
-    return Pair.load()
-
-
 def _measure(case: Case) -> list[Row]:
     from dragonrt.experiments.paced_blocks import BlockPace
     from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.experiments.speculation import Pair
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
     from dragonrt.sampling import Sampler
     from dragonrt.wire.limits import MAX_BLOCK
 
-    pair = _pair()
+    pair = Pair.load(*case.pair)
     answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
     pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
     rows: list[Row] = []

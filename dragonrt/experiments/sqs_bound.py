@@ -67,7 +67,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt.experiments.prompts import prompts
     from dragonrt.experiments.speculation import Pair, Speculation
 
-    pair = Pair.load()
+    pair = Pair.load(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     texts = settings.repeats * (1 if settings.quick else TEXTS)
     tokens = TOKENS_QUICK if settings.quick else TOKENS

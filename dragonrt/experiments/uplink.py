@@ -6,16 +6,12 @@ coupled noise (SPEC 2); all other codecs send distributions and verify by reject
 """
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.experiments import style
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimate, estimates, grouped
-
-if TYPE_CHECKING:
-    from dragonrt.experiments.speculation import Pair
 
 NAME = "uplink"
 SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"
@@ -41,6 +37,7 @@ class Case:
     """One text: everything that is measured of it."""
 
     number: int
+    pair: tuple[str, str]
     prompt: str
     seed: int
     rates: tuple[float, ...]
@@ -55,32 +52,28 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """
     from dragonrt.experiments.parallel import measure_all
     from dragonrt.experiments.prompts import prompts
+    from dragonrt.experiments.speculation import Pair
 
     texts = settings.repeats * (1 if settings.quick else 2)
     rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
-    form = _pair().draft.prompt
+    pair = (settings.draft, settings.target)
+    form = Pair.load(*pair).draft.prompt
     cases = [
-        Case(number, prompt, settings.seed * texts + number, rates, tokens)
+        Case(number, pair, prompt, settings.seed * texts + number, rates, tokens)
         for number, prompt in enumerate(prompts(form, texts, settings.corpus))
     ]
     return [row for rows in measure_all(_measure, cases, progress) for row in rows]
 
 
-@cache
-def _pair() -> "Pair":
-    from dragonrt.experiments.speculation import Pair
-
-    return Pair.load()
-
-
 def _measure(case: Case) -> list[Row]:
     from dragonrt.experiments.paced_blocks import BlockPace
     from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.experiments.speculation import Pair
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
     from dragonrt.sampling import Sampler
 
-    pair = _pair()
+    pair = Pair.load(*case.pair)
     answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
     rows: list[Row] = []
     for codec in CODECS:

@@ -8,10 +8,12 @@ from dragonrt.control import Action
 from dragonrt.experiments import qs_throughput as experiment
 from dragonrt.experiments.statistics import Row
 
+PAIR = ("dragon-draft", "dragon-small")
+
 
 @pytest.mark.slow
 def test_one_answer_is_measured_in_every_way() -> None:
-    case = experiment.RuntimeCase(0.8, seed=3, tokens=6, corpus=None, action=Action(2, 10))
+    case = experiment.RuntimeCase(experiment.Texts(PAIR, None, 6, 0.8), 3, Action(2, 10))
     rows = experiment._answer(case)
     ways = [row["way"] for row in rows]
     assert ways == [experiment.S_Q, experiment.STATIC, experiment.HEURISTIC, experiment.LEARNED]
@@ -24,7 +26,7 @@ def test_one_answer_is_measured_in_every_way() -> None:
 
 @pytest.mark.slow
 def test_recorded_texts_name_the_best_fixed_action() -> None:
-    case = experiment.RecordedCase(0.8, range(3, 4), tokens=4, corpus=None)
+    case = experiment.RecordedCase(experiment.Texts(PAIR, None, 4, 0.8), range(3, 4))
     rows = experiment._record(case)
     assert [row["way"] for row in rows[:2]] == [experiment.CLOUD, experiment.STATIC]
     assert experiment.throughput(rows[:1])["tokens_per_s"] == 20

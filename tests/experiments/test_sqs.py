@@ -19,7 +19,9 @@ def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None
 @pytest.mark.slow
 def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
     codings = (Coding(k=128), Coding(beta=0.05, eta=0.001), Coding(beta=0.05))
-    rows = sqs._measure(Case(0, "The ferry", 3, 1.0, codings, tokens=8))
+    rows = sqs._measure(
+        Case(0, ("dragon-draft", "dragon-small"), "The ferry", 3, 1.0, codings, tokens=8)
+    )
     dense, adaptive, fixed = rows
     # K = 128 of 8192 at ℓ = 100 takes 1117 bits and at most 7 of a rank: four fit in 5000.
     assert dense["drafted_per_batch"] <= 4

@@ -7,10 +7,12 @@ import pytest
 from dragonrt.experiments import uplink
 from dragonrt.experiments.statistics import Row
 
+PAIR = ("dragon-draft", "dragon-small")
+
 
 @pytest.fixture(scope="module")
 def measured() -> list[Row]:
-    case = uplink.Case(0, "The ferry", seed=3, rates=(10e3, 1e6), tokens=6)
+    case = uplink.Case(0, PAIR, "The ferry", seed=3, rates=(10e3, 1e6), tokens=6)
     patch = pytest.MonkeyPatch()
     patch.setattr(uplink, "CODECS", ("ids", "ksqs:16:100"))
     rows = uplink._measure(case)
