@@ -219,7 +219,7 @@ def plot(rows: list[Row], path: Path) -> None:
     found = perplexities(rows)
     counts = sorted({row["documents"] for row in rows})
     colours = (style.GREEN, style.GREY, style.SKY, style.ORANGE)
-    with style.picture(path) as (_, axis):
+    with style.picture(path) as (figure, axis):
         axis.axhline(found[0, NONE][0], color=style.BLACK, linestyle=":", label=NONE)
         for number, (method, colour) in enumerate(zip(METHODS, colours, strict=True)):
             at = [found[k, method if k else NONE] for k in counts]
@@ -240,4 +240,4 @@ def plot(rows: list[Row], path: Path) -> None:
         axis.set_xlabel("documents on each side")
         axis.set_ylabel("perplexity (mean, 95 % over windows)")
         axis.set_title(f"{rows[0]['model']} on {rows[0]['corpus']}")
-        axis.legend()
+        figure.legend(loc="outside lower center", ncols=1 + len(METHODS))
