@@ -104,7 +104,8 @@ class Block:
 class Verdict:
     """The answer to the Block of that round: the tokens that stand, and the one that follows them.
 
-    `verify_us` is what the forward over the block took.
+    In mode "sprinter" `token` is what the block's one place holds: the token drafted there, where
+    `accepted` is 1. `verify_us` is what the forward over the block took.
     """
 
     TYPE: ClassVar[int] = 12

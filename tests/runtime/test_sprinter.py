@@ -1,8 +1,11 @@
 """Approximate verification: Theorems 1 - 3 on the mode's own parts, and the text on any link."""
 
+import asyncio
+import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,7 @@ from dragonrt.runtime.modes.sprinter import (
 from dragonrt.runtime.modes.sprinter.pairing import verifier_of
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
+from dragonrt.runtime.trace import TraceFile
 from dragonrt.sampling import (
     Noise,
     Sampler,
@@ -148,7 +152,7 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     assert not drafting.ready
     assert (block.step, block.count) == (2, 1)
     assert list(block.decided) == drafting.line.tokens[:2]
-    drafting.take(wire.Verdict(1, 1, 0, drafting.line.tokens[2], 0))
+    drafting.take(wire.Verdict(1, 1, 1, drafting.line.tokens[2], 0))
     assert (counts.unverified, counts.unread, counts.accepted, counts.resampled) == (2, 0, 1, 0)
     for _ in range(2):
         drafting.draft(said(P, Q), math.inf)
@@ -160,14 +164,17 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     assert drafting.counts.statistics()["tokens_per_target_call"] == 3.0
 
 
-@pytest.mark.parametrize("verdict", [(1, 0), (0, V)])
-def test_an_impossible_verdict(verdict: tuple[int, int]) -> None:
+def test_impossible_verdicts() -> None:
     drafting = SprinterDrafting(PLAN, V, Constant(0.0))
-    with pytest.raises(BlockError, match="last drafted"):
+    with pytest.raises(BlockError, match="no token waits"):
         drafting.take(wire.Verdict(1, 1, 0, 0, 0))
     drafting.draft(said(P, Q), math.inf)
-    with pytest.raises(BlockError):
-        drafting.take(wire.Verdict(1, 1, *verdict, 0))
+    drafted = drafting.line.tokens[0]
+    for accepted, token in ((0, drafted), (1, (drafted + 1) % V)):
+        with pytest.raises(BlockError, match="another token"):
+            drafting.take(wire.Verdict(1, 1, accepted, token, 0))
+    with pytest.raises(BlockError, match="beyond the vocabulary"):
+        drafting.take(wire.Verdict(1, 1, 0, V, 0))
 
 
 def test_a_block_of_more_tokens_is_refused() -> None:
@@ -360,3 +367,27 @@ def test_a_cloud_that_knows_no_such_block_ends_the_session_only() -> None:
 def test_the_cloud_has_a_plan_of_the_mode() -> None:
     message = PLAN.open_message("?", (), (), 1)
     assert BlockPlan.of(message).mode == "sprinter"
+
+
+def test_the_trace_tells_which_tokens_were_verified(tmp_path: Path) -> None:
+    plan = replace(plan_of(4), threshold=1.0, max_tokens=8)
+
+    async def traced() -> Answer:
+        with (tmp_path / "trace").open("w") as file:
+            trace = TraceFile(file, asyncio.get_running_loop().time, side="device")
+            cloud = simulated_cloud(Schedule(1), script)
+            async with simulated_device(cloud, Schedule(1), script) as device:
+                side = replace(device.side, trace=trace)
+                begin = beginning(side, device.connector, OfPrefix(), "alone")
+                given: Answer = await begin(plan, lambda decision: None, lambda text: None).ask(
+                    "who?"
+                )
+            await cloud.wait_idle()
+        return given
+
+    counts = run(traced()).counts
+    lines = (tmp_path / "trace").read_text().splitlines()
+    verdicts = [event for event in map(json.loads, lines) if event["event"] == "verdict"]
+    assert len(verdicts) == counts.verified > 3
+    assert sum(verdict["accepted"] for verdict in verdicts) == counts.accepted > 0
+    assert counts.resampled == counts.verified - counts.accepted

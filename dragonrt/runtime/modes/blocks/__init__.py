@@ -11,7 +11,7 @@ from dragonrt.runtime.modes.blocks.counts import BlockCounts
 from dragonrt.runtime.modes.blocks.drafting import Advance, Decided, Drafting, EncodedBlock
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.blocks.session import MAX_OUTSTANDING, BlockSession
-from dragonrt.runtime.modes.blocks.verifying import ReadBlock, Uploads, Verifying
+from dragonrt.runtime.modes.blocks.verifying import InPlace, ReadBlock, Uploads, Verifying
 
 __all__ = [
     "MAX_OUTSTANDING",
@@ -25,6 +25,7 @@ __all__ = [
     "Decided",
     "Drafting",
     "EncodedBlock",
+    "InPlace",
     "OnLoss",
     "ReadBlock",
     "Uploads",

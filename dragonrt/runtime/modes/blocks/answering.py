@@ -11,7 +11,7 @@ from dragonrt.runtime.generation import LOW_BITS
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.blocks.session import MAX_OUTSTANDING
 from dragonrt.runtime.modes.blocks.tracing import trace_open
-from dragonrt.runtime.modes.blocks.verifying import Uploads, Verifying
+from dragonrt.runtime.modes.blocks.verifying import InPlace, Uploads, Verifying
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.predictor import Predictor
@@ -168,8 +168,9 @@ class BlockAnswering:
         answer = self._verifying.answer(block, said)
         verify_us = int(seconds * 1e6)
         match answer:
-            case Verdict(accepted, token):
-                line.replace_from(step + accepted, [token])
+            case Verdict(accepted, token) | InPlace(accepted, token):
+                place = step if isinstance(answer, InPlace) else step + accepted
+                line.replace_from(place, [token])
                 reply: wire.Verdict | wire.Upload = wire.Verdict(
                     session, message.round, accepted, token, verify_us
                 )

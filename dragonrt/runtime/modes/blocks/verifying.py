@@ -25,6 +25,17 @@ class ReadBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlace:
+    """The verdict on a block of one token: `token` is at its place, the draft if it is accepted.
+
+    `accepted` is 0 or 1. Nothing follows, unlike behind a Verdict.
+    """
+
+    accepted: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Uploads:
     """Distributions as an answer: an encoded one for each drafted token, and one more.
 
@@ -42,10 +53,10 @@ class Verifying(Protocol):
         """The content of a block. Raises DragonError for one that cannot be read."""
         ...
 
-    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict | Uploads:
+    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict | InPlace | Uploads:
         """The answer, given what the model says after the prefixes from length `first` on.
 
-        With a Verdict the text goes on with the tokens that it lets stand and with its token; with
-        Uploads it goes on with what the next block says was decided.
+        With a Verdict the text goes on with the tokens that it lets stand and with its token, with
+        an InPlace by its token; with Uploads it goes on with what the next block says was decided.
         """
         ...

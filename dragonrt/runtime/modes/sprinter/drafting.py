@@ -71,12 +71,13 @@ class SprinterDrafting:
         return Advance(block=self._block(token, quantized))
 
     def take(self, verdict: wire.Verdict) -> Advance:
-        if self.ready or verdict.accepted:
-            raise BlockError("a verdict came that is not one on the last drafted token")
+        if self.ready:
+            raise BlockError("a verdict came, and no token waits for one")
+        stands = verdict.token == self.line.tokens[self.decided]
+        if verdict.accepted != stands:
+            raise BlockError("a verdict gives another token than the one that it accepts")
         if verdict.token >= self._vocabulary:
             raise BlockError(f"token {verdict.token} is beyond the vocabulary")
-        drafted = self.line.tokens[self.decided]
-        stands = verdict.token == drafted
         counts = self._counts
         counts.verified += 1
         counts.judged += 1

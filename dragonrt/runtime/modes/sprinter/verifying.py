@@ -4,19 +4,15 @@ from collections.abc import Sequence
 
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks.errors import BlockError
-from dragonrt.runtime.modes.blocks.verifying import ReadBlock
+from dragonrt.runtime.modes.blocks.verifying import InPlace, ReadBlock
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import Verdict
 from dragonrt.sampling.sprinter import verify_last
 from dragonrt.wire import messages as wire
 
 
 class SprinterVerifying:
-    """Implements Verifying: the text goes on with one token, the drafted one if it stands.
-
-    So a verdict accepts no token of the block but gives the one at its place.
-    """
+    """Implements Verifying: the text goes on with one token, the drafted one if it stands."""
 
     def __init__(self, plan: BlockPlan, vocabulary: int) -> None:
         plan.check_distributions()
@@ -30,9 +26,9 @@ class SprinterVerifying:
         tokens, q = self._codec.decode(block.payload, 1, block.resolutions or None)
         return ReadBlock(block.step, tokens, q, block.step)
 
-    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict:
+    def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> InPlace:
         if block.q is None:
             raise BlockError("a sprinter's block needs the distribution of its token")
         p = self._rule.shape(said[0].p)
-        _, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
-        return Verdict(0, token)
+        stands, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
+        return InPlace(int(stands), token)
