@@ -22,7 +22,6 @@ from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict
 
-
 DRAFT, TARGET = "dragon-draft", "dragon-small"
 
 

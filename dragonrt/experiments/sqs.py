@@ -15,7 +15,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimates, grouped
 
 NAME = "sqs"
-SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 25 minutes)"
+SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -229,7 +229,7 @@ def plot(rows: list[Row], path: Path) -> None:
                     number = list(dict.fromkeys(shown)).index(line[0] if named else line[1])
                     _draw(axis, rows, metric, line, number, named=named)
             upper.set_title(title)
-            upper.legend(fontsize=7.5)
+            lower.legend(fontsize=7.5, loc="lower right")
             lower.set_xlabel("temperature")
         axes[0, 0].set_ylabel("latency (s per answer)")
         axes[1, 0].set_ylabel("resampling rate")

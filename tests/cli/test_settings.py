@@ -139,7 +139,10 @@ def test_a_file_that_cannot_be_read_is_one_line(
 
 def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
     (tmp_path / "dragonrt.toml").write_text("[bench.sing]\n")
-    assert "there is no table [bench.sing]; there are [bench.decode]" in run("profile").line
+    assert (
+        "there is no table [bench.sing]; there are [bench.assisted], [bench.decode]"
+        in run("profile").line
+    )
 
 
 def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
