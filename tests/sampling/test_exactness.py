@@ -279,7 +279,13 @@ def test_a_verified_token_is_a_sample_of_the_target(name: str, pair: str) -> Non
     assert np.allclose(law, p.to_dense(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["topp:0.8", "topk:2:renorm", "topk:2:residual", "dense:fp16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("topp:0.8", "topk:2:renorm", "topk:2:residual", "dense:fp16"),
+        *("qs:3", "qs:7", "ksqs:2:5", "ksqs:3:100", "csqs:0.15:9", "csqs:0.3:1"),
+    ],
+)
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(temperature=0.6), Sampler(top_k=4)])
 def test_quantize_then_sample_is_exact_where_sample_then_quantize_is_not(
     name: str, sampler: Sampler

@@ -118,7 +118,9 @@ def inverse(p: Distribution, u: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coder", ["dense:fp16", "topk:4:renorm", "topk:4:residual"])
+@pytest.mark.parametrize(
+    "coder", ["dense:fp16", "topk:4:renorm", "topk:4:residual", "qs:7", "ksqs:4:20", "csqs:0.1:10"]
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_million_first_tokens_follow_the_target(name: str, coder: str) -> None:
     first = FirstTokens(name, Sampler(temperature=0.9, top_k=12), coder)
