@@ -301,6 +301,8 @@ def test_latency_jitter_and_bandwidth_change_nothing() -> None:
         given = run(answer(schedule, plan, "alone"))
         assert given.tokens == oracle(plan, script("who?")), schedule
         assert given.finish in (Finish.STOP, Finish.LENGTH)
+        used = OfPrefix.threshold if plan.threshold is None else plan.threshold
+        assert given.plan.settings()["threshold"] == used
         counts = given.counts
         assert isinstance(counts, SprinterCounts)
         assert counts.unverified + counts.verified == counts.decided == len(given.tokens)

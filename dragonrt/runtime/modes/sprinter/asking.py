@@ -1,6 +1,7 @@
 """The device's side of an answer by approximate verification."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.modes.blocks import BlockAsking, OnLoss
@@ -16,9 +17,11 @@ def beginning(
     verifier: TokenVerifier,
     on_loss: OnLoss = "alone",
 ) -> Callable[[SprinterPlan, OnDecision, OnNotice], BlockAsking]:
-    """What begins each answer of a conversation."""
+    """What begins each answer of a conversation; its plan then says which threshold is used."""
 
     def begin(plan: SprinterPlan, on_decision: OnDecision, on_notice: OnNotice) -> BlockAsking:
+        if plan.threshold is None:
+            plan = replace(plan, threshold=verifier.threshold)
         return BlockAsking(
             preparer,
             connector,
