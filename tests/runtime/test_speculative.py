@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from dragonrt.control import controller
+from dragonrt.control import Action, Controller, Heuristic, State, controller
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
@@ -46,7 +46,7 @@ from dragonrt.simulation.pair import (
 from dragonrt.simulation.schedule import Schedule
 
 TOKENS = 14
-RUNS = 700
+RUNS = 1500
 WAYS = [
     ("coupled", "ids"),
     ("coupled", "ksqs:6:40"),
@@ -366,9 +366,27 @@ class TableModel(TimedModel):
         ]
 
 
+class Confident:
+    """A controller that looks at all it may: longer and finer blocks behind what was likely."""
+
+    name = "confident"
+
+    def choose(self, state: State) -> Action:
+        sure = bool(state.confidences) and state.confidences[-1] > 0.4
+        return Action(2, 4) if sure or state.accepted else Action(1, 9)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "codec"), [("rejection", "ksqs:2:5"), ("coupled", "ids")])
-def test_texts_follow_the_clouds_law(rule: str, codec: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "codec", "controller"),
+    [
+        ("rejection", "ksqs:2:5", None),
+        ("rejection", "qs:5", Heuristic(3)),
+        ("rejection", "csqs:0.2:7", Confident()),
+        ("coupled", "ids", None),
+    ],
+)
+def test_texts_follow_the_clouds_law(rule: str, codec: str, controller: Controller | None) -> None:
     """Coarse codecs, another draft model, blocks under way: the law of whole texts all the same."""
     drafts, targets = np.random.default_rng(5).dirichlet(np.ones(3), (2, 4))
 
@@ -391,7 +409,9 @@ def test_texts_follow_the_clouds_law(rule: str, codec: str) -> None:
                     rule=rule,
                     codec=codec,
                     max_tokens=3,
-                    shape=BlockShape(length=1 + seed % 2, outstanding=1 + seed % 3),
+                    shape=BlockShape(
+                        length=1 + seed % 2, controller=controller, outstanding=1 + seed % 3
+                    ),
                 )
                 found[tuple((await block_asking(device, plan).ask("")).tokens)] += 1
         await cloud.wait_idle()
