@@ -3,11 +3,12 @@
 Over a Markov uplink (the link the bundled controller was trained for): the cloud alone, S-Q and Q-S
 with the best fixed action, the heuristic, Double DQN. Twice:
 - on recorded texts, in the law of speculative decoding (see `training.recording`): many episodes,
-  so that a grid over all fixed actions can be searched and small differences seen;
+  so that a grid over all fixed actions can be searched, on every other text, and small differences
+  be seen on the rest;
 - by the runtime, real models and messages in virtual time, with the actions that the grid chose.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,9 @@ TEMPERATURES_QUICK = (0.2, 0.8)
 CLOUD, S_Q, STATIC, HEURISTIC, LEARNED = "cloud only", "S-Q", "Q-S static", "heuristic", "DDQN"
 RECORDED, RUNTIME = "recorded", "runtime"
 TOKENS, TOKENS_QUICK = 64, 24
-TEXTS, EPISODES = 10, 4
+TEXTS, EPISODES = 40, 4
 """Recorded texts of each repeat, and episodes on each of them."""
-ANSWERS = 3
+ANSWERS = 6
 """Of the runtime, of each repeat."""
 _HELD_OUT = 7_000_000
 """Where the numbers of tasks and courses begin: none that the controller was trained on."""
@@ -95,7 +96,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     tokens = TOKENS_QUICK if settings.quick else TOKENS
-    texts = settings.repeats * (2 if settings.quick else TEXTS)
+    texts = settings.repeats * (3 if settings.quick else TEXTS)
     answers = settings.repeats * (1 if settings.quick else ANSWERS)
     first = _HELD_OUT + settings.seed * texts
     pair = (settings.draft, settings.target)
@@ -123,7 +124,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _record(case: RecordedCase) -> list[Row]:
-    """Every controller on texts of the target, with the best fixed action of a grid over all."""
+    """The controllers on every other text; on the rest the grid finds the best fixed action."""
     from dragonrt.control import Heuristic, Static, controller
     from dragonrt.training.evaluation import best, evaluate, grid
     from dragonrt.training.pair import ModelPair
@@ -135,13 +136,18 @@ def _record(case: RecordedCase) -> list[Row]:
         texts.tasks(), plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
     )
     costs = plan.costs(recording.vocabulary)
-    environment = RecordedEnvironment(recording, costs)
-    episodes = range(case.seeds.start, case.seeds.start + EPISODES * len(case.seeds))
-    action = best(grid(environment, plan.lengths, plan.resolutions, episodes))
+    searched, environment = (
+        RecordedEnvironment(replace(recording, texts=recording.texts[start::2]), costs)
+        for start in (0, 1)
+    )
+    count = EPISODES * len(recording.texts) // 2
+    episodes = range(case.seeds.start, case.seeds.start + count)
+    action = best(grid(searched, plan.lengths, plan.resolutions, episodes))
     common = {"source": RECORDED, "temperature": texts.temperature}
     fixed: Row = {"length": action.length, "resolution": action.resolution}
     free: Row = {"length": None, "resolution": None}
-    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s, "bits": 0}
+    unsent: Row = {"bits": None, "bytes": None}
+    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s} | unsent
     rows = [{**common, "way": CLOUD, "episode": episodes.start} | free | alone]
     for way, control in (
         (STATIC, Static(action)),
@@ -153,7 +159,8 @@ def _record(case: RecordedCase) -> list[Row]:
             rows.append(
                 {**common, "way": way, "episode": episode}
                 | (fixed if way == STATIC else free)
-                | {"tokens": score.tokens, "seconds": score.seconds, "bits": None}
+                | {"tokens": score.tokens, "seconds": score.seconds}
+                | unsent
             )
     return rows
 
@@ -201,6 +208,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
                 "tokens": len(answer.decisions),
                 "seconds": seconds(answer),
                 "bits": answer.counts.bits,
+                "bytes": answer.bytes_sent,
             }
         )
     return rows
@@ -252,7 +260,7 @@ def plot(rows: list[Row], path: Path) -> None:
                     _draw(axis, own, way, number)
             axis.set_title(title)
             axis.set_xlabel("temperature")
-            axis.set_ylim(bottom=0)
+        axes[0].set_ylim(bottom=0)
         axes[0].set_ylabel("tokens/s (95 %)")
         axes[1].legend(fontsize=8)
 

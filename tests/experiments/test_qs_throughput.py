@@ -20,13 +20,13 @@ def test_one_answer_is_measured_in_every_way() -> None:
     for row in rows:
         assert row["tokens"] == 6
         assert row["seconds"] > 6 * 0.01
-        assert row["bits"] > 0
+        assert row["bytes"] > row["bits"] / 8 > 0
     assert [row["length"] for row in rows] == [2, 2, None, None]
 
 
 @pytest.mark.slow
 def test_recorded_texts_name_the_best_fixed_action() -> None:
-    case = experiment.RecordedCase(experiment.Texts(PAIR, None, 4, 0.8), range(3, 4))
+    case = experiment.RecordedCase(experiment.Texts(PAIR, None, 4, 0.8), range(3, 5))
     rows = experiment._record(case)
     assert [row["way"] for row in rows[:2]] == [experiment.CLOUD, experiment.STATIC]
     assert experiment.throughput(rows[:1])["tokens_per_s"] == 20
@@ -53,6 +53,7 @@ def rows() -> list[Row]:
             "tokens": 100,
             "seconds": 100 / speed + episode,
             "bits": None,
+            "bytes": None,
         }
         for source in (experiment.RECORDED, experiment.RUNTIME)
         for heat in (0.0, 1.0)

@@ -17,10 +17,10 @@ from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.speculative import speculative_rule
 
 NOTE = (
-    "Tokens per second, one thread, prompts read included; medians of interleaved repeats. "
-    "`generate` assisted is transformers' with its own block lengths and, where that is faster, "
-    "with ours. The ratio is speculative over that. Texts are compared at temperature 0, where all "
-    "ways are exact."
+    "Tokens per second at temperature T, one thread, prompts read included; medians of interleaved "
+    "repeats. transformers generates, alone and assisted, with block lengths of its own and with "
+    "ours; then our target alone, and our pair. The ratio is our pair over the faster assisted one. "
+    "Texts are compared at temperature 0, where all ways are exact."
 )
 
 Generate = Callable[[list[int]], list[int]]
@@ -41,8 +41,8 @@ def bench_assisted(
     """Tokens per second of the bundled pair in one process, blocks of `length`, coupled noise."""
     pair = Pair.load()
     asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, prompt_count)]
-    columns = ("generate", "assisted", f"assisted, {length}", "alone", "speculative")
-    table = bench_table("temperature", *columns, "ratio", "same texts")
+    columns = ("generate", "assisted", f"assisted:{length}", "alone", "speculative")
+    table = bench_table("T", *columns, "ratio", "same")
     results: list[dict[str, Any]] = []
     for temperature in temperatures:
         theirs = (
