@@ -19,8 +19,7 @@ CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 RATES = (5e3, 10e3, 20e3, 50e3, 100e3, 200e3, 500e3, 1e6)
 RATES_QUICK = (10e3, 50e3, 200e3)
-SLOW = (20e3, 50e3, 100e3)
-"""Rates, in bit/s, at which the summary compares the zero-distribution uplink with the best SQS."""
+"""Of the uplink, in bit/s."""
 IDS = "ids"
 SQS = ("ksqs:16:100", "ksqs:64:100", "csqs:0.05:100", "csqs:0.01:100")
 CODECS = (IDS, *SQS, "qs:100", "topp:0.95", "topk:64:residual", "dense:fp16")

@@ -19,7 +19,7 @@ from dragonrt.sampling.speculative import speculative_rule
 NOTE = (
     "Tokens per second at temperature T, one thread, prompts read included; medians of interleaved "
     "repeats. transformers generates, alone and assisted, with block lengths of its own and with "
-    "ours; then our target alone, and our pair. The ratio is our pair over the faster assisted one. "
+    "ours; then our target alone, and our pair. The ratio is our pair over the faster assisted. "
     "Texts are compared at temperature 0, where all ways are exact."
 )
 
