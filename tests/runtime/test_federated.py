@@ -235,6 +235,16 @@ def test_a_slow_worker_gets_one_block_at_a_time_and_is_then_waited_for() -> None
     assert sum(bool(each["missing"]) for each in events.rounds) > len(events.rounds) / 2
 
 
+def test_the_first_round_waits_for_everyone_to_read_the_question() -> None:
+    """Else the text's first tokens would be those of whoever reads fastest."""
+    events = Events()
+    slow_draft = replace(quick(0), device_decode_s=0.1)
+    given, _ = run(timed([slow_draft, replace(quick(1), latency_s=0.4)], PLAN, events))
+    check(given, PLAN, 1, events, workers=2)
+    assert not given.counts.missing
+    assert not given.notices
+
+
 @pytest.mark.slow
 def test_a_worker_that_was_away_for_long_begins_again_from_the_decided_text() -> None:
     away = quick(1, faults=(Stall(0.3, 12.0),))  # more than MAX_BLOCK tokens

@@ -196,13 +196,15 @@ class Asking:
         return []
 
     def _to_ask(self) -> list[Worker]:
-        """Those that have read the question; where there is none, those that are reading it."""
+        """All that are there, later those that have read the question if there is one."""
         enough = any if self._plan.require_all else all
         if enough(worker.refused for worker in self._workers):
             raise FederationError(f"the answer ends here: {self._losses()}")
         idle = [worker for worker in self._workers if worker.idle]
         if self._plan.require_all:
             return idle if len(idle) == len(self._workers) else []
+        if self._number == 1:  # they all read it now: who is slower belongs to the mixture, too
+            return idle
         return [worker for worker in idle if worker.opened] or idle
 
     def _losses(self) -> str:
