@@ -37,7 +37,8 @@ class State:
     one, but not the one behind a block that stood wholly. As many as are known; controllers take
     what they need.
     `rate`: the uplink's in bit/s now, infinite if nothing limits it.
-    `accepted`, `drafted`: of the block before; both 0 before the first.
+    `accepted`, `drafted`: of the block before, as far as its first refused token, whatever was
+    drafted behind that; both 0 before the first.
     """
 
     confidences: tuple[float, ...]

@@ -112,6 +112,6 @@ class Course:
             down_rate=costs.down_rate,
         )
         self._now_s += seconds
-        self._accepted, self._drafted = accepted, drafted
+        self._accepted, self._drafted = accepted, min(drafted, accepted + 1)
         self._confidences.extend(confidences)
         return seconds

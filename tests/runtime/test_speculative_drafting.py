@@ -20,7 +20,10 @@ from dragonrt.runtime.modes.speculative import (
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.speculative import Verdict
+from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.wire import messages as wire
+from dragonrt.wire.limits import MAX_PAYLOAD
 
 V = 40
 RANDOM = np.random.default_rng(3)
@@ -219,11 +222,37 @@ def test_a_controller_sees_what_the_verdicts_left() -> None:
     one.take(verdict(1, 8))
     draft(one)
     assert asked.states[0] == State((), 5e4, 0, 0)
-    assert asked.states[1] == State((given[0], replaced), math.inf, 1, 3)
+    assert asked.states[1] == State((given[0], replaced), math.inf, 1, 2)
     one.take(verdict(3, 8))
     draft(one)
     assert len(asked.states[2].confidences) == 5
     assert (asked.states[2].accepted, asked.states[2].drafted) == (3, 3)
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2, 4])
+def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
+    """A block leaves the same to the next one as if it had ended with the refused token."""
+    stopping = AdaEDL(longest=9, threshold=0.1)
+    shape = {"length": 5, "learning_rate": 0.1, "target": 0.02, "stopping": stopping}
+    one = drafting(rule="rejection", codec="csqs:0.1:50", shape=shape)
+    draft(one)
+    block = one._sent[0]
+    assert len(block.tokens) == 5
+    shorter = replace(block, tokens=block.tokens[: accepted + 1])
+    verdict = Verdict(accepted, 7)
+    assert block.start.after(block, verdict) == block.start.after(shorter, verdict)
+
+
+def test_a_block_of_large_distributions_fits_into_its_message() -> None:
+    big = SpeculativeDrafting(
+        plan(rule="rejection", codec="dense:fp32", shape={"length": 9}), 2**17
+    )
+    said_by_big = NextToken(np.full(2**17, 2.0**-17, np.float32), 0.0, np.zeros(1, np.float32))
+    block = None
+    while block is None:
+        block = big.draft(said_by_big, math.inf).block
+    assert block.count == 3
+    assert len(block.payload) <= MAX_PAYLOAD
 
 
 def test_codecs_without_a_lattice_send_no_resolution() -> None:

@@ -47,7 +47,7 @@ def test_the_state_is_of_the_block_before_and_all_known_confidences() -> None:
     course.iteration(3, 100, 3, [0.9, 0.5, 0.4])
     course.iteration(4, 100, 1, [0.8, 0.1])
     assert course.state.confidences == (0.9, 0.5, 0.4, 0.8, 0.1)
-    assert (course.state.accepted, course.state.drafted) == (1, 4)
+    assert (course.state.accepted, course.state.drafted) == (1, 2)
 
 
 def test_the_estimate_of_accepted_tokens_has_the_right_mean() -> None:

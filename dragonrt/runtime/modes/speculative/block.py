@@ -34,8 +34,8 @@ class DraftedToken:
 class Carried:
     """What blocks leave to the block after them: pure functions of the decided tokens.
 
-    `threshold` is C-SQS's β for the next token, `confidences` those of the newest tokens (see
-    control.State), `accepted` and `drafted` those of the newest block.
+    `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
+    of control.State. Nothing may depend on tokens behind a refused one: their noise is used again.
     """
 
     threshold: ConformalThreshold | None
@@ -50,7 +50,8 @@ class Carried:
 
     def after(self, block: DraftedBlock, verdict: Verdict) -> Carried:
         """What `block`, which began with this, leaves to the next one, given its verdict."""
-        tokens, accepted = block.tokens, verdict.accepted
+        accepted = verdict.accepted
+        tokens = block.tokens[: accepted + 1]
         confidences = [float(each.q[each.token]) for each in tokens[:accepted]]
         if accepted < len(tokens):
             confidences.append(float(tokens[accepted].q[verdict.token]))

@@ -1,6 +1,5 @@
 """What the device decides for an answer by speculative decoding; the cloud need not know it all."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks import MAX_OUTSTANDING
 from dragonrt.sampling.stopping import StoppingRule
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 LONGEST_LATTICE_BLOCK = 32 * 1024
 """Bytes of lattice points in a block: they take the reader up to 30 us each, in the loop."""
@@ -23,6 +22,11 @@ LONGEST_LATTICE_BLOCK = 32 * 1024
 def sends_lattice(codec: str) -> bool:
     """Whether the codec of that name sends lattice points, which have a resolution."""
     return codec.split(":")[0] in LATTICE_FAMILIES
+
+
+def longest_payload(codec: str) -> int:
+    """The bytes that a block of the codec of that name may have."""
+    return LONGEST_LATTICE_BLOCK if sends_lattice(codec) else MAX_PAYLOAD
 
 
 class AcceptanceHead(Protocol):
@@ -95,9 +99,9 @@ class SpeculativePlan(BlockPlan):
         return {**BlockPlan.settings(self), **self.shape.settings(), **self._conformal()}
 
     @property
-    def longest_block_bits(self) -> float:
+    def longest_block_bits(self) -> int:
         """The bits that a block must not exceed, unless it has a single token."""
-        longest = 8 * LONGEST_LATTICE_BLOCK - 16 if sends_lattice(self.codec) else math.inf
+        longest = 8 * longest_payload(self.codec) - 16
         return longest if self.shape.budget is None else min(longest, self.shape.budget)
 
     def first_threshold(self) -> ConformalThreshold | None:

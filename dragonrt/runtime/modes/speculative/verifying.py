@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.blocks.verifying import ReadBlock
-from dragonrt.runtime.modes.speculative.plan import LONGEST_LATTICE_BLOCK, sends_lattice
+from dragonrt.runtime.modes.speculative.plan import longest_payload
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_PAYLOAD
 
 
 class SpeculativeVerifying:
@@ -26,7 +25,7 @@ class SpeculativeVerifying:
         plan.check_distributions()
         self._rule = plan.speculative_rule()
         self._codec = plan.block_codec(vocabulary)
-        self._longest = LONGEST_LATTICE_BLOCK if sends_lattice(plan.codec) else MAX_PAYLOAD
+        self._longest = longest_payload(plan.codec)
 
     def read(self, block: wire.Block) -> ReadBlock:
         if len(block.payload) > self._longest:
