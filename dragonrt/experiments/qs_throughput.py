@@ -222,6 +222,17 @@ def throughput(rows: list[Row]) -> dict[str, float]:
     return {name: round(number, 3) for name, number in numbers.items()}
 
 
+def _sizes(rows: list[Row]) -> dict[str, float]:
+    """What a token takes on the uplink: its share of the blocks, and of everything that is sent."""
+    if rows[0]["bits"] is None:
+        return {}
+    tokens = sum(row["tokens"] for row in rows)
+    return {
+        "block_bits_per_token": round(sum(row["bits"] for row in rows) / tokens, 1),
+        "sent_bits_per_token": round(8 * sum(row["bytes"] for row in rows) / tokens, 1),
+    }
+
+
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Throughputs with their intervals; at how many temperatures DDQN is at least the best static,
     and the heuristic below it; all temperatures together at last."""
@@ -241,7 +252,9 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
             "ddqn_at_least_best_static": sum(each[LEARNED] >= each[STATIC] for each in speeds),
             "heuristic_below_best_static": sum(each[HEURISTIC] < each[STATIC] for each in speeds),
             "heuristic_below_ddqn": sum(each[HEURISTIC] < each[LEARNED] for each in speeds),
-            "all": {way: throughput(own) for (way,), own in grouped(some, "way").items()},
+            "all": {
+                way: throughput(own) | _sizes(own) for (way,), own in grouped(some, "way").items()
+            },
             **found,
         }
     return summary
