@@ -222,7 +222,7 @@ def _draw_terms(axis: Any, rows: list[Row]) -> None:
     axis.set_xticks(positions, [f"{heat:g}" for (heat,) in heats])
     for position, height in zip(positions, bottom, strict=True):
         if height > HIGHEST:
-            axis.text(position, 1.0, f"↑ {height:.1f}", ha="center", va="top", fontsize=8)
+            axis.text(position, 1.0, f"{height:.1f} →", ha="center", va="top", rotation=90)
     axis.set_ylim(0, HIGHEST)
 
 
@@ -240,4 +240,6 @@ def _draw_theorem2(axis: Any, rows: list[Row]) -> None:
     axis.set_yscale("log")
     axis.set_title("Theorem 2: dropped mass")
     axis.set_ylabel("per token of the text")
-    axis.legend(fontsize=7.5, loc="center left")
+    lowest, highest = axis.get_ylim()
+    axis.set_ylim(lowest, 300 * highest)  # room for the legend
+    axis.legend(fontsize=7.5, loc="upper left")
