@@ -1,8 +1,9 @@
 """What one process answers with: a model, its worker thread, its documents (SPEC section 1)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
 from dragonrt.wire.messages import Source
 from retrieval import Hit, RetrievalError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,9 @@ class LocalSide:
         # Verifying is worth its while in one forward only, even where a block has other last bits.
         _, prepared = await self._read(question, history, plan, in_blocks=True)
         return prepared.with_model(ModelPredictor(self.worker, prepared.model))
+
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return await asyncio.to_thread(job)
 
     async def _read(
         self, question: str, history: Sequence[Turn], plan: Grounding, *, in_blocks: bool

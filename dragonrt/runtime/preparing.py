@@ -1,6 +1,6 @@
 """A side that gets ready for one question: what a mode asks of it, and what it gets back."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -75,6 +75,10 @@ class Preparer(Protocol):
         self, question: str, history: Sequence[Turn], plan: Grounding
     ) -> Prepared[Predictor]:
         """The same, to predict."""
+        ...
+
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        """The result of `job()`, which may take long and touches nothing that others change."""
         ...
 
 

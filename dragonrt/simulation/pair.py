@@ -84,6 +84,9 @@ class SimulatedSide:
             self.make_predictor(self.side, self.script(question), delay_s), question
         )
 
+    async def off_loop(self, job: Callable[[], T]) -> T:
+        return job()
+
     async def _prepare(self) -> Callable[[], float]:
         """Pass the time; what draws the seconds of each forward."""
         self.prepared += 1

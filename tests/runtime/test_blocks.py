@@ -18,6 +18,7 @@ from dragonrt.runtime.modes.blocks import (
     BlockSession,
     EncodedBlock,
     ReadBlock,
+    answering,
 )
 from dragonrt.runtime.modes.blocks.answering import IDLE_S, INBOX
 from dragonrt.runtime.modes.speculative import SpeculativePlan, SpeculativeVerifying
@@ -178,6 +179,17 @@ def test_more_blocks_than_may_be_under_way_end_the_session() -> None:
     stranger = said_to_the_cloud(PLAN, *flood)
     assert stranger.reason == f"more than {INBOX} blocks wait for an answer"
     assert stranger.heard == []
+
+
+def test_a_block_that_takes_too_much_memory_ends_its_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answering, "LARGEST_READING", 3 * 256 * 33)
+    many = replace(PLAN, documents=256)
+    assert said_to_the_cloud(many, block()).reason is None
+    stranger = said_to_the_cloud(many, block(count=3, payload=IDS.encode([5, 7, 9], [])))
+    assert stranger.reason is not None
+    assert "3 tokens over 256 documents takes too much memory" in stranger.reason
 
 
 def test_a_round_that_came_before_ends_the_session() -> None:

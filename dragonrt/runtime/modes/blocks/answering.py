@@ -23,6 +23,8 @@ INBOX = 2 * MAX_OUTSTANDING
 """Blocks that may wait here: those under way, behind others that a verdict has made useless."""
 IDLE_S = 300.0
 """A session in which no block comes for so long is closed."""
+LARGEST_READING = 2**27
+"""Probabilities in one forward: positions times documents times vocabulary (512 MiB of float32)."""
 
 
 class BlockAnswering:
@@ -30,7 +32,8 @@ class BlockAnswering:
 
     Blocks wait in a bounded inbox and are answered in order, each after one forward. A block that
     follows another text than the one that stands was drafted ahead on a wrong guess: it is dropped
-    without an answer, as the asking side knows that it is.
+    without an answer, as the asking side knows that it is. Reading a block and judging it may take
+    long for a large vocabulary, so both happen off the loop.
     """
 
     def __init__(
@@ -73,6 +76,12 @@ class BlockAnswering:
             raise BlockError(
                 f"a block of {message.count} tokens at step {message.step} reaches beyond the "
                 f"longest answer, {self._plan.max_tokens} tokens"
+            )
+        rows = max(1, self._plan.documents)
+        if (message.count + 1) * rows * self._preparer.vocabulary > LARGEST_READING:
+            raise BlockError(
+                f"a block of {message.count} tokens over {rows} documents takes too much memory: "
+                "send shorter blocks or ask for fewer documents"
             )
         self._round = message.round
         self._inbox.append((message, self._clock()))
@@ -151,7 +160,9 @@ class BlockAnswering:
         predictor, line, step = self._predictor, self._line, message.step
         if predictor is None:
             raise ValueError("the side is not prepared yet")
-        block = self._verifying.read(message)
+        block = await self._preparer.off_loop(lambda: self._verifying.read(message))
+        if self._ended:
+            return
         line.replace_from(step, block.tokens)
         start_s = self._clock()
         try:
@@ -165,7 +176,9 @@ class BlockAnswering:
         trace.event(
             session, "decode", step=block.first, tokens=len(said), seconds=round(seconds, 6)
         )
-        answer = self._verifying.answer(block, said)
+        answer = await self._preparer.off_loop(lambda: self._verifying.answer(block, said))
+        if self._ended:
+            return
         verify_us = int(seconds * 1e6)
         match answer:
             case Verdict(accepted, token) | InPlace(accepted, token):

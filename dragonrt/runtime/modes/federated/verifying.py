@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from dragonrt.distributions import block_codec, codec
 from dragonrt.runtime.block_plan import BlockPlan
-from dragonrt.runtime.modes.blocks import ReadBlock, Uploads
+from dragonrt.runtime.modes.blocks import BlockError, ReadBlock, Uploads
+from dragonrt.runtime.modes.blocks.sizes import longest_upload
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.wire import messages as wire
 
@@ -18,11 +19,20 @@ class FederatedVerifying:
     def __init__(self, plan: BlockPlan, vocabulary: int) -> None:
         self._blocks = block_codec("ids", vocabulary)
         self._codec = codec(plan.codec, vocabulary)
+        self._longest = longest_upload(plan.codec)
 
     def read(self, block: wire.Block) -> ReadBlock:
         tokens, _ = self._blocks.decode(block.payload, block.count)
         return ReadBlock(block.step, tokens, None, first=block.step)
 
     def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Uploads:
-        payloads = tuple(self._codec.encode(each.p) for each in said)
-        return Uploads(said[0].relevance, payloads)
+        payloads, size = [], 0
+        for each in said:
+            payloads.append(self._codec.encode(each.p))
+            size += len(payloads[-1])
+            if size > self._longest:
+                raise BlockError(
+                    f"an upload by the codec {self._codec.name} would have more than "
+                    f"{self._longest} bytes: draft shorter blocks or use a coarser codec"
+                )
+        return Uploads(said[0].relevance, tuple(payloads))

@@ -8,6 +8,7 @@ from dragonrt.distributions import Codec, Distribution
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.modes.blocks import BlockError, BlockSession, EncodedBlock
+from dragonrt.runtime.modes.blocks.sizes import longest_upload
 from dragonrt.runtime.modes.federated.plan import FederatedPlan
 from dragonrt.runtime.modes.federated.quorum import RoundTrips
 from dragonrt.runtime.outcome import Turn
@@ -136,6 +137,9 @@ class Worker:
         """Raises CodecError for an upload that cannot be read: its session ends."""
         if not isinstance(message, wire.Upload) or self.asked is None:
             raise BlockError("a verdict came where an upload was due")
+        size = sum(map(len, message.payloads))
+        if size > longest_upload(self._plan.codec):
+            raise BlockError(f"an upload of {size} bytes takes too long to read")
         distributions = [self._code.decode(payload) for payload in message.payloads]
         verify_s = message.verify_us / 1e6
         self.received = Received(self.asked, distributions, message.relevance, verify_s)

@@ -11,8 +11,9 @@ from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks.counts import BlockCounts
 from dragonrt.runtime.modes.blocks.drafting import Advance, Decided, EncodedBlock
 from dragonrt.runtime.modes.blocks.errors import BlockError
+from dragonrt.runtime.modes.blocks.sizes import sends_lattice
 from dragonrt.runtime.modes.speculative.block import Carried, DraftedBlock, DraftedToken
-from dragonrt.runtime.modes.speculative.plan import SpeculativePlan, sends_lattice
+from dragonrt.runtime.modes.speculative.plan import SpeculativePlan
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.speculative import Verdict

@@ -8,25 +8,12 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Controller
 from dragonrt.distributions import ConformalThreshold
-from dragonrt.distributions.lattice_codec import LATTICE_FAMILIES
 from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks import MAX_OUTSTANDING
+from dragonrt.runtime.modes.blocks.sizes import longest_block
 from dragonrt.sampling.stopping import StoppingRule
-from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
-
-LONGEST_LATTICE_BLOCK = 32 * 1024
-"""Bytes of lattice points in a block: they take the reader up to 30 us each, in the loop."""
-
-
-def sends_lattice(codec: str) -> bool:
-    """Whether the codec of that name sends lattice points, which have a resolution."""
-    return codec.split(":")[0] in LATTICE_FAMILIES
-
-
-def longest_payload(codec: str) -> int:
-    """The bytes that a block of the codec of that name may have."""
-    return LONGEST_LATTICE_BLOCK if sends_lattice(codec) else MAX_PAYLOAD
+from dragonrt.wire.limits import MAX_BLOCK
 
 
 class AcceptanceHead(Protocol):
@@ -70,7 +57,8 @@ class BlockShape:
     def settings(self) -> dict[str, Any]:
         """What a reader of the answer wants to know of it."""
         return {
-            "block_tokens": self.length if self.controller is None else self.controller.name,
+            "block_tokens": self.length if self.controller is None else None,
+            "controller": None if self.controller is None else self.controller.name,
             "budget": self.budget,
             "outstanding": self.outstanding,
         }
@@ -101,7 +89,7 @@ class SpeculativePlan(BlockPlan):
     @property
     def longest_block_bits(self) -> int:
         """The bits that a block must not exceed, unless it has a single token."""
-        longest = 8 * longest_payload(self.codec) - 16
+        longest = 8 * longest_block(self.codec) - 16
         return longest if self.shape.budget is None else min(longest, self.shape.budget)
 
     def first_threshold(self) -> ConformalThreshold | None:

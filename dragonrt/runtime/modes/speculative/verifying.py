@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks.errors import BlockError
+from dragonrt.runtime.modes.blocks.sizes import longest_block
 from dragonrt.runtime.modes.blocks.verifying import ReadBlock
-from dragonrt.runtime.modes.speculative.plan import longest_payload
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict
 from dragonrt.wire import messages as wire
@@ -25,7 +25,7 @@ class SpeculativeVerifying:
         plan.check_distributions()
         self._rule = plan.speculative_rule()
         self._codec = plan.block_codec(vocabulary)
-        self._longest = longest_payload(plan.codec)
+        self._longest = longest_block(plan.codec)
 
     def read(self, block: wire.Block) -> ReadBlock:
         if len(block.payload) > self._longest:
