@@ -128,6 +128,7 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
         "switches of the aggregator": str(total["switches"]),
         "other side lost": str(total["losses"]),
+        "workers that missed a round": str(total["absences"]),
         "differing texts": str(total["divergences"]),
         "round trip (median of probes)": _number(probes["rtt_ms"], 2, " ms"),
         "round trip, least to most": f"{rtts[0]:.2f} - {rtts[1]:.2f} ms" if rtts else MISSING,
@@ -149,8 +150,8 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
 def _answers(summary: "Summary") -> Table:
     """A row per answer."""
     table = Table(title=f"answers, as the {summary.side} saw them", box=box.SIMPLE_HEAD)
-    for name in ("session", "end"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("session", overflow="fold")  # the one to give way where a row is too long
+    table.add_column("end", no_wrap=True)
     for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
         table.add_column(name, justify="right", no_wrap=True)
     several = len({answer.peer for answer in summary.answers}) > 1

@@ -20,6 +20,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "rollback": {"dropped": int},
     "block": {"tokens": int, "bits": int},
     "verdict": {"tokens": int, "accepted": int, "verify": _NUMBER},
+    "round": {"missing": list},
     "close": {"finish": str},
 }
 """The fields that the summary reads, by event; other events and other fields may come and go."""
@@ -36,7 +37,8 @@ class Costs:
     `waited_s` is the time before each decision, by what it waited for: the side's own draft, the
     other side's draft, or the other side's decision (target). `between_s` is the time from the
     first decision to the last, and spans `intervals` tokens. Of the `blocks` that were sent in
-    `bits` bits, `verified` ones were answered, `resampled` of these with a token replaced.
+    `bits` bits, `verified` ones were answered, `resampled` of these with a token replaced. Workers
+    took no part in a round `absences` times, each of them counted.
     """
 
     tokens: int = 0
@@ -63,6 +65,7 @@ class Costs:
     switches: int = 0
     divergences: int = 0
     losses: int = 0
+    absences: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Rates and means where they can be taken, milliseconds; None where there is nothing."""
@@ -107,13 +110,15 @@ class Costs:
 class Answer:
     """One answer, or the part of it made on one connection, as one side saw it.
 
-    `peer` is the device's address in a cloud's trace. `resumed` answers had tokens before.
+    `peer` is the device's address in a cloud's trace. `resumed` answers had tokens before; in
+    `approximate` ones a drafted token stands without the cloud's verdict, too.
     """
 
     session: int
     peer: str | None
     opened_s: float
     resumed: bool = False
+    approximate: bool = False
     finish: str | None = None
     load_s: float = 0.0
     prefill_s: float = 0.0
@@ -261,6 +266,7 @@ def _take(answer: Answer, event: dict[str, Any]) -> None:
     match event["event"]:
         case "open":
             answer.resumed = event["accepted"] > 0
+            answer.approximate = event.get("approximate") is True
         case "ready":
             answer.load_s, answer.prefill_s = event["load"], event["prefill"]
         case "decode":
@@ -290,6 +296,8 @@ def _take(answer: Answer, event: dict[str, Any]) -> None:
             costs.divergences += 1
         case "alone":
             costs.losses += 1
+        case "round":
+            costs.absences += len(event["missing"])
         case "close":
             answer.finish = event["finish"]
 
@@ -309,6 +317,9 @@ def _take_decision(answer: Answer, event: dict[str, Any]) -> None:
         for side in ("device", "cloud"):
             costs.compared[side] += 1
             costs.accepted[side] += event[side]
+    elif answer.approximate and cause == "own":
+        costs.compared["device"] += 1
+        costs.accepted["device"] += 1
 
 
 def _take_verdict(costs: Costs, event: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dragonrt.cli.console import output
 from dragonrt.cli.federation import FederationOptions
 from dragonrt.cli.modes import BlockOptions, choose_mode
 from dragonrt.cli.options import AnswerOptions
@@ -41,7 +42,11 @@ def test_the_options_shape_the_blocks() -> None:
     assert plan(pipelined=False).shape == BlockShape(length=8, outstanding=1)
     assert plan(pipelined=False, block_tokens=3).shape == BlockShape(length=3, outstanding=1)
     assert plan(budget=900).shape == BlockShape(budget=900)
-    assert plan(controller="heuristic:60").shape.controller == Heuristic(60)
+    controlled = plan(controller="heuristic:60")
+    assert controlled.shape.controller == Heuristic(60)
+    settings = controlled.settings()
+    assert (settings["controller"], settings["block_tokens"]) == ("heuristic:60", None)
+    assert (plan().settings()["controller"], plan().settings()["block_tokens"]) == (None, 4)
     assert plan(AnswerOptions(rule="rejection", codec="csqs:0.01:100")).codec == "csqs:0.01:100"
 
 
@@ -89,3 +94,23 @@ def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path:
     assert rows["bits sent per token"] == ["-", "45.0"]
     assert rows["blocks with a token replaced"] == ["-", "100%"]
     assert rows["time to verify a block"] == ["-", "20.00 ms"]
+
+
+def test_a_clouds_many_devices_take_no_number_its_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "width", 80)
+    lines = [
+        {"t": 1.0 + peer, "side": "cloud", "session": 1, "peer": f"127.0.0.1:4915{peer}", **event}
+        for peer in range(2)
+        for event in (
+            {"event": "open", "accepted": 0},
+            {"event": "receive", "message": "block", "bytes": 12345},
+            {"event": "decide", "cause": "own", "waited": 0.1},
+            {"event": "close", "finish": "cancelled"},
+        )
+    ]
+    (tmp_path / "cloud").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    printed = run("trace", "cloud").output
+    assert "…" not in printed
+    assert printed.count("cancelled") == 2

@@ -246,6 +246,7 @@ def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None
             part(1.5, "a:1", "receive", 40, "upload"),
             part(1.6, "b:2", "receive", 50, "upload"),
             event(1.6, 0, "verdict", tokens=3, accepted=1, verify=0.25, round=1),
+            event(1.6, 0, "round", round=1, weights={"a:1": 1.0}, missing=["b:2"]),
             decide(1.6, 0, True, None, "target"),
             decide(1.6, 0, False, None, "target"),
             event(1.7, 0, "close", finish="stop"),
@@ -256,4 +257,23 @@ def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None
     assert (answer.peer, answer.session, answer.finish) == (None, 0, "stop")
     assert (answer.costs.bytes_sent, answer.costs.bytes_received) == (215, 90)
     assert (answer.costs.tokens, answer.costs.accepted["device"]) == (2, 1)
+    assert answer.costs.absences == 1
     assert summary.idle_sent == 7
+
+
+@pytest.mark.parametrize(("approximate", "acceptance"), [(True, 0.75), (False, 0.5)])
+def test_what_no_cloud_verified_stands_in_approximate_answers_only(
+    approximate: bool, acceptance: float
+) -> None:
+    (answer,) = summarize(
+        [
+            event(1.0, 1, "open", accepted=0, approximate=approximate),
+            decide(1.1, 1, None, None, "own"),
+            decide(1.2, 1, None, None, "own"),
+            event(1.3, 1, "verdict", tokens=1, accepted=1, verify=0.25, round=1),
+            decide(1.3, 1, True, None, "target"),
+            event(1.4, 1, "verdict", tokens=1, accepted=0, verify=0.25, round=2),
+            decide(1.4, 1, False, None, "target"),
+        ]
+    ).answers
+    assert answer.to_json()["acceptance"]["device"] == acceptance
