@@ -99,7 +99,8 @@ def main() -> None:
     try:
         sys.exit(app(prog_name="dragonrt", standalone_mode=False))
     except TyperException as error:
-        _fail(error, error.format_message(), error.exit_code)
+        # The library that checks an option's value says whose error it is; nobody needs to know.
+        _fail(error, error.format_message().replace("Value error, ", ""), error.exit_code)
     except DragonError as error:
         _fail(error, str(error), 1)
     except KeyboardInterrupt:

@@ -139,6 +139,8 @@ class Verifier:
         try:
             arrays = load_file(weights_file)
             record = json.loads(record_file.read_text(encoding="utf-8"))
+            if not isinstance(record, dict):
+                raise ValueError("its record is not a JSON object")
             if record["format"] != FORMAT:
                 raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
             return cls(

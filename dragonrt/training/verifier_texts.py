@@ -84,6 +84,8 @@ def _read(path: Path) -> list[str]:
         files = sorted(
             file for file in path.rglob("*") if file.is_file() and file.suffix.lower() in SUFFIXES
         )
+    elif not path.exists():
+        raise TrainingError(f"there is no file or directory {path}")
     texts = []
     for file in files:
         try:

@@ -52,7 +52,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_loaded(
         ("device --documents-per-side -1", "Invalid value for '--documents-per-side'"),
         ("device --reweight-every -1", "Invalid value for '--reweight-every'"),
         ("device --chunk-words 0", "Invalid value for '--chunk-words'"),
-        ("device --on-loss cry", "Invalid value for '--on-loss'"),
+        ("device --on-loss cry", "Invalid value for '--on-loss': 'cry' is not one of 'alone'"),
         ("device --device abacus", "Invalid value for '--device'"),
         ("device --wat", "No such option: --wat"),
         ("device --ask", "'--ask' requires an argument"),

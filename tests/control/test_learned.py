@@ -143,6 +143,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
         with pytest.raises(ControlError, match="is not a controller"):
             Learned.load(path)
+    learned().save(path)
+    (tmp_path / "mine.json").write_text("[]")
+    with pytest.raises(ControlError, match="its record is not a JSON object"):
+        Learned.load(path)
     (tmp_path / "mine.json").unlink()
     learned().save(path)
     (tmp_path / "mine.json").unlink()

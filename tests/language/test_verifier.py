@@ -85,6 +85,9 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     verifier(weight=np.full(5, np.nan, np.float32)).save(tmp_path / "v")
     with pytest.raises(ModelError, match="not a row of finite float32 numbers"):
         Verifier.load(tmp_path / "v")
+    (tmp_path / "v.json").write_text("[]")
+    with pytest.raises(ModelError, match="its record is not a JSON object"):
+        Verifier.load(tmp_path / "v")
     (tmp_path / "v.safetensors").write_bytes(b"no")
     with pytest.raises(ModelError, match="is not a verifier"):
         Verifier.load(tmp_path / "v")
