@@ -305,7 +305,7 @@ class AnswerOptions:
         str | None,
         option(
             "How: coupled (default), or algorithm1 (with greedy and so on); for drafted blocks "
-            "coupled, rejection, or sample-quantize (biased).",
+            "also rejection, the only one of --mode sprinter, or sample-quantize (biased).",
             "--rule",
             kind="NAME",
             panel=TOGETHER,
@@ -315,7 +315,8 @@ class AnswerOptions:
         str | None,
         option(
             "What travels: topp:P, topk:K:residual, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …; "
-            "else topp:0.8, and ids for drafted blocks.",
+            "else topp:0.8, ids for drafted blocks, topk:64:residual from several workers, "
+            "topk:64:renorm with --mode sprinter.",
             "--codec",
             kind="NAME",
             panel=TOGETHER,
