@@ -13,7 +13,13 @@ SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
 LETTER = 0.0115
 """The width of a digit as a part of the picture's."""
-COLOURS = {"draft": style.GREEN, "target": style.BLACK, "other": style.GREY}
+COLOURS = {
+    "draft": style.GREEN,
+    "block": style.GREEN,
+    "target": style.BLACK,
+    "verdict": style.BLACK,
+    "other": style.GREY,
+}
 REJECTED = style.VERMILION
 TALL, LOW, GAP = 1.0, 0.34, 0.12
 """Heights of a bar of decoding, of a bar of transmission, and what is between bars."""
@@ -188,7 +194,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     if timeline.switches:
         handles.append(Line2D([], [], color=style.PURPLE, linestyle=":", label="aggregator moves"))
     kinds = {flight.message for flight in timeline.flights}
-    if "target" not in kinds:
+    if kinds.isdisjoint(("target", "verdict")):
         del handles[4]
     axes.legend(
         handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=5, fontsize=8

@@ -212,7 +212,7 @@ def _answer(events: list[Event], opened: Event) -> list[Event]:
     own = [
         number
         for number in range(start, first)
-        if events[number].get("message") == "open" and _key(events[number]) == key
+        if events[number].get("message") in ("open", "openblocks") and _key(events[number]) == key
     ]
     kept: list[Event] = []
     for event in events[own[-1] if own else first :]:
