@@ -15,6 +15,9 @@ from dragonrt.runtime.draft import start_hash
 REMEMBERED_WEIGHINGS = 8
 """Weighings kept for prefixes that a rollback may come back to."""
 
+LONGEST_RUN = 256
+"""Tokens without a prediction that are fed together with others; more are fed by themselves."""
+
 Relevances = NDArray[np.float64]
 """Document relevances [rows], already divided by their temperature."""
 
@@ -79,6 +82,10 @@ class Reader:
         keep = self.kept(hashes, first)
         self._sequence.truncate(self._prompt_length + keep)
         self._hashes = list(hashes)
+        if self.in_blocks and first - 1 - keep > LONGEST_RUN:
+            # An answer is resumed: without this, each of its tokens would give [rows, vocabulary].
+            self._sequence.extend_hidden(tokens[keep : first - 1], preemption, every=False)
+            keep = first - 1
         after = {0: self._prompt}
         for start, block in self._blocks(tokens, keep):
             rows, hidden = self._sequence.extend_hidden(block, preemption)
