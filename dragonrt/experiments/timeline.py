@@ -295,7 +295,7 @@ def _forwards(side: Side, events: list[Event]) -> tuple[Forward, ...]:
 
 
 def flights(by_side: dict[Side, list[Event]], *, check: bool = True) -> Iterator[Flight]:
-    """Every message with both its ends: the first one not yet received of its kind and step.
+    """Every message with both its ends: the first one not yet received of its kind, step and round.
 
     `check` leaves out ends before their beginnings, as a lost connection leaves them.
     """
@@ -332,4 +332,4 @@ def _key(event: Event) -> tuple[Any, int]:
 
 
 def _kind(event: Event) -> tuple[Any, ...]:
-    return event["session"], event["message"], event.get("step")
+    return event["session"], event["message"], event.get("step"), event.get("round")

@@ -83,6 +83,19 @@ def test_every_message_has_both_ends() -> None:
     assert {flight.peer for flight in line.flights} == {"10.0.0.2:5000"}
 
 
+def test_a_verdict_never_arrives_as_the_one_of_another_round() -> None:
+    """The first was received before its sender had noted it."""
+    sent = [
+        event("cloud", t, "send", message="verdict", round=n, bytes=9) for n, t in ((1, 2), (2, 3))
+    ]
+    received = [
+        event("device", t, "receive", message="verdict", round=n, bytes=9)
+        for n, t in ((1, 1.9), (2, 3.1))
+    ]
+    found = flights({"device": received, "cloud": sent})
+    assert [(flight.start_s, flight.end_s) for flight in found] == [(2, None), (3, 3.1)]
+
+
 def test_one_trace_alone_shows_its_own_side() -> None:
     line = timeline(aligned([trace("device")]))
     assert list(line.tracks) == ["device"]
