@@ -10,15 +10,21 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pytest
 
+from dragonrt.distributions import block_codec
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.runtime.draft import start_hash
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.blocks import BlockError
+from dragonrt.runtime.modes.blocks import BlockError, BlockSession
+from dragonrt.runtime.modes.blocks.answering import IDLE_S
 from dragonrt.runtime.modes.blocks.sizes import LONGEST_LATTICES
 from dragonrt.runtime.modes.federated import FederatedPlan, FederatedVerifying
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+from dragonrt.runtime.outcome import Finish
+from dragonrt.runtime.peer import Peer
+from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.runtime.trace import NoTrace
 from dragonrt.sampling.samplers import Sampler
@@ -150,6 +156,45 @@ def test_a_block_that_takes_long_holds_up_its_own_session_only(how: str) -> None
             slow.cancel()  # and the connection ends while the cloud reads
 
     run(with_cloud(Laborious("cloud", lambda _: SCRIPT), talk))
+
+
+async def never(self: object) -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_block_that_cannot_be_sent_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BlockSession, "drain", never)
+
+    async def talk(cloud: SimulatedCloud, device: SimulatedDevice) -> None:
+        given = await block_asking(device, plan(1)).ask("who?")
+        assert given.finish is Finish.LENGTH
+        assert f"could not be sent in {PATIENCE_S:g} s" in given.notices[0]
+        await asyncio.sleep(1.0)
+        assert cloud.sessions == 0
+
+    run(with_cloud(SimulatedSide("cloud", lambda _: SCRIPT), talk))
+
+
+def test_who_reads_no_verdicts_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Peer, "drain", never)
+
+    async def talk(cloud: SimulatedCloud, device: SimulatedDevice) -> None:
+        session, peer = Hostile(), device.connector.peer
+        assert peer is not None
+        number = peer.open(session, lambda n: plan(1).open_message("who?", (), (), n))
+        hashed, payload = start_hash(1) & 0xFFFFFFFF, block_codec("ids", 33).encode([5], [])
+        peer.send(wire.Block(number, 1, 0, hashed, 1, (), (), payload))
+        await asyncio.sleep(IDLE_S - 1.0)
+        assert cloud.sessions == 1
+        await asyncio.sleep(2.0)
+        assert cloud.sessions == 0
+        assert session.ended.is_set()
+
+    run(with_cloud(SimulatedSide("cloud", lambda _: SCRIPT), talk))
 
 
 async def test_a_real_side_works_on_blocks_off_its_loop() -> None:

@@ -201,7 +201,11 @@ class BlockAnswering:
                 line.cut(step)
                 reply = wire.Upload(session, message.round, relevance, verify_us, payloads)
         self._peer.send(reply)
-        await self._peer.drain()
+        try:
+            async with asyncio.timeout(IDLE_S):
+                await self._peer.drain()
+        except TimeoutError:
+            raise BlockError(f"nothing was read here for {IDLE_S:g} s") from None
 
     def _finish(self) -> str:
         """Why the session ended, as far as this side can know it."""

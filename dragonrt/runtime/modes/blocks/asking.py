@@ -167,7 +167,7 @@ class BlockAsking:
         if session is not None:
             rate = session.rate if self._rate is None else self._rate()
             self._take(drafting.draft(said, rate), "own", 0.0)
-            await session.drain()
+            await self._drain(session)
         elif self._alone:
             self._take(drafting.decide_alone(said), "own", self._clock() - self._decision_s)
 
@@ -247,13 +247,24 @@ class BlockAsking:
             self._event("preempt", step=step)
             self._predictor.preempt()
 
+    async def _drain(self, session: BlockSession) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await session.drain()
+        except TimeoutError:
+            self._give_up(f"a block could not be sent in {PATIENCE_S:g} s")
+
     async def _wait_for_verdict(self) -> None:
         self._wake.clear()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._wake.wait()
         except TimeoutError:
-            reason = f"the cloud has not verified a block in {PATIENCE_S:g} s"
+            self._give_up(f"the cloud has not verified a block in {PATIENCE_S:g} s")
+
+    def _give_up(self, reason: str) -> None:
+        """Go on without a cloud that is connected and does not do its part."""
+        if self._session is not None:
             self._leave(Reason.ERROR, reason)
             self._go_alone(reason)
 
