@@ -53,7 +53,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt.experiments.prompts import prompts
     from dragonrt.experiments.speculation import Pair
 
-    texts = settings.repeats * (1 if settings.quick else 2)
+    texts = settings.repeats * (1 if settings.quick else 4)
     rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
     pair = (settings.draft, settings.target)
     form = Pair.load(*pair).draft.prompt
