@@ -177,6 +177,23 @@ def test_a_block_that_cannot_be_sent_is_not_waited_for_without_end(
     run(with_cloud(SimulatedSide("cloud", lambda _: SCRIPT), talk))
 
 
+def test_an_answer_can_be_stopped_while_a_block_cannot_be_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BlockSession, "drain", never)
+
+    async def talk(cloud: SimulatedCloud, device: SimulatedDevice) -> None:
+        loop = asyncio.get_running_loop()
+        asking = block_asking(device, plan(1))
+        for after_s in (1.0, 1.0):  # a person who is in a hurry
+            loop.call_later(after_s, asking.stop)
+        given = await asking.ask("who?")
+        assert (given.finish, given.counts.alone_from) == (Finish.CANCELLED, None)
+        assert loop.time() < 1.1
+
+    run(with_cloud(SimulatedSide("cloud", lambda _: SCRIPT), talk))
+
+
 def test_who_reads_no_verdicts_is_not_waited_for_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -72,6 +72,7 @@ class BlockAsking:
         self._loss = "the cloud is not connected"
         self._stopped: Finish | None = None
         self._wake = asyncio.Event()
+        self._draining: asyncio.Timeout | None = None
         self._draft_s = 0.0
         self._decision_s = 0.0
         self._question = ""
@@ -83,6 +84,8 @@ class BlockAsking:
         """End the answer with the tokens decided so far."""
         self._stopped = self._stopped or reason
         self._wake.set()
+        if self._draining is not None and not self._draining.expired():
+            self._draining.reschedule(self._clock())
         if self._predictor is not None:
             self._predictor.preempt()
 
@@ -249,10 +252,13 @@ class BlockAsking:
 
     async def _drain(self, session: BlockSession) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S) as self._draining:
                 await session.drain()
         except TimeoutError:
-            self._give_up(f"a block could not be sent in {PATIENCE_S:g} s")
+            if self._stopped is None:
+                self._give_up(f"a block could not be sent in {PATIENCE_S:g} s")
+        finally:
+            self._draining = None
 
     async def _wait_for_verdict(self) -> None:
         self._wake.clear()
