@@ -131,7 +131,7 @@ def federated_rounds(
     plan: FederatedPlan, scripts: Sequence[Script], draft_script: Script, weights: Weights
 ) -> list[int]:
     """The tokens of an answer by any rule, round by round, without any runtime."""
-    coordination = Coordination(plan, plan.block_tokens, draft_script.vocabulary)
+    coordination = Coordination(plan, draft_script.vocabulary)
     code = codec(plan.codec, draft_script.vocabulary)
     while coordination.finish is None:
         line, decided = coordination.line, coordination.decided

@@ -40,7 +40,7 @@ def says(who: int, prefix_hash: int) -> NDArray[np.float64]:
 
 def answer(plan: FederatedPlan) -> Coordination:
     """The answer of two workers that are always there."""
-    coordination = Coordination(plan, plan.block_tokens, V)
+    coordination = Coordination(plan, V)
     coder = codec(plan.codec, V)
     while coordination.finish is None:
         line, decided = coordination.line, coordination.decided
@@ -108,8 +108,8 @@ def test_every_pair_of_tokens_comes_as_often_as_the_mixture_says(
     counted = np.zeros((V, V))
     runs = 1500
     for seed in range(runs):
-        plan = replace(PLAN, seed=seed, rule=rule, max_tokens=2)
-        coordination = Coordination(plan, block_tokens, V)
+        plan = replace(PLAN, seed=seed, rule=rule, max_tokens=2, block_tokens=block_tokens)
+        coordination = Coordination(plan, V)
         while coordination.finish is None:
             line, decided = coordination.line, coordination.decided
             while not coordination.complete:
@@ -126,18 +126,18 @@ def test_every_pair_of_tokens_comes_as_often_as_the_mixture_says(
 
 
 def test_a_block_leaves_room_for_the_token_behind_it() -> None:
-    coordination = Coordination(replace(PLAN, max_tokens=2), 8, V)
+    coordination = Coordination(replace(PLAN, max_tokens=2, block_tokens=8), V)
     drafted = 0
     while not coordination.complete:
         coordination.draft(says(0, coordination.line.hash))
         drafted += 1
     assert drafted == 1
-    assert Coordination(replace(PLAN, max_tokens=1), 8, V).complete
+    assert Coordination(replace(PLAN, max_tokens=1), V).complete
 
 
 def test_a_drafted_stop_token_ends_block_and_answer() -> None:
     plan = replace(PLAN, stop_tokens=(2,), sampler=Sampler(0.0), codec="topk:6:renorm")
-    coordination = Coordination(plan, 3, V)
+    coordination = Coordination(plan, V)
     sure = np.full(V, 0.01)
     sure[2] = 1
     coordination.draft(sure)
@@ -149,7 +149,7 @@ def test_a_drafted_stop_token_ends_block_and_answer() -> None:
 
 
 def test_the_payload_holds_the_block() -> None:
-    coordination = Coordination(PLAN, 3, V)
+    coordination = Coordination(PLAN, V)
     while not coordination.complete:
         coordination.draft(says(0, coordination.line.hash))
     assert block_codec("ids", V).decode(coordination.payload(), 3) == (

@@ -64,7 +64,7 @@ class Asking:
         self._plan = plan
         self._show = on_decision
         self._on_notice = on_notice
-        self._coordination = Coordination(plan, plan.block_tokens, preparer.vocabulary)
+        self._coordination = Coordination(plan, preparer.vocabulary)
         self._workers: list[Worker] = []
         self._absent: set[str] = set()
         self._number = 0

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, block_codec
-from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.runtime.modes.federated.plan import FederatedPlan
 from dragonrt.runtime.outcome import Finish
 from dragonrt.sampling.federated import mixture
 
@@ -37,9 +37,8 @@ class Verified:
 class Coordination:
     """The coordinator's text: `line` is the decided text, then the block drafted so far."""
 
-    def __init__(self, plan: BlockPlan, block_tokens: int, vocabulary: int) -> None:
+    def __init__(self, plan: FederatedPlan, vocabulary: int) -> None:
         self._plan = plan
-        self._block_tokens = block_tokens
         self._rule = plan.speculative_rule()
         self._blocks = block_codec("ids", vocabulary)
         self._q: list[Distribution] = []
@@ -58,7 +57,7 @@ class Coordination:
         room = self._plan.max_tokens - self.decided - 1
         drafted = self.drafted
         stopped = bool(drafted) and drafted[-1] in self._plan.stop_tokens
-        return stopped or len(drafted) >= min(self._block_tokens, room)
+        return stopped or len(drafted) >= min(self._plan.block_tokens, room)
 
     def draft(self, p: NDArray[np.floating[Any]]) -> None:
         """Extend the block by a token, given what the draft model says behind the line: [V]."""
