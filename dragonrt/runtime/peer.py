@@ -285,20 +285,24 @@ class Peer:
         self._sessions[message.session] = session
         self._wake_probe.set()
         self._tasks.create_task(
-            self._guard(message.session, work), name=f"session {message.session}"
+            self._guard(message.session, session, work), name=f"session {message.session}"
         )
 
-    async def _guard(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, number: int, session: Session, work: Coroutine[Any, Any, None]) -> None:
         """A session's failure ends that session, with its reason, and nothing else."""
+        failure = None
         try:
             await work
         except DragonError as error:
-            self.close(number, Reason.ERROR, str(error))
+            failure = str(error)
         except Exception:  # a defect in one session must not end the others
             log.exception("session %d failed", number)
-            self.close(number, Reason.ERROR, "an internal error; the other side's log has it")
+            failure = "an internal error; the other side's log has it"
         finally:
-            self._sessions.pop(number, None)
+            if self._sessions.get(number) is session:  # its number may be another's by now
+                if failure is not None:
+                    self.close(number, Reason.ERROR, failure)
+                self._sessions.pop(number, None)
 
     def _deliver(self, message: SessionMessage) -> None:
         session = self._sessions.get(message.session)

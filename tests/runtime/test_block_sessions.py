@@ -33,6 +33,7 @@ from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
 from dragonrt.wire import messages as wire
+from dragonrt.wire.errors import Reason
 
 T = TypeVar("T")
 
@@ -154,6 +155,24 @@ def test_a_block_that_takes_long_holds_up_its_own_session_only(how: str) -> None
             assert loop.time() > 10.0
         else:
             slow.cancel()  # and the connection ends while the cloud reads
+
+    run(with_cloud(Laborious("cloud", lambda _: SCRIPT), talk))
+
+
+def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number() -> None:
+    async def talk(cloud: SimulatedCloud, device: SimulatedDevice) -> None:
+        peer = device.connector.peer
+        assert peer is not None
+        number = peer.open(Hostile(), lambda n: plan(1).open_message("who?", (), (), n))
+        hashed, payload = start_hash(1) & 0xFFFFFFFF, block_codec("ids", 33).encode([5], [])
+        peer.send(wire.Block(number, 1, 0, hashed, 1, (), (), payload))
+        await asyncio.sleep(9.9)  # the cloud reads the block for some more moments
+        peer.close(number, Reason.CANCELLED)
+        peer._next_session = number
+        given = await block_asking(device, plan(2)).ask("who?")
+        assert asyncio.get_running_loop().time() > 10.1
+        assert given.tokens == coupled_oracle(plan(2), SCRIPT)
+        assert given.counts.alone_from is None
 
     run(with_cloud(Laborious("cloud", lambda _: SCRIPT), talk))
 

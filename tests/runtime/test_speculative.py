@@ -138,6 +138,16 @@ def test_drafting_on_the_guess_gives_the_text_of_waiting(outstanding: int) -> No
         check(run(answer(Schedule(seed, latency_s=0.1), plan)), plan, f"seed {seed}")
 
 
+@pytest.mark.parametrize("max_tokens", [1, 2, 3])
+def test_the_shortest_answers(max_tokens: int) -> None:
+    """Shorter than their blocks; with a cut, whatever was verified before it is not said twice."""
+    for seed in range(42):
+        plan = replace(plan_of(seed), max_tokens=max_tokens)
+        given = run(answer(Schedule.draw(seed, cuts=seed % 2), plan))
+        assert given.tokens == oracle(plan), seed
+        assert given.finish is (Finish.STOP if given.tokens[-1] == 0 else Finish.LENGTH)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(2))
 @pytest.mark.parametrize("on_loss", ["wait", "alone"])
