@@ -220,6 +220,17 @@ def test_a_lost_connection_costs_no_deadline_and_the_worker_rejoins() -> None:
     assert "takes part again" in given.notices[1]
 
 
+def test_who_requires_all_is_told_whom_the_answer_waits_for() -> None:
+    cut = quick(1, faults=(Cut("cloud", after_s=0.5),))
+    plan, events = replace(PLAN, require_all=True), Events()
+    given, _ = run(timed([quick(0), cut], plan, events))
+    check(given, plan, 1, events, workers=2)
+    assert not given.counts.missing
+    assert given.notices[0].startswith("waiting for worker 1 at token ")
+    assert given.notices[1].startswith("worker 1 takes part again")
+    assert len(given.notices) == 2
+
+
 def test_a_slow_worker_gets_one_block_at_a_time_and_is_then_waited_for() -> None:
     """Its first uploads are late; the deadline by measured round trips then includes it."""
     slow = replace(quick(1), cloud_decode_s=2.0)

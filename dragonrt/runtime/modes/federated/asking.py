@@ -191,6 +191,7 @@ class Asking:
                 for worker in workers:
                     worker.ask(self._number, coordination.line, coordination.decided, payload)
                 return workers
+            self._note_waiting()
             if not await self._wait(give_up_s):
                 raise FederationError(f"the answer ends here: {self._losses()}")
         return []
@@ -304,6 +305,14 @@ class Asking:
         decision = Decision(step, token, self._clock(), float(drafted), None)
         self.answer.decisions.append(decision)
         self._show(decision)
+
+    def _note_waiting(self) -> None:
+        """Say of each lost worker, once, that there is no going on without it now."""
+        for worker in self._workers:
+            if not worker.here and worker.name not in self._absent:
+                step = self._coordination.decided
+                self._notice(f"waiting for {worker.name} at token {step}: {worker.silence}")
+                self._absent.add(worker.name)
 
     def _note_absences(self, missing: Sequence[Worker], step: int) -> None:
         for worker in self._workers:
