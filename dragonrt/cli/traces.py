@@ -148,17 +148,19 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
 
 
 def _answers(summary: "Summary") -> Table:
-    """A row per answer."""
-    table = Table(title=f"answers, as the {summary.side} saw them", box=box.SIMPLE_HEAD)
-    table.add_column("session", overflow="fold")  # the one to give way where a row is too long
-    table.add_column("end", no_wrap=True)
+    """A row per answer; in a cloud's trace devices are numbered in the order of their answers."""
+    title = f"answers, as the {summary.side} saw them"
+    table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in ("session", "end"):
+        table.add_column(name, no_wrap=True)
     for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
         table.add_column(name, justify="right", no_wrap=True)
-    several = len({answer.peer for answer in summary.answers}) > 1
+    peers = list(dict.fromkeys(answer.peer for answer in summary.answers))
     for answer in summary.answers:
         report = answer.to_json()
         acceptance = report["acceptance"]
-        name = f"{answer.session} of {answer.peer}" if several else f"{answer.session}"
+        number = peers.index(answer.peer) + 1
+        name = f"{answer.session} of #{number}" if len(peers) > 1 else f"{answer.session}"
         table.add_row(
             f"{name} (resumed)" if answer.resumed else name,
             answer.finish or "none",

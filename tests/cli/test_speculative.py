@@ -114,3 +114,5 @@ def test_a_clouds_many_devices_take_no_number_its_place(
     printed = run("trace", "cloud").output
     assert "…" not in printed
     assert printed.count("cancelled") == 2
+    assert "1 of #1" in printed
+    assert "1 of #2" in printed
