@@ -54,11 +54,6 @@ class EmulatedStream:
     def peer_name(self) -> str:
         return self._stream.peer_name
 
-    @property
-    def outgoing_rate(self) -> float | None:
-        """The bit rate at which bytes leave now, in bit/s; None if no rate limits them."""
-        return self._outgoing.rate
-
     async def receive(self) -> bytes:
         return await self._inbox.receive()
 
@@ -162,10 +157,6 @@ class _DelayLine:
         self._start = loop.time()
         self._packets: deque[tuple[float, bytes]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def rate(self) -> float | None:
-        return self._model.rate_at(self._loop.time() - self._start)
 
     def send(self, data: bytes) -> None:
         """Put `data` on its way; b"" is the end and follows everything."""

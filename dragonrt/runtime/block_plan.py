@@ -59,7 +59,7 @@ class BlockPlan:
         if self.codec == "ids" and self.speculative_rule().sends_distributions:
             raise DragonError(
                 f"the rule {self.rule} verifies with distributions and the codec ids sends none: "
-                "choose a codec such as ksqs:64:100, or the rule coupled"
+                "choose a codec that does, such as ksqs:64:100"
             )
 
     def open_message(

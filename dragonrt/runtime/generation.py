@@ -75,6 +75,7 @@ class Generation:
         self._codec = codec(plan.codec, vocabulary)
         self._vocabulary = vocabulary
         self._patience_s = patience_s
+        self._draining: asyncio.Timeout | None = None
         self._own = DraftQueue(plan.window, self.decided)
         self._theirs = DraftQueue(plan.window, self.decided)
         self._other: OtherSide | None = None
@@ -130,6 +131,8 @@ class Generation:
             self.finish = reason
             self._drafter.preempt()
             self._wake.set()
+            if self._draining is not None and not self._draining.expired():
+                self._draining.reschedule(self._loop.time())
 
     # What arrives.
 
@@ -321,8 +324,9 @@ class Generation:
     async def run(self) -> Finish:
         """Draft until the answer is decided, and return why it ended.
 
-        Raises GenerationError if the other side keeps its connection but sends nothing that helps
-        for `patience_s` seconds: drafts that lead to no decision are no reason to wait longer.
+        Raises GenerationError if the other side keeps its connection but sends nothing that helps,
+        or takes nothing in, for `patience_s` seconds: drafts that lead to no decision are no reason
+        to wait longer.
         """
         while self.finish is None:
             self._lookahead.extend(self.decided)
@@ -349,8 +353,7 @@ class Generation:
                 self.session, "decode", step=first, tokens=len(predictions), seconds=seconds
             )
             self._take(predictions, first, last, requested)
-            if self._other is not None:
-                await self._other.drain()
+            await self._drain()
         return self.finish
 
     def _take(self, predictions: list[Prediction], first: int, last: int, requested: int) -> None:
@@ -385,6 +388,20 @@ class Generation:
         if self._other is not None:
             low_bits = self.line.hashes[self.decided] & LOW_BITS
             self._other.send_draft(draft, self.decided, low_bits)
+
+    async def _drain(self) -> None:
+        if self._other is None:
+            return
+        try:
+            async with asyncio.timeout(self._patience_s) as self._draining:
+                await self._other.drain()
+        except TimeoutError:
+            if self.finish is None:
+                raise GenerationError(
+                    f"the other side took nothing in for {self._patience_s:g} s"
+                ) from None
+        finally:
+            self._draining = None
 
     async def _wait(self) -> None:
         self._wake.clear()

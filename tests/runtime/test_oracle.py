@@ -13,7 +13,8 @@ from collections import deque
 import pytest
 
 from dragonrt.runtime.draft import Draft
-from dragonrt.runtime.generation import Generation
+from dragonrt.runtime.generation import Generation, GenerationError
+from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import NoTrace
@@ -67,6 +68,43 @@ class DelayedLink:
 
     async def drain(self) -> None:
         return
+
+
+class Deaf(DelayedLink):
+    """A connection that lives and takes nothing in."""
+
+    def send_draft(self, draft: Draft, decided: int, decided_hash: int) -> None:
+        return
+
+    async def drain(self) -> None:
+        await asyncio.Event().wait()
+
+
+def deaf_generation(plan: Plan) -> Generation:
+    drafter = SimulatedDrafter("device", plan, Script(3), lambda: 0.02)
+    generation = Generation("device", plan, drafter, NoTrace(), vocabulary=32, patience_s=5.0)
+    generation.connect(Deaf(random.Random(0), 0.0, 0.0))
+    return generation
+
+
+def test_a_side_that_takes_nothing_in_is_given_up() -> None:
+    async def body() -> float:
+        generation = deaf_generation(plan_for("coupled", Placement.BOTH, 0.8, 1))
+        with pytest.raises(GenerationError, match="took nothing in for 5 s"):
+            await generation.run()
+        return asyncio.get_running_loop().time()
+
+    assert run(body()) == pytest.approx(5.02, abs=0.1)
+
+
+def test_a_stop_does_not_wait_for_a_side_that_takes_nothing_in() -> None:
+    async def body() -> float:
+        generation = deaf_generation(plan_for("coupled", Placement.BOTH, 0.8, 1))
+        asyncio.get_running_loop().call_later(1.0, generation.stop)
+        assert await generation.run() is Finish.CANCELLED
+        return asyncio.get_running_loop().time()
+
+    assert run(body()) == pytest.approx(1.0)
 
 
 async def generate(plan: Plan, script: Script, seed: int) -> tuple[list[int], list[int], float]:
