@@ -23,7 +23,7 @@ from dragonrt.runtime.scheduler import Placement
 from dragonrt.simulation.drafter import Acceptances
 
 NAME = "scheduling"
-SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 10 minutes)"
+SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 25 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 SCHEDULERS = {

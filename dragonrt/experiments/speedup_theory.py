@@ -30,7 +30,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.drafter import Acceptances, Script, SimulatedDrafter
 
 NAME = "speedup-theory"
-SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 15 minutes)"
+SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 25 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 ACCEPTANCES = (0.5, 0.99)
