@@ -51,6 +51,18 @@ def test_the_last_line_is_one_json_object_however_narrow_the_terminal() -> None:
     assert record["command"].startswith("dragonrt")
 
 
+def test_the_table_of_latencies_fits_into_80_columns() -> None:
+    same = [answer(0.31, 0.31, (1, 2, 3))] * 6
+    setting = latency.Setting(300, 0.8, False)
+    table = bench_table(*latency.HEADINGS)
+    table.add_row(*latency._cells(setting, latency._result(setting, same, same)))
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table)
+    assert "leaderless" in captured.get()
+    assert "…" not in captured.get()
+
+
 def test_latency_is_judged_answer_by_answer_with_and_without_the_first_token() -> None:
     synchronous = [answer(0.4, 0.3, (1, 2, 3)), answer(0.4, 0.3, (4, 5)), answer(0.4, 0.0, (6,))]
     leaderless = [answer(0.4, 0.03, (1, 2, 3)), answer(0.4, 0.03, (4, 7)), answer(0.4, 0.0, (6,))]

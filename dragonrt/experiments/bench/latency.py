@@ -28,10 +28,22 @@ from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 
+HEADINGS = (
+    "round\ntrip",
+    "T",
+    "answers",
+    "sync",
+    "leaderless",
+    "ratio",
+    "between",
+    "accepted",
+    "same",
+)
 NOTE = (
-    "ms per token: from the question to the last token, over the tokens, of each answer; between: "
-    "from the first token to the last, over the tokens after the first. Medians over the answers. "
-    "Long answers go on for a fixed number of tokens. A round trip of 0 is the loopback's own."
+    "T: temperature. ms per token: from the question to the last token, over the tokens, of each "
+    "answer; between: from the first token to the last, over the tokens after the first. Medians "
+    "over the answers. Long answers go on for a fixed number of tokens. A round trip of 0 is the "
+    "loopback's own."
 )
 
 
@@ -64,17 +76,7 @@ def bench_latency(
 
     The default settings take about three minutes, most of it the synchronous runs at 300 ms.
     """
-    table = bench_table(
-        "round trip",
-        "temperature",
-        "answers",
-        "synchronous",
-        "leaderless",
-        "ratio",
-        "between",
-        "accepted",
-        "same text",
-    )
+    table = bench_table(*HEADINGS)
     results: list[dict[str, Any]] = []
     questions = [each.text for each in bundled.questions() if each.demo]
     with (
