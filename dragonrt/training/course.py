@@ -1,10 +1,10 @@
 """What any environment for controllers shares: its interface, time, and the state it shows.
 
-An episode is one answer over one course of the uplink. Time is that of QSV Eq. 9; the reward of an
-iteration is the expected number of its new tokens over its time. QSV Eq. 13 counts the drafted ones
-that are accepted, A; we count the target's own token too, A + 1, as the throughput does that is to
-be maximised (Eq. 12). With A alone Double DQN learned blocks that are too long: 20.6 tokens/s where
-the best fixed action gave 22.2.
+An episode is one answer over one course of the uplink. Time is that of QSV Eq. 9, with the bits of
+frames and a round trip besides; the reward of an iteration is the expected number of its new tokens
+over its time. QSV Eq. 13 counts the drafted ones that are accepted, A; we count the target's own
+token too, A + 1, as the throughput does that is to be maximised (Eq. 12). With A alone Double DQN
+learned blocks that are too long: 20.6 tokens/s where the best fixed action gave 22.2.
 """
 
 import math
@@ -22,11 +22,14 @@ from dragonrt.sampling.iteration import iteration_latency
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What an iteration's time is made of, in seconds and bit/s.
+    """What an iteration's time is made of, in seconds, bit and bit/s.
 
-    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link beside
-    what the bits take. 10 and 50 ms are the order of a model of 125 M parameters on an edge GPU and
-    one of 13 B on a server's, the pair of QSV section V.
+    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link (its
+    latency both ways) beside what the bits take. 10 and 50 ms are the order of a model of 125 M
+    parameters on an edge GPU and one of 13 B on a server's, the pair of QSV section V.
+
+    `frame_bits` go up with each block beside its distributions and tokens: the header and fields of
+    its frame, 20 bytes. QSV counts none, but here they are as much as one or two tokens take.
     """
 
     up: MarkovRates
@@ -35,6 +38,7 @@ class Costs:
     draft_s: float = 0.010
     target_s: float = 0.050
     round_trip_s: float = 0.0
+    frame_bits: int = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +100,20 @@ class Course:
     ) -> float:
         """Account for one block and give its time in seconds.
 
-        Its distributions and tokens took `bits` altogether; `confidences` are those of the new
-        tokens that `State` is to list.
+        Its distributions and tokens took `bits` altogether, its frame the costs' more;
+        `confidences` are those of the new tokens that `State` is to list.
         """
         costs = self._costs
         ready_s = self._now_s + drafted * costs.draft_s
-        sending_s = self._channel.departure_s(ready_s, bits) - ready_s
+        sent = bits + costs.frame_bits
+        sending_s = self._channel.departure_s(ready_s, sent) - ready_s
         seconds = costs.round_trip_s + iteration_latency(
             drafted,
-            bits / drafted - math.log2(costs.vocabulary),  # the token is among the bits already
+            sent / drafted - math.log2(costs.vocabulary),  # the token is among the bits already
             vocabulary=costs.vocabulary,
             draft_s=costs.draft_s,
             target_s=costs.target_s,
-            up_rate=bits / sending_s,  # the mean while the block is sent
+            up_rate=sent / sending_s,  # the mean while the block is sent
             down_rate=costs.down_rate,
         )
         self._now_s += seconds
