@@ -110,7 +110,7 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
     rtts = probes["rtt_ms_range"]
     return {
         "answers": str(len(report["answers"])),
-        "tokens": str(total["tokens"]),
+        "tokens": _decided(total),
         "time to first token (median)": _number(total["time_to_first_token_ms"], 1, " ms"),
         "time per token after it": _number(total["ms_per_token"], 2, " ms"),
         "accepted drafts, device": _share(total["acceptance"]["device"]),
@@ -128,7 +128,6 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
         "switches of the aggregator": str(total["switches"]),
         "other side lost": str(total["losses"]),
-        "workers that missed a round": str(total["absences"]),
         "differing texts": str(total["divergences"]),
         "round trip (median of probes)": _number(probes["rtt_ms"], 2, " ms"),
         "round trip, least to most": f"{rtts[0]:.2f} - {rtts[1]:.2f} ms" if rtts else MISSING,
@@ -144,6 +143,7 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
         "bits sent per token": _number(total["bits_per_token"], 1, ""),
         "blocks with a token replaced": _share(total["resampling_rate"]),
         "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
+        "workers that missed a round": str(total["absences"]),
     }
 
 
@@ -164,7 +164,7 @@ def _answers(summary: "Summary") -> Table:
         table.add_row(
             f"{name} (resumed)" if answer.resumed else name,
             answer.finish or "none",
-            str(report["tokens"]),
+            _decided(report),
             _number(report["time_to_first_token_ms"], 0, " ms"),
             _number(report["ms_per_token"], 1, " ms"),
             f"{_share(acceptance['device'])}, {_share(acceptance['cloud'])}",
@@ -172,6 +172,12 @@ def _answers(summary: "Summary") -> Table:
             str(report["dropped"]),
         )
     return table
+
+
+def _decided(report: dict[str, Any]) -> str:
+    """The tokens that this side decided: a side that verifies blocks for another decides none."""
+    verifies = report["verified"] and not report["blocks"]
+    return MISSING if verifies and not report["tokens"] else str(report["tokens"])
 
 
 def _number(value: Any, digits: int, unit: str) -> str:
