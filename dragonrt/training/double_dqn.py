@@ -201,7 +201,7 @@ def _improve(
     wanted = targets(network, older, rewards, after, goes_on, discount)
     loss = nn.functional.smooth_l1_loss(values, wanted)
     optimizer.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
     optimizer.step()
 
 

@@ -64,7 +64,8 @@ def fit(
     for epoch in range(1, epochs + 1):
         for batch in torch.split(torch.randperm(len(x), generator=generator), _BATCH):
             optimizer.zero_grad()
-            loss_of(x[batch], y[batch]).backward()  # type: ignore[no-untyped-call]
+            batch_loss = loss_of(x[batch], y[batch])
+            batch_loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
             optimizer.step()
         with torch.no_grad():
             loss = float(loss_of(held_x, held_y))
