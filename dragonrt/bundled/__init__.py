@@ -1,4 +1,4 @@
-"""What comes with the package so that it can be tried offline: models, documents, questions."""
+"""What comes with the package: models, networks trained for them, links, documents, questions."""
 
 import tomllib
 from dataclasses import dataclass
@@ -72,6 +72,16 @@ def controller_path(name: str) -> Path:
     if name not in controllers():
         raise BundledError(f"no bundled controller {name!r}; there are {', '.join(controllers())}")
     return _HERE / "controllers" / name
+
+
+def links() -> tuple[str, ...]:
+    """Names of the bundled link profiles."""
+    return tuple(sorted(file.stem for file in (_HERE / "links").glob("*.toml")))
+
+
+def link_path(name: str) -> Path:
+    """Where the link profile of that name is, if it is bundled."""
+    return _HERE / "links" / f"{name}.toml"
 
 
 def documents(side: Side) -> Path:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
+from dragonrt import bundled
 from dragonrt.link.errors import LinkError
 from dragonrt.link.markov import Direction, MarkovRates
 from dragonrt.link.models import (
@@ -17,7 +18,9 @@ from dragonrt.link.models import (
 )
 from dragonrt.link.units import parse_bandwidth, parse_duration
 
-PROFILES = Path(__file__).resolve().parents[2] / "profiles" / "links"
+OWN_PROFILES = Path("profiles")
+"""Where people keep their own, below the directory that the program is started in."""
+
 _MARKOV_KEYS = ("low", "high", "to_low", "to_high")
 _PROBABILITIES = ("_to_low", "_to_high")
 _KEYS = {
@@ -60,14 +63,16 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """The profile of that name, or the one in the TOML file of that path.
 
-        Paths of traces are relative to the file. Raises LinkError with one line saying what to do.
+        A file of that name in the directory `profiles` goes before a bundled one. Paths of traces
+        are relative to the file. Raises LinkError with one line saying what to do.
         """
         is_path = name.endswith(".toml") or "/" in name or "\\" in name
-        path = Path(name) if is_path else PROFILES / f"{name}.toml"
+        path = Path(name) if is_path else _named(name)
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            names = ", ".join(sorted(file.stem for file in PROFILES.glob("*.toml")))
+            own = (file.stem for file in OWN_PROFILES.glob("*.toml"))
+            names = ", ".join(sorted({*bundled.links(), *own}))
             raise LinkError(
                 f"there is no link profile {name!r}: choose one of {names}, or give the path of "
                 "a .toml file"
@@ -97,6 +102,11 @@ class LinkProfile:
             seed=seed,
             direction=direction,
         )
+
+
+def _named(name: str) -> Path:
+    own = OWN_PROFILES / f"{name}.toml"
+    return own if own.is_file() else bundled.link_path(name)
 
 
 def read_delivery_trace(path: Path) -> DeliveryTrace:

@@ -1,4 +1,4 @@
-"""A host's offline decode profile: measured once, kept in `profiles/hosts/` (DRAGON §5.2)."""
+"""A host's offline decode profile: measured once, kept in the user's data (DRAGON §5.2)."""
 
 import json
 import platform
@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
+
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.profiler import DecodeProfile
-
-HOSTS = Path(__file__).resolve().parents[2] / "profiles" / "hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def measure(
 def profile_path(model: str) -> Path:
     """Where the profile of a model on this machine is kept."""
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{platform.node()}-{model}").strip("-")
-    return HOSTS / f"{safe}.json"
+    return Path(platformdirs.user_data_dir("dragonrt")) / "hosts" / f"{safe}.json"
 
 
 def save_profile(measurement: Measurement, path: Path) -> None:

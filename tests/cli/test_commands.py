@@ -95,13 +95,10 @@ def test_a_trace_that_is_none_is_one_line(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_profile_measures_and_saves(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dragonrt.runtime.host_profile.HOSTS", tmp_path)
+def test_profile_measures_and_saves(run: Run, tmp_path: Path) -> None:
     outcome = run("profile", "--model", "dragon-draft", "--rows", "1", "--runs", "1")
     assert outcome.code == 0
     assert outcome.output.count("ms per token at length") == 3
-    (saved,) = tmp_path.glob("*dragon-draft.json")
+    (saved,) = tmp_path.glob("data/dragonrt/hosts/*dragon-draft.json")
     assert json.loads(saved.read_text())["runs"] == 1
     assert str(saved) in outcome.errors

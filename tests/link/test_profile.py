@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt import bundled
 from dragonrt.link.errors import LinkError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.link.models import DeliveryTrace, RttSeries
-from dragonrt.link.profile import PROFILES, LinkProfile
+from dragonrt.link.profile import LinkProfile
 from dragonrt.link.units import parse_bandwidth, parse_duration
 
 MARKOV = ["lora-markov", "lte-markov", "nb-iot-markov"]
@@ -16,7 +17,7 @@ SHIPPED = sorted(MARKOV + FIXED)
 
 
 def test_these_are_shipped() -> None:
-    assert sorted(path.stem for path in PROFILES.glob("*.toml")) == SHIPPED
+    assert list(bundled.links()) == SHIPPED
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -25,7 +26,7 @@ def test_a_shipped_profile_loads_and_says_where_its_numbers_come_from(name: str)
     assert profile.latency_s > 0
     assert (profile.up_rates if name in MARKOV else profile.up) is not None
     assert profile.down is not None
-    assert (PROFILES / f"{name}.toml").read_text().startswith("# ")
+    assert bundled.link_path(name).read_text().startswith("# ")
 
 
 def test_home() -> None:
@@ -66,6 +67,26 @@ def test_a_file_with_markov_rates(tmp_path: Path) -> None:
     outgoing, incoming = profile.models("device", seed=3)
     assert {outgoing.rate_at(n / 20) for n in range(300)} == {20e3, 1e6}
     assert incoming.rate_at(5.0) == 1e6
+
+
+def test_a_file_in_profiles_is_found_by_name_and_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profiles").mkdir()
+    for name in ("attic", "home"):
+        (tmp_path / "profiles" / f"{name}.toml").write_text('latency = "250ms"')
+        assert LinkProfile.load(name) == LinkProfile(latency_s=0.25)
+    with pytest.raises(LinkError, match=r"choose one of 3g, attic, home, intercontinental"):
+        LinkProfile.load("cellar")
+
+
+def test_the_example_that_people_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    profile = LinkProfile.load("train")
+    assert profile.up_rates is not None
+    assert profile.down_rates is not None
+    assert profile.rtt_trace is not None
 
 
 @pytest.mark.parametrize(
