@@ -10,20 +10,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-
 from dragonrt.experiments.paced import PacedWorker
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.reader import Reader
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.runtime import outcome
 from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.draft import start_hash
 from dragonrt.runtime.model_predictor import ModelPredictor
 from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
 from dragonrt.runtime.preparing import Preparer
-from dragonrt.runtime.reader import Reader, Reading, Weighing
 from dragonrt.runtime.trace import NoTrace, Trace
 from dragonrt.sampling.noise import Side
 from dragonrt.simulation.drafter import Script
@@ -90,10 +89,7 @@ def text_reader(
 ) -> Reader:
     """A reader of texts that go on from the tokens of `prompt`, without documents."""
     sequence = model.sequence([model.document_kv(())], 2 * len(prompt))
-    log_probabilities, hidden = sequence.extend_hidden(prompt, every=False)
-    said = Reading(log_probabilities[:, -1], hidden[:, -1])
-    weighing = Weighing(np.zeros(1))
-    return kind(sequence, said, weighing, seed, in_blocks=True)
+    return kind.behind(sequence, prompt, start_hash(seed))
 
 
 def paced_answer(

@@ -10,12 +10,12 @@ from dragonrt.experiments.paced import PacedWorker
 from dragonrt.experiments.paced_blocks import BlockPace, paced_answer, text_reader
 from dragonrt.experiments.speculation import Pair
 from dragonrt.language.preemption import Preemption
+from dragonrt.language.reader import Mixture, Reader
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.model_predictor import ModelPredictor
 from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
 from dragonrt.runtime.preparing import Preparer
-from dragonrt.runtime.reader import Reader, Reading
 from dragonrt.sampling.noise import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import SimulatedSide
@@ -26,11 +26,11 @@ class RecallingReader(Reader):
 
     def __init__(self, *parts: Any, in_blocks: bool) -> None:
         super().__init__(*parts, in_blocks=in_blocks)
-        self._said: dict[int, Reading] = {}
+        self._said: dict[int, Mixture] = {}
 
     def read(
-        self, tokens: list[int], hashes: list[int], first: int, preemption: Preemption
-    ) -> list[Reading]:
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+    ) -> list[Mixture]:
         """Like Reader's; the KV cache is only touched for what was never said."""
         said = self._said
         wanted = hashes[first : len(tokens) + 1]

@@ -15,6 +15,7 @@ from dragonrt.experiments.paced_blocks import text_reader
 from dragonrt.experiments.speculation import DRAFT, TARGET, TextModel
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
+from dragonrt.language.reader import Mixture, Reader
 from dragonrt.language.verifier import Verifier
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
@@ -26,7 +27,6 @@ from dragonrt.runtime.modes import speculative, sprinter
 from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.runtime.modes.sprinter import CODEC, SprinterPlan
-from dragonrt.runtime.reader import Reader, Reading
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Noise, Side
 from dragonrt.sampling.samplers import Sampler
@@ -73,8 +73,8 @@ class CountingReader(Reader):
     fed = 0
 
     def read(
-        self, tokens: list[int], hashes: list[int], first: int, preemption: Preemption
-    ) -> list[Reading]:
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+    ) -> list[Mixture]:
         self.fed += len(tokens) - self.kept(hashes, first)
         return super().read(tokens, hashes, first, preemption)
 

@@ -32,11 +32,22 @@ class Geometry:
     device: torch.device
 
 
+class RowOutputs(NamedTuple):
+    """What a model says after one token of every row."""
+
+    log_probabilities: Tensor  # float32 [rows, vocabulary] of what follows
+    hidden: Tensor  # [rows, hidden], what the output layer read
+
+
 class Output(NamedTuple):
     """What a forward computes of every new token of every row, or of the last one only."""
 
     log_probabilities: Tensor  # float32 [rows, positions, vocabulary] of what follows
     hidden: Tensor  # [rows, positions, hidden], what the output layer reads, in the model's dtype
+
+    def after(self, position: int) -> RowOutputs:
+        """What the rows say after the token at this position."""
+        return RowOutputs(self.log_probabilities[:, position], self.hidden[:, position])
 
 
 class RowCache(Protocol):

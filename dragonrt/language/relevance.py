@@ -23,10 +23,15 @@ def aggregate_locally(
         codec makes it exact), and h = logsumexp(relevances), by which the other side weighs it.
         The same input gives the same bits.
     """
-    highest = max(relevances)
-    h = highest + math.log(sum(math.exp(score - highest) for score in relevances))
+    h = log_sum_exp(relevances)
     log_weights = [[score - h] for score in relevances]
     with torch.inference_mode():
         weights = torch.tensor(log_weights, dtype=torch.float32, device=log_probabilities.device)
         mixed = (log_probabilities + weights).exp_().sum(dim=0)
     return mixed.numpy(force=True), h
+
+
+def log_sum_exp(relevances: Sequence[float]) -> float:
+    """h = log Σ exp(relevance), by which a side's distribution is weighed."""
+    highest = max(relevances)
+    return highest + math.log(sum(math.exp(score - highest) for score in relevances))

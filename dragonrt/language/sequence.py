@@ -61,16 +61,15 @@ class Sequence:
 
     def extend_hidden(
         self, tokens: Tokens[int], preemption: Preemption | None = None, *, every: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """Like `extend_all`, with what the output layer read (after the final norm).
+    ) -> Output:
+        """Like `extend_all`, with what the output layer read (after the final norm), in float32.
 
-        Returns the log-probabilities and the hidden states, float32 [rows, len(tokens), hidden];
-        without `every` those of the last token alone.
+        Without `every` the output of the last token alone.
         """
         parts = self._run(tokens, every, preemption)
         if not every:
             parts = parts[-1:]
-        return (
+        return Output(
             torch.cat([part.log_probabilities for part in parts], dim=1),
             torch.cat([part.hidden for part in parts], dim=1).float(),
         )

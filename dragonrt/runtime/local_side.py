@@ -10,7 +10,8 @@ import numpy as np
 from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.sequence import Sequence as Rows
+from dragonrt.language.reader import Reader, Relevances, Weighing
+from dragonrt.runtime.draft import start_hash
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.lookup import Lookup
@@ -21,7 +22,6 @@ from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import Predictor
 from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
-from dragonrt.runtime.reader import Reader, Reading, Relevances, Weighing
 from dragonrt.runtime.trace import Trace
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
@@ -88,20 +88,13 @@ class LocalSide:
         start_s = clock()
         hits = await self.librarian.run(lambda: self._find(question, plan.documents))
         found_s = clock()
-        sequence, prompt = await self.worker.run(
-            lambda: self._prefill(question, history, plan, hits)
-        )
-        reader = Reader(
-            sequence,
-            prompt,
-            self._weighing(question, plan, hits),
-            plan.seed,
-            in_blocks=in_blocks,
+        reader, prompt_tokens = await self.worker.run(
+            lambda: self._prefill(question, history, plan, hits, in_blocks=in_blocks)
         )
         return hits, Prepared(
             model=reader,
             sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
-            prompt_tokens=sequence.length,
+            prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,
         )
@@ -115,9 +108,18 @@ class LocalSide:
             raise DragonError(str(error)) from error
 
     def _prefill(
-        self, question: str, history: Sequence[Turn], plan: Grounding, hits: list[Hit]
-    ) -> tuple[Rows, Reading]:
-        """Load the documents' KV and read the question once, on all rows at the same time."""
+        self,
+        question: str,
+        history: Sequence[Turn],
+        plan: Grounding,
+        hits: list[Hit],
+        *,
+        in_blocks: bool,
+    ) -> tuple[Reader, int]:
+        """Load the documents' KV and read the question once, on all rows at the same time.
+
+        Returns the question's length, too.
+        """
         model, library = self.model, self.library
         if library is not None and hits:
             documents = [library.document_kv(model, hit.chunk) for hit in hits]
@@ -126,9 +128,10 @@ class LocalSide:
         longest = max(document.length for document in documents)
         room = model.context_length - longest - plan.max_tokens
         tokens = fitting_prompt(model, question, history, room)
-        sequence = model.sequence(documents, capacity=len(tokens) + plan.max_tokens)
-        log_probabilities, hidden = sequence.extend_hidden(tokens, every=False)
-        return sequence, Reading(log_probabilities[:, -1], hidden[:, -1])
+        rows = model.sequence(documents, capacity=len(tokens) + plan.max_tokens)
+        weighing = self._weighing(question, plan, hits)
+        start = start_hash(plan.seed)
+        return Reader.behind(rows, tokens, start, weighing, in_blocks=in_blocks), len(tokens)
 
     def _weighing(self, question: str, plan: Grounding, hits: list[Hit]) -> Weighing:
         """Relevances from the scores; a side without documents counts as one of score 0."""

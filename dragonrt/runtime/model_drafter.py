@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from dragonrt.distributions.codec import Codec
 from dragonrt.language.preemption import Preempted, Preemption
+from dragonrt.language.reader import Mixture, Reader
 from dragonrt.runtime.draft import Line, extend_hash
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
 from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.reader import Reader, Reading
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.noise import Side
@@ -138,12 +138,12 @@ class ModelDrafter:
         after = self._reader.read(fed, hashes, first, forward.preemption)
         forward_s = self._loop.time() - start_s
         asked = len(tokens) + 1 - first
-        predictions = [self._predicted(after[n], fed, first + n) for n in range(asked)]
+        predictions = [self._predicted(after[n], first + n) for n in range(asked)]
         right = 0
         while right < len(guess) and predictions[-1].token == guess[right]:
             right += 1
             n = asked - 1 + right
-            predictions.append(self._predicted(after[n], fed, first + n))
+            predictions.append(self._predicted(after[n], first + n))
         self._lookup.learn(len(guess), right)
         decode_s = forward_s / len(predictions)
         return [replace(prediction, decode_s=decode_s) for prediction in predictions]
@@ -158,12 +158,10 @@ class ModelDrafter:
                 return guess[:length]
         return guess
 
-    def _predicted(self, reading: Reading, tokens: list[int], step: int) -> Prediction:
-        p, relevance = self._reader.aggregate(reading, tokens, step)
-        token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
-        carried = reading.log_probabilities[:, token].double().numpy(force=True)
-        document = int((carried + self._reader.relevances(tokens, step)).argmax())
-        return Prediction(token, distribution, payload, relevance, document, decode_s=0.0)
+    def _predicted(self, said: Mixture, step: int) -> Prediction:
+        token, distribution, payload = quantize(said.p, self._side, step, self._rule, self._codec)
+        document = said.carrier(token)
+        return Prediction(token, distribution, payload, said.relevance, document, decode_s=0.0)
 
 
 def _extended(hashes: list[int], tokens: list[int]) -> list[int]:

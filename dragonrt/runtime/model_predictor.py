@@ -4,14 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dragonrt.language.preemption import Preempted, Preemption
+from dragonrt.language.reader import Reader
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import PreemptedError
 from dragonrt.runtime.predictor import NextToken
-from dragonrt.runtime.reader import Reader, Reading
 
 T = TypeVar("T")
 
@@ -37,8 +34,8 @@ class ModelPredictor:
 
         def job() -> list[NextToken]:
             preemption.check()
-            readings = self._reader.read(tokens, hashes, first, preemption)
-            return [self._next(each, tokens, step) for step, each in enumerate(readings, first)]
+            after = self._reader.read(tokens, hashes, first, preemption)
+            return [NextToken(said.p, said.relevance, said.hidden) for said in after]
 
         forward = self._forward = asyncio.create_task(self._worker.run(job), name="forward")
         try:
@@ -59,14 +56,3 @@ class ModelPredictor:
         if self._forward is not None:
             self._preemption.request()
             self._forward.cancel()
-
-    def _next(self, reading: Reading, tokens: list[int], step: int) -> NextToken:
-        p, relevance = self._reader.aggregate(reading, tokens, step)
-        return NextToken(p, relevance, self._hidden(reading, tokens, step))
-
-    def _hidden(self, reading: Reading, tokens: list[int], step: int) -> NDArray[np.float32]:
-        relevances = self._reader.relevances(tokens, step)
-        weights = np.exp(relevances - relevances.max())
-        rows = reading.hidden.numpy(force=True)
-        hidden: NDArray[np.float32] = ((weights / weights.sum()) @ rows).astype(np.float32)
-        return hidden

@@ -10,7 +10,7 @@ from dragonrt.distributions import Distribution
 from dragonrt.distributions.lattice_codec import lattice_codec, token_bits
 from dragonrt.sampling.speculative import Rejection, token_acceptance
 from dragonrt.training.course import Costs, Course, Step, estimated_accepted
-from dragonrt.training.pair import ModelPair, Reader, Tasks
+from dragonrt.training.pair import AnswerReader, ModelPair, Tasks
 
 
 class LiveEnvironment:
@@ -25,11 +25,11 @@ class LiveEnvironment:
 
     def reset(self, seed: int) -> State:
         """Begin the task and the course of the uplink that have this number."""
-        self._prompt, sampler, noise = self._tasks.choose(seed)
+        prompt, sampler, noise = self._tasks.choose(seed)
         self._rule = Rejection(noise, sampler)
-        capacity = len(self._prompt) + self._tasks.max_tokens
         self._draft, self._target = (
-            Reader(model, capacity) for model in (self._pair.draft, self._pair.target)
+            AnswerReader(model, prompt, self._tasks.max_tokens)
+            for model in (self._pair.draft, self._pair.target)
         )
         self._answer: list[int] = []
         self._course = Course(self._costs, seed)
@@ -48,8 +48,7 @@ class LiveEnvironment:
         first = len(self._answer)
         length = min(action.length, self._tasks.max_tokens - first)
         tokens, q, sent, bits = self._drafted(length, action.resolution)
-        text = self._prompt + self._answer + tokens
-        p = [self._rule.shape(one) for one in self._target.after(text, len(tokens) + 1)]
+        p = [self._rule.shape(one) for one in self._target.after(self._answer + tokens, first)]
         verdict = self._rule.verify(first, tokens, sent, p)
         stands = [
             token_acceptance(float(p_t[token]), q_t.probability(token))
@@ -86,8 +85,8 @@ class LiveEnvironment:
         exact, sent = [], []
         bits = 0
         while len(tokens) < length and not self._stops & set(tokens[-1:]):
-            text = self._prompt + self._answer + tokens
-            exact.append(self._rule.shape(self._draft.after(text, 1)[0]))
+            text = self._answer + tokens
+            exact.append(self._rule.shape(self._draft.after(text, len(text))[0]))
             point = self._codec.quantize(exact[-1], resolution)
             sent.append(point.distribution())
             tokens.append(self._rule.draft(len(self._answer) + len(tokens), sent[-1]))

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.lattice_codec import LatticeCodec, lattice_codec, token_bits
-from dragonrt.language import LanguageModel
+from dragonrt.language import LanguageModel, Preemption
+from dragonrt.language.reader import Reader
+from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.samplers import race_at
 from dragonrt.training.errors import TrainingError
@@ -16,6 +18,7 @@ from dragonrt.training.recording import RecordedText, Recording
 
 Progress = Callable[[int, int], None]
 
+_START = start_hash(0)  # a reader has one prompt, so its texts need no seed of their own
 _TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
 
 
@@ -35,28 +38,19 @@ class Tasks:
         return list(prompt), Sampler(temperature), Noise(int(generator.integers(2**63)))
 
 
-class Reader:
-    """Reads texts with a model; what a text shares with the one before is not read again."""
+class AnswerReader:
+    """What a model says along its answers to one prompt."""
 
-    def __init__(self, model: LanguageModel, capacity: int) -> None:
-        """`capacity` is the number of tokens to make room for at first."""
-        self._sequence = model.sequence([model.document_kv([])], capacity)
-        self._read: list[int] = []
+    def __init__(self, model: LanguageModel, prompt: Sequence[int], max_tokens: int) -> None:
+        """`max_tokens` is the number of an answer's tokens to make room for at first."""
+        rows = model.sequence([model.document_kv([])], len(prompt) + max_tokens)
+        self._reader = Reader.behind(rows, prompt, _START)
 
-    def after(self, tokens: Sequence[int], count: int) -> NDArray[np.float64]:
-        """The probabilities of what follows the last `count` prefixes of a text: [count, V]."""
-        kept = len(tokens) - count
-        for position, (old, new) in enumerate(zip(self._read, tokens, strict=False)):
-            if old != new:
-                kept = min(kept, position)
-                break
-        kept = min(kept, len(self._read))
-        self._sequence.truncate(kept)
-        new_tokens = list(tokens[kept:])
-        log_p = self._sequence.extend_all(new_tokens)[0, -count:]
-        self._read[kept:] = new_tokens
-        p: NDArray[np.float64] = np.exp(log_p.double().cpu().numpy())
-        return p
+    def after(self, answer: Sequence[int], first: int) -> list[NDArray[np.float32]]:
+        """The distributions after the prefixes of an answer, from length `first` on."""
+        line = Line(_START, answer)
+        said = self._reader.read(line.tokens, line.hashes, first, Preemption())
+        return [each.p for each in said]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +85,8 @@ class ModelPair:
             progress(number, len(seeds))
             prompt, sampler, noise = tasks.choose(seed)
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
-            reader = Reader(self.draft, len(prompt) + len(tokens))
-            q = [sampler.dense(one) for one in reader.after(prompt + tokens[:-1], len(tokens))]
+            reader = AnswerReader(self.draft, prompt, len(tokens))
+            q = [sampler.dense(one) for one in reader.after(tokens[:-1], 0)]
             texts.append(_recorded(tokens, p, q, codec, resolutions))
         return Recording(
             self.draft.name,
@@ -107,11 +101,11 @@ class ModelPair:
         self, prompt: list[int], sampler: Sampler, noise: Noise, max_tokens: int
     ) -> tuple[list[int], list[NDArray[np.float64]]]:
         """An answer of the target, and the distribution that each of its tokens is from."""
-        reader = Reader(self.target, len(prompt) + max_tokens)
+        reader = AnswerReader(self.target, prompt, max_tokens)
         tokens: list[int] = []
         distributions = []
         while len(tokens) < max_tokens and not set(tokens[-1:]) & set(self.target.stop_tokens):
-            p = sampler.dense(reader.after(prompt + tokens, 1)[0])
+            p = sampler.dense(reader.after(tokens, len(tokens))[0])
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)
         return tokens, distributions

@@ -11,12 +11,12 @@ import pytest
 
 from dragonrt.distributions.codec import codec
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.reader import Reader, Weighing
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.drafter import Prediction, PreemptedError
 from dragonrt.runtime.lookup import LONGEST, Lookup
 from dragonrt.runtime.model_drafter import ModelDrafter
 from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.reader import Reader, Reading, Weighing
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.samplers import Sampler
@@ -44,12 +44,11 @@ async def drafting(
     async with ModelWorker() as worker:
         texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
         sequence = model.sequence([model.document_kv(text) for text in texts], capacity=64)
-        log_probabilities, hidden = sequence.extend_hidden(model.encode(QUESTION), every=False)
-        reader = Reader(
+        reader = Reader.behind(
             sequence,
-            Reading(log_probabilities[:, -1], hidden[:, -1]),
+            model.encode(QUESTION),
+            start_hash(plan.seed),
             weighing or Weighing(np.array([12.0, 9.0])),
-            plan.seed,
             in_blocks=exact,
         )
         yield ModelDrafter(

@@ -12,7 +12,7 @@ from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import Costs
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.live import LiveEnvironment
-from dragonrt.training.pair import ModelPair, Reader, Tasks
+from dragonrt.training.pair import AnswerReader, ModelPair, Tasks
 from dragonrt.training.prompts import bundled_prompts, corpus_prompts
 
 pytestmark = pytest.mark.slow
@@ -50,16 +50,6 @@ def answered(environment: LiveEnvironment, controller: Controller, seed: int) ->
     return environment.answer
 
 
-def test_a_reader_reads_what_changed(pair: ModelPair) -> None:
-    reader = Reader(pair.draft, 16)
-    for text in ([5, 6, 7], [5, 6, 7, 8, 9], [5, 6, 70, 8], [5, 6], [90]):
-        for count in (1, len(text)):
-            expected = Reader(pair.draft, 16).after(text, count)
-            assert expected.shape == (count, pair.draft.vocabulary)
-            np.testing.assert_allclose(reader.after(text, count), expected, atol=1e-6)
-            assert expected.sum(axis=1) == pytest.approx(1, abs=1e-4)
-
-
 @pytest.mark.parametrize("codec", ["qs:100", "ksqs:8:50"])
 def test_at_temperature_0_every_controller_gets_the_targets_text(
     pair: ModelPair, codec: str
@@ -71,9 +61,10 @@ def test_at_temperature_0_every_controller_gets_the_targets_text(
 
 
 def greedy(model: LanguageModel, prompt: list[int]) -> list[int]:
-    reader, answer = Reader(model, 64), []
+    reader = AnswerReader(model, prompt, 64)
+    answer: list[int] = []
     while len(answer) < MAX_TOKENS and not set(answer[-1:]) & set(model.stop_tokens):
-        answer.append(int(reader.after(prompt + answer, 1)[0].argmax()))
+        answer.append(int(reader.after(answer, len(answer))[0].argmax()))
     return answer
 
 

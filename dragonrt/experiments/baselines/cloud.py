@@ -47,20 +47,20 @@ async def _answer(channel: Channel, side: BaselineSide, request: Request) -> Non
             await channel.send(End())
         case "answer":
             found = [Found.of(hit) for hit in hits]
-            reading = await side.read_context(found, request.question, request.tokens)
-            decoded = side.decode(reading, request.seed, request.temperature, request.tokens)
+            reader = await side.read_context(found, request.question, request.tokens)
+            decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
             async for token, _ in decoded:
                 await channel.send(Token(token))
         case "sequence":
             scores = [hit.score for hit in hits]
-            reading = await side.read_rows(
+            reader = await side.read_rows(
                 await side.kv(hits), scores, request.question, request.tokens
             )
-            decoded = side.decode(reading, request.seed, request.temperature, request.tokens)
+            decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
             drawn = [each async for each in decoded]
             tokens, log_probabilities = zip(*drawn, strict=True)
-            await channel.send(Drawn(pack(tokens), sum(log_probabilities), reading.relevance))
+            await channel.send(Drawn(pack(tokens), sum(log_probabilities), reader.prompt.relevance))
             theirs = await channel.receive(Score)
-            await channel.send(Scored(await side.score(reading, unpack(theirs.tokens))))
+            await channel.send(Scored(await side.score(reader, unpack(theirs.tokens))))
         case _:
             raise BaselineError(f"no baseline asks for {request.what!r}")

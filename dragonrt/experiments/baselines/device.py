@@ -25,8 +25,9 @@ from dragonrt.experiments.baselines.messages import (
     pack,
     unpack,
 )
-from dragonrt.experiments.baselines.reading import BaselineSide, Found, Reading
+from dragonrt.experiments.baselines.reading import BaselineSide, Found
 from dragonrt.language.document import DocumentKV
+from dragonrt.language.reader import Reader
 
 NOTICE = (
     "baselines: DRCG/Text and DRCG/KV send the cloud's documents and their KV to the device, over "
@@ -111,8 +112,8 @@ class BaselineDevice:
         for fetched in await self.channel.receive_until_end(StoredKv):
             stored.append(_document(fetched))
             scores.append(fetched.score)
-        reading = await self.side.read_rows(stored, scores, asked.question, asked.tokens)
-        await self._decode(reading, asked, show)
+        reader = await self.side.read_rows(stored, scores, asked.question, asked.tokens)
+        await self._decode(reader, asked, show)
 
     async def drdg_sw(self, asked: Asked, show: Callable[[int], None]) -> None:
         """Both sides draw a whole sequence each; the likelier one of the mixture is the answer.
@@ -124,28 +125,28 @@ class BaselineDevice:
         await channel.send(asked.request("sequence"))
         hits = await side.find(asked.question, asked.documents)
         scores = [hit.score for hit in hits]
-        reading = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
-        decoded = side.decode(reading, asked.seed, asked.temperature, asked.tokens)
+        reader = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
+        decoded = side.decode(reader, asked.seed, asked.temperature, asked.tokens)
         own, own_log_probabilities = zip(*[each async for each in decoded], strict=True)
         await channel.send(Score(pack(own)))
         drawn = await channel.receive(Drawn)
         other = unpack(drawn.tokens)
-        other_here = await side.score(reading, other)
+        other_here = await side.score(reader, other)
         own_there = (await channel.receive(Scored)).log_probability
-        h = reading.relevance, drawn.relevance
+        h = reader.prompt.relevance, drawn.relevance
         own_score = np.logaddexp(h[0] + sum(own_log_probabilities), h[1] + own_there)
         other_score = np.logaddexp(h[0] + other_here, h[1] + drawn.log_probability)
         for token in own if own_score >= other_score else other:
             show(token)
 
-    async def _read(self, fetched: list[Found], asked: Asked) -> Reading:
+    async def _read(self, fetched: list[Found], asked: Asked) -> Reader:
         """Own and fetched documents and the question, in one context."""
         own = await self.side.find(asked.question, asked.documents)
         found = [*(Found.of(hit) for hit in own), *fetched]
         return await self.side.read_context(found, asked.question, asked.tokens)
 
-    async def _decode(self, reading: Reading, asked: Asked, show: Callable[[int], None]) -> None:
-        decoded = self.side.decode(reading, asked.seed, asked.temperature, asked.tokens)
+    async def _decode(self, reader: Reader, asked: Asked, show: Callable[[int], None]) -> None:
+        decoded = self.side.decode(reader, asked.seed, asked.temperature, asked.tokens)
         async for token, _ in decoded:
             show(token)
 

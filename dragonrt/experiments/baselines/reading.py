@@ -8,17 +8,16 @@ the most relevant one last, next to the question. Output aggregation gives each 
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
-from torch import Tensor
 
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.relevance import aggregate_locally
-from dragonrt.language.sequence import Sequence as Rows
+from dragonrt.language.preemption import Preemption
+from dragonrt.language.reader import Reader, Weighing
+from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
@@ -30,6 +29,9 @@ T = TypeVar("T")
 
 RELEVANCE_TEMPERATURE = 0.05
 """What scores are divided by, as in an ordinary answer."""
+
+START = start_hash(0)
+"""The hash of the empty answer; a baseline has one answer to a reader."""
 
 SMALLEST = 1e-30
 """A probability for the logarithm of what underflowed."""
@@ -57,32 +59,6 @@ class Found:
         return cls(hit.chunk.title, hit.chunk.text, hit.score)
 
 
-@dataclass(slots=True)
-class Reading:
-    """A question that was read behind documents, and every token since.
-
-    `log_probs` are those after the newest token, `prompt` those after the question, both
-    [rows, vocabulary]; `relevances` weigh the rows.
-    """
-
-    sequence: Rows
-    prompt: Tensor
-    relevances: list[float]
-    log_probs: Tensor
-    prompt_length: int
-
-    @classmethod
-    def of(cls, sequence: Rows, prompt: Sequence[int], relevances: list[float]) -> "Reading":
-        """The reading after `prompt`, which `sequence` is extended with."""
-        log_probs = sequence.extend(prompt)
-        return cls(sequence, log_probs, relevances, log_probs, sequence.length)
-
-    @property
-    def relevance(self) -> float:
-        """h̃, by which the other side weighs this one (SPEC 1)."""
-        return float(np.logaddexp.reduce(self.relevances))
-
-
 @dataclass(frozen=True, slots=True)
 class BaselineSide:
     """A model with its documents. `worker` runs the model, `librarian` the retrieval."""
@@ -103,39 +79,39 @@ class BaselineSide:
             lambda: [self.library.document_kv(self.model, hit.chunk) for hit in hits]
         )
 
-    async def read_context(self, found: Sequence[Found], question: str, tokens: int) -> Reading:
+    async def read_context(self, found: Sequence[Found], question: str, tokens: int) -> Reader:
         """Prefill all documents and the question as one text, with room for `tokens` more.
 
         Documents that do not fit are left out, the least relevant first.
         """
 
-        def read() -> Reading:
+        def read() -> Reader:
             model = self.model
             asked = fitting_prompt(model, question, (), model.context_length - tokens)
             room = model.context_length - tokens - len(asked)
             text = [*concatenated(model, found, room), *asked]
             sequence = model.sequence([model.document_kv(())], len(text) + tokens)
-            return Reading.of(sequence, text, [0.0])
+            return Reader.behind(sequence, text, START)
 
         return await self.worker.run(read)
 
     async def read_rows(
         self, stored: Sequence[DocumentKV], scores: Sequence[float], question: str, tokens: int
-    ) -> Reading:
+    ) -> Reader:
         """Prefill the question once behind each document's KV, with room for `tokens` more."""
 
-        def read() -> Reading:
+        def read() -> Reader:
             model = self.model
             longest = max(document.length for document in stored)
             asked = fitting_prompt(model, question, (), model.context_length - longest - tokens)
             sequence = model.sequence(stored, len(asked) + tokens)
-            relevances = [score / RELEVANCE_TEMPERATURE for score in scores]
-            return Reading.of(sequence, asked, relevances)
+            weighing = Weighing(np.array(scores) / RELEVANCE_TEMPERATURE)
+            return Reader.behind(sequence, asked, START, weighing)
 
         return await self.worker.run(read)
 
     async def decode(
-        self, reading: Reading, seed: int, temperature: float, tokens: int
+        self, reader: Reader, seed: int, temperature: float, tokens: int
     ) -> AsyncIterator[tuple[int, float]]:
         """So many tokens, whatever they are, each with its log-probability.
 
@@ -143,33 +119,29 @@ class BaselineSide:
         """
         rule = Algorithm1(Noise(seed), Sampler(temperature))
 
-        def draw(step: int) -> tuple[int, float]:
-            p, _ = aggregate_locally(reading.log_probs, reading.relevances)
+        line = Line(START)
+
+        def draw() -> tuple[int, float]:
+            step = len(line)
+            p = reader.read(line.tokens, line.hashes, step, Preemption())[0].p
             token = rule.draft(self.side, step, Distribution.from_dense(rule.shape(p)))
+            line.append(token)
             return token, math.log(max(float(p[token]), SMALLEST))
 
-        def following(token: int, step: int) -> tuple[int, float]:
-            reading.log_probs = reading.sequence.extend([token])
-            return draw(step)
+        yield draw()  # what follows the question is known
+        for _ in range(1, tokens):
+            yield await self.worker.run(draw)
 
-        drawn = draw(0)
-        yield drawn
-        for step in range(1, tokens):
-            drawn = await self.worker.run(partial(following, drawn[0], step))
-            yield drawn
-
-    async def score(self, reading: Reading, tokens: Sequence[int]) -> float:
+    async def score(self, reader: Reader, tokens: Sequence[int]) -> float:
         """The log-probability of these tokens behind the prompt, in one forward."""
 
         def run() -> float:
-            reading.sequence.truncate(reading.prompt_length)
-            after = reading.sequence.extend_all(tokens)
-            total = 0.0
-            for step, token in enumerate(tokens):
-                rows = reading.prompt if step == 0 else after[:, step - 1]
-                p, _ = aggregate_locally(rows, reading.relevances)
-                total += math.log(max(float(p[token]), SMALLEST))
-            return total
+            line = Line(START, tokens)
+            after = reader.read(line.tokens, line.hashes, 0, Preemption())
+            return sum(
+                math.log(max(float(said.p[token]), SMALLEST))
+                for said, token in zip(after, tokens, strict=False)
+            )
 
         return await self.worker.run(run)
 

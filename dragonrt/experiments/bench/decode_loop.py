@@ -15,7 +15,9 @@ from typing import Any
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments.device_side import DeviceSide, sample_settings
-from dragonrt.language.sequence import Sequence
+from dragonrt.language.preemption import Preemption
+from dragonrt.language.reader import Reader
+from dragonrt.runtime.draft import Line, start_hash
 
 
 class DecodeLoop:
@@ -29,20 +31,17 @@ class DecodeLoop:
         hits = library.find(question, rows)
         prompt = model.encode(model.prompt.question_text((), question))
         documents = [library.document_kv(model, hit.chunk) for hit in hits]
-        self._tokens = tokens
-        self._sequence: Sequence = model.sequence(documents, len(prompt) + len(tokens))
-        self._sequence.extend(prompt)
+        self._line = Line(start_hash(0), tokens)
+        sequence = model.sequence(documents, len(prompt) + len(tokens))
+        self._reader = Reader.behind(sequence, prompt, self._line.hashes[0])
 
     def run(self) -> float:
         """Milliseconds per token of decoding all tokens, each by its own forward."""
-        sequence = self._sequence
-        prompt = sequence.length
+        tokens, hashes = self._line.tokens, self._line.hashes
         start_s = time.perf_counter()
-        for token in self._tokens:
-            sequence.extend([token])
-        milliseconds = 1000 * (time.perf_counter() - start_s) / len(self._tokens)
-        sequence.truncate(prompt)
-        return milliseconds
+        for length in range(1, len(tokens) + 1):
+            self._reader.read(tokens[:length], hashes[: length + 1], length, Preemption())
+        return 1000 * (time.perf_counter() - start_s) / len(tokens)
 
 
 class RemoteLoop:

@@ -9,7 +9,7 @@ import pytest
 from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice, Timed
 from dragonrt.experiments.baselines.messages import Channel
-from dragonrt.experiments.baselines.reading import BaselineSide, Found, Reading, concatenated
+from dragonrt.experiments.baselines.reading import BaselineSide, Found, concatenated
 from dragonrt.experiments.paced import PacedWorker
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
@@ -130,10 +130,10 @@ def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
 
     async def draw_and_score() -> tuple[float, float]:
         stored = [compute_kv(model, note, "") for note in NOTES["device"]]
-        reading: Reading = await side.read_rows(stored, [0.9, 0.7], QUESTION, 6)
-        drawn = [each async for each in side.decode(reading, 3, 1.0, 6)]
+        reader = await side.read_rows(stored, [0.9, 0.7], QUESTION, 6)
+        drawn = [each async for each in side.decode(reader, 3, 1.0, 6)]
         tokens = [token for token, _ in drawn]
-        return sum(log_p for _, log_p in drawn), await side.score(reading, tokens)
+        return sum(log_p for _, log_p in drawn), await side.score(reader, tokens)
 
     drawn, scored = loop.run(draw_and_score())
     assert scored == pytest.approx(drawn, abs=1e-3)

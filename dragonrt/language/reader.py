@@ -1,0 +1,186 @@
+"""What a model says along a text: the one place that knows its cache, prefixes and rows (SPEC 1).
+
+All of it belongs to the model's thread, or for what is computed of the rows to a thread of heads:
+never to the event loop.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.language.decoder import RowOutputs
+from dragonrt.language.preemption import Preemption
+from dragonrt.language.relevance import aggregate_locally, log_sum_exp
+from dragonrt.language.sequence import Sequence
+
+REMEMBERED_WEIGHINGS = 8
+"""Weighings kept for prefixes that a rollback may come back to."""
+
+LONGEST_RUN = 256
+"""Tokens without a prediction that are fed together with others; more are fed by themselves."""
+
+Relevances = NDArray[np.float64]
+"""Document relevances [rows], already divided by their temperature."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """The documents' relevances, taken again every `every` tokens (0: never) by `again`.
+
+    They depend on the text alone, never on when they were computed, so rollbacks cannot change
+    what is drafted (SPEC section 0).
+    """
+
+    initial: Relevances
+    every: int = 0
+    again: Callable[[list[int]], Relevances] | None = None
+
+
+class Mixture:
+    """What a side's model says after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
+
+    Nothing is computed before it is asked for, and nothing twice.
+    """
+
+    def __init__(self, rows: RowOutputs, weigh: Callable[[], Relevances]) -> None:
+        """`weigh` gives the documents' relevances after the prefix."""
+        self._rows = rows
+        self._weigh = weigh
+
+    @cached_property
+    def p(self) -> NDArray[np.float32]:
+        """The locally aggregated distribution [vocabulary], before any sampler."""
+        return aggregate_locally(self._rows.log_probabilities, self._relevances.tolist())[0]
+
+    @cached_property
+    def relevance(self) -> float:
+        """h̃, by which the other side weighs this one."""
+        return log_sum_exp(self._relevances.tolist())
+
+    @cached_property
+    def hidden(self) -> NDArray[np.float32]:
+        """What the output layer read [hidden], the rows weighed like their distributions."""
+        weights = np.exp(self._relevances - self._relevances.max())
+        rows = self._rows.hidden.numpy(force=True)
+        hidden: NDArray[np.float32] = ((weights / weights.sum()) @ rows).astype(np.float32)
+        return hidden
+
+    def carrier(self, token: int) -> int:
+        """The row whose document carried `token`: it gave the largest share of its probability."""
+        said = self._rows.log_probabilities[:, token].double().numpy(force=True)
+        return int((said + self._relevances).argmax())
+
+    @cached_property
+    def _relevances(self) -> Relevances:
+        return self._weigh()
+
+
+class Reader:
+    """The KV cache of one text, for the thread that runs the model.
+
+    Texts go on from a prompt and are named by the hashes of their prefixes. With `in_blocks`
+    several tokens are fed in one forward, otherwise one by one: not every machine computes the
+    same bits for a block.
+    """
+
+    def __init__(
+        self, rows: Sequence, prompt: RowOutputs, weighing: Weighing, start: int, *, in_blocks: bool
+    ) -> None:
+        """`rows` have read the prompt, `prompt` is what follows it; `start` is the empty text."""
+        self._rows = rows
+        self._prompt_length = rows.length
+        self._weighing = weighing
+        self._weighed: dict[int, Relevances] = {}
+        self._weighing_lock = threading.Lock()
+        self._hashes = [start]  # of the prefixes in the KV cache, and perhaps more
+        self._prompt = prompt
+        self.in_blocks = in_blocks
+
+    @classmethod
+    def behind(
+        cls,
+        rows: Sequence,
+        prompt: Tokens[int],
+        start: int,
+        weighing: Weighing | None = None,
+        *,
+        in_blocks: bool = True,
+    ) -> Self:
+        """A reader of texts behind `prompt`, which `rows` read now; all alike without `weighing`.
+
+        Raises:
+            ModelError: see `Sequence.extend`.
+        """
+        said = rows.extend_hidden(prompt, every=False).after(0)
+        return cls(
+            rows, said, weighing or Weighing(np.zeros(rows.rows)), start, in_blocks=in_blocks
+        )
+
+    @property
+    def prompt(self) -> Mixture:
+        """What the model says after the prompt."""
+        return Mixture(self._prompt, lambda: self._weighing.initial)
+
+    def read(
+        self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
+    ) -> list[Mixture]:
+        """What the model says after each prefix of `tokens`, from length `first` on.
+
+        `hashes` are those of all prefixes, one more than `tokens`. Raises Preempted.
+        """
+        tokens, hashes = list(tokens), list(hashes)
+        keep = self.kept(hashes, first)
+        self._rows.truncate(self._prompt_length + keep)
+        self._hashes = hashes
+        if self.in_blocks and first - 1 - keep > LONGEST_RUN:
+            # An answer is resumed: without this, each of its tokens would give [rows, vocabulary].
+            self._rows.extend_hidden(tokens[keep : first - 1], preemption, every=False)
+            keep = first - 1
+        after = {0: self._prompt}
+        for start, block in self._blocks(tokens, keep):
+            output = self._rows.extend_hidden(block, preemption)
+            after.update((start + 1 + place, output.after(place)) for place in range(len(block)))
+        return [
+            self._mixture(after[length], tokens, hashes, length)
+            for length in range(first, len(tokens) + 1)
+        ]
+
+    def kept(self, hashes: Tokens[int], first: int) -> int:
+        """How many tokens of the text with these hashes `read` would not feed again."""
+        length = min(self._rows.length - self._prompt_length, len(hashes) - 1)
+        while self._hashes[length] != hashes[length]:
+            length -= 1
+        return min(length, max(first - 1, 0))
+
+    def _mixture(
+        self, rows: RowOutputs, tokens: list[int], hashes: list[int], step: int
+    ) -> Mixture:
+        """What `rows` say after `step` tokens, weighed as the text up to there asks for."""
+        weighing = self._weighing
+        again = weighing.again
+        length = step - step % weighing.every if weighing.every else 0
+        if again is None or length == 0:
+            return Mixture(rows, lambda: weighing.initial)
+        return Mixture(rows, lambda: self._weigh_again(again, tokens[:length], hashes[length]))
+
+    def _weigh_again(
+        self, again: Callable[[list[int]], Relevances], tokens: list[int], key: int
+    ) -> Relevances:
+        with self._weighing_lock:
+            if key not in self._weighed:
+                if len(self._weighed) >= REMEMBERED_WEIGHINGS:
+                    self._weighed.clear()
+                self._weighed[key] = again(tokens)
+            return self._weighed[key]
+
+    def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
+        """(start, tokens) of what to feed behind the first `keep`, in one piece or singly."""
+        size = max(len(tokens) - keep, 1) if self.in_blocks else 1
+        for start in range(keep, len(tokens), size):
+            yield start, tokens[start : start + size]

@@ -1,0 +1,138 @@
+"""What a model says along a text: what is read again, how rows are mixed, and when."""
+
+from itertools import accumulate
+
+import numpy as np
+import pytest
+import torch
+
+from dragonrt.language import reader
+from dragonrt.language.decoder import RowOutputs
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preempted, Preemption
+from dragonrt.language.reader import Mixture, Reader, Weighing
+
+START = 5
+PROMPT = "What do I do?"
+ANSWER = "Press the green button twice, wait for the light and open the left drawer."
+DOCUMENTS = ("The button is green.", "The light is on the left.")
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-small")
+
+
+def fresh(model: LanguageModel, weighing: Weighing | None = None) -> Reader:
+    documents = [model.document_kv(model.encode(text)) for text in DOCUMENTS]
+    rows = model.sequence(documents, capacity=64)
+    return Reader.behind(rows, model.encode(PROMPT), START, weighing)
+
+
+def named(tokens: list[int]) -> list[int]:
+    """A different number for every prefix."""
+    return list(accumulate(tokens, lambda name, token: hash((name, token)), initial=START))
+
+
+def read(reader: Reader, tokens: list[int], first: int) -> list[Mixture]:
+    return reader.read(tokens, named(tokens), first, Preemption())
+
+
+def fed_blocks(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each forward is given, from now on."""
+    fed: list[int] = []
+    extend = reader._rows.extend_hidden
+
+    def counted(tokens: list[int], *arguments: object, **fields: object) -> object:
+        fed.append(len(tokens))
+        return extend(tokens, *arguments, **fields)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reader._rows, "extend_hidden", counted)
+    return fed
+
+
+@pytest.mark.slow
+def test_only_what_changed_is_fed_and_the_bits_stay(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = fresh(model)
+    fed = fed_blocks(one, monkeypatch)
+    for text, first, news in (
+        ([5, 6, 7], 3, 3),
+        ([5, 6, 7, 8, 9], 5, 2),
+        ([5, 6, 70, 8], 4, 2),
+        ([5, 6], 0, 2),
+        ([90], 1, 1),
+        ([90, 5, 6], 2, 2),
+    ):
+        assert len(text) - one.kept(named(text), first) == news
+        said = read(one, text, first)
+        assert fed.pop() == news
+        for mixture, expected in zip(said, read(fresh(model), text, first), strict=True):
+            assert mixture.p.tobytes() == expected.p.tobytes()
+            assert mixture.hidden.tobytes() == expected.hidden.tobytes()
+
+
+@pytest.mark.slow
+def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
+    model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = model.encode(ANSWER)
+    first = len(tokens) - 2
+    together = read(fresh(model), tokens, first)
+
+    monkeypatch.setattr(reader, "LONGEST_RUN", 4)
+    resumed = fresh(model)
+    fed = fed_blocks(resumed, monkeypatch)
+    apart = read(resumed, tokens, first)
+    assert fed == [first - 1, 3]
+    assert len(apart) == len(together) == 3
+    for one, other in zip(apart, together, strict=True):
+        assert one.p.tobytes() == other.p.tobytes()
+        assert one.hidden.tobytes() == other.hidden.tobytes()
+    read(resumed, tokens, first)
+    assert fed == [first - 1, 3, 3]  # nothing before what is wanted is fed twice
+
+
+def test_a_preempted_reading_leaves_no_trace(model: LanguageModel) -> None:
+    one = fresh(model)
+    tokens = [5, 6, 7]
+    stopped = Preemption()
+    stopped.request()
+    with pytest.raises(Preempted):
+        one.read([5, 60, 70], named([5, 60, 70]), 3, stopped)
+    assert read(one, tokens, 3)[0].p.tobytes() == read(fresh(model), tokens, 3)[0].p.tobytes()
+
+
+def test_rows_are_mixed_by_relevance_and_one_carries_a_token() -> None:
+    p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    rows = RowOutputs(torch.tensor(np.log(p), dtype=torch.float32), torch.eye(2))
+    said = Mixture(rows, lambda: np.log([3.0, 1.0]))
+    assert said.p == pytest.approx(0.75 * p[0] + 0.25 * p[1])
+    assert said.relevance == pytest.approx(np.log(4.0))
+    assert said.hidden == pytest.approx([0.75, 0.25])
+    assert [said.carrier(token) for token in range(3)] == [0, 0, 1]
+    assert (said.p.dtype, said.hidden.dtype) == (np.float32, np.float32)
+
+
+def test_relevances_are_taken_again_for_a_prefix_once_and_when_asked_for(
+    model: LanguageModel,
+) -> None:
+    asked: list[list[int]] = []
+
+    def again(tokens: list[int]) -> reader.Relevances:
+        asked.append(tokens)
+        return np.array([len(tokens), 0.0])
+
+    one = fresh(model, Weighing(np.array([1.0, 2.0]), every=2, again=again))
+    tokens = [5, 6, 7, 8, 9]
+    said = read(one, tokens, 0)
+    assert asked == []
+    initial, two, four = np.logaddexp(1, 2), np.logaddexp(2, 0), np.logaddexp(4, 0)
+    assert [each.relevance for each in said] == pytest.approx(
+        [initial, initial, two, two, four, four]
+    )
+    assert one.prompt.relevance == pytest.approx(initial)
+    for each in said:
+        assert each.p.sum() == pytest.approx(1, abs=1e-4)
+    assert asked == [tokens[:2], tokens[:4]]
