@@ -8,11 +8,11 @@ Usable alone: it knows nothing of the models that read what it finds.
 
 from .embedding import Embedder
 from .errors import DocumentError, MissingKvError, RetrievalError
-from .generation import Chunk, Manifest, Place
 from .index import Hit, Index, Progress, Report
 from .kv_store import KvStore, KvWriter
 from .reranking import Reranker
 from .retriever import Retriever
+from .snapshot import Chunk, Manifest, Place
 
 __all__ = [
     "Chunk",

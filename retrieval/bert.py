@@ -1,8 +1,8 @@
 """Sentence embeddings of the MiniLM kind on torch alone.
 
-`sentence_transformers` needs 3.5 s to start; a question should not wait for that. Models made of
+`sentence_transformers` needs 5 to 7 s to start; a question should not wait for that. Models made of
 a BERT encoder with mean pooling (all-MiniLM-L6-v2 and its family) are few enough lines to be run
-directly: the same numbers to 1e-6, ready 0.05 s after torch. Every other model takes the general
+directly: the same numbers to 1e-6, ready in 0.2 s. Every other model takes the general
 path of `retrieval.embedding`.
 
 Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).

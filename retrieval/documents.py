@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from .errors import DocumentError
 from .html import html_text
 
@@ -73,29 +75,19 @@ def _decoded(data: bytes, declared: str | None = None) -> str:
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.*?)[ \t#]*$", re.MULTILINE)
-_MARKDOWN = [
-    (re.compile(r"^ {0,3}(```|~~~).*\n?", re.MULTILINE), ""),
-    (_HEADING, r"\1"),
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r"!?\[([^\]]*)\]\([^)\s]*(?:\s+\"[^\"]*\")?\)"), r"\1"),
-    (re.compile(r"(?<![\w*])(\*{1,3})(?=\S)(.+?)(?<=\S)\1(?![\w*])"), r"\2"),
-    (re.compile(r"(?<!\w)__(?=\S)(.+?)(?<=\S)__(?!\w)"), r"\1"),
-    (re.compile(r"`([^`\n]+)`"), r"\1"),
-]
+# The breaks of lines are the author's: addresses and times stand in lines of their own.
+_MARKDOWN = MarkdownIt("commonmark", {"breaks": True}).enable("table")
 
 
 def _load_markdown(path: Path) -> tuple[str, str]:
-    text = _decoded(path.read_bytes()).replace("\r\n", "\n")
-    title = ""
-    if front := _FRONT_MATTER.match(text):
-        text = text[front.end() :]
-        if named := _FRONT_TITLE.search(front[1]):
-            title = named[1].strip("\"'")
-    heading = _HEADING.search(text)
-    for pattern, replacement in _MARKDOWN:
-        text = pattern.sub(replacement, text)
-    return text, title or (heading[1] if heading else "")
+    source = _decoded(path.read_bytes()).replace("\r\n", "\n")
+    named = ""
+    if front := _FRONT_MATTER.match(source):
+        source = source[front.end() :]
+        if found := _FRONT_TITLE.search(front[1]):
+            named = found[1].strip("\"'")
+    text, heading = html_text(_MARKDOWN.render(source))
+    return text, named or heading
 
 
 def _load_pdf(path: Path) -> tuple[str, str]:

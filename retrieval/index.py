@@ -10,27 +10,27 @@ from numpy.typing import NDArray
 
 from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
-from .generation import (
-    Chunk,
-    Generation,
-    IndexedFile,
-    Manifest,
-    Piece,
-    next_generation,
-    ordered_chunks,
-    read_manifest,
-    sweep,
-    write_generation,
-)
 from .ingestion import Found, content_hash, find, read_file
 from .kv_store import KvWriter, prune_kv
 from .nearest import APPROXIMATE_FROM
 from .pending import Pending
+from .snapshot import (
+    Chunk,
+    IndexedFile,
+    Manifest,
+    Piece,
+    Snapshot,
+    next_snapshot,
+    ordered_chunks,
+    read_manifest,
+    sweep,
+    write_snapshot,
+)
 from .storage import make_directory
 
 Vectors = NDArray[np.float32]
 
-_BLOCK = 4096  # rows copied at a time into a new generation
+_BLOCK = 4096  # rows copied at a time into a new snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class Report:
 class Index:
     """A snapshot of an index, open for searching; later updates do not change it."""
 
-    def __init__(self, directory: Path, generation: Generation) -> None:
+    def __init__(self, directory: Path, snapshot: Snapshot) -> None:
         """Use `Index.open`."""
         self.directory = directory
-        self._generation = generation
+        self._snapshot = snapshot
 
     @classmethod
     def open(cls, directory: Path) -> "Index":
-        """Open the newest generation of the index in `directory`; takes about a millisecond.
+        """Open the newest snapshot of the index in `directory`; takes about a millisecond.
 
         Raises:
             RetrievalError: there is no index, or it is damaged or of another version.
@@ -96,9 +96,9 @@ class Index:
         manifest = read_manifest(directory)
         while manifest is not None:
             try:
-                return cls(directory, Generation(directory, manifest))
+                return cls(directory, Snapshot(directory, manifest))
             except (FileNotFoundError, RetrievalError) as error:
-                # An update may have replaced the generation between the two reads.
+                # An update may have replaced the snapshot between the two reads.
                 newest = read_manifest(directory)
                 if newest == manifest:
                     raise RetrievalError(
@@ -111,7 +111,7 @@ class Index:
     @property
     def manifest(self) -> Manifest:
         """The settings and the size of the index."""
-        return self._generation.manifest
+        return self._snapshot.manifest
 
     def __len__(self) -> int:
         """The number of chunks."""
@@ -119,7 +119,7 @@ class Index:
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        return (self._generation.chunk(row) for row in range(len(self)))
+        return (self._snapshot.chunk(row) for row in range(len(self)))
 
     def search(self, vector: Vectors, k: int) -> list[Hit]:
         """The `k` chunks (fewer in a smaller index) of greatest cosine, best first.
@@ -136,9 +136,9 @@ class Index:
                 f"a vector of shape {vector.shape} cannot be searched in an index of dimension "
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
-        rows, scores = self._generation.search(np.asarray(vector, dtype=np.float32), k)
+        rows, scores = self._snapshot.search(np.asarray(vector, dtype=np.float32), k)
         return [
-            Hit(self._generation.chunk(int(row)), float(score))
+            Hit(self._snapshot.chunk(int(row)), float(score))
             for row, score in zip(rows, scores, strict=True)
         ]
 
@@ -175,7 +175,7 @@ class Index:
         try:
             with filelock.FileLock(directory / "writer.lock", timeout=0):
                 old = None if rebuild else _present(directory, embedder)
-                sweep(directory, old.manifest.generation if old else _valid(directory))
+                sweep(directory, old.manifest.snapshot if old else _valid(directory))
                 update = _Update(directory, found, embedder, words, overlap, kv, old)
                 return update.run(progress)
         except filelock.Timeout:
@@ -195,7 +195,7 @@ class _Update:
         words: int,
         overlap: int,
         kv: KvWriter | None,
-        old: Generation | None,
+        old: Snapshot | None,
     ) -> None:
         self._directory = directory
         self._found = found
@@ -276,7 +276,7 @@ class _Update:
     def _commit(self, files: dict[str, IndexedFile]) -> int:
         chunks = list(ordered_chunks(files))
         manifest = Manifest(
-            generation=next_generation(self._directory),
+            snapshot=next_snapshot(self._directory),
             documents=self._found.root,
             model=self._embedder.name,
             fingerprint=self._embedder.fingerprint,
@@ -289,10 +289,10 @@ class _Update:
         )
         old = self._old.manifest if self._old else None
         if files != self._old_files or old != replace(
-            manifest, generation=old.generation if old else ""
+            manifest, snapshot=old.snapshot if old else ""
         ):
-            write_generation(self._directory, manifest, files, self._blocks(chunks))
-            sweep(self._directory, manifest.generation)
+            write_snapshot(self._directory, manifest, files, self._blocks(chunks))
+            sweep(self._directory, manifest.snapshot)
         self._pending.clear()
         prune_kv(self._directory, chunks)
         return len(chunks)
@@ -315,21 +315,21 @@ class _Update:
         return vector
 
 
-def _present(directory: Path, embedder: Embedder) -> Generation | None:
+def _present(directory: Path, embedder: Embedder) -> Snapshot | None:
     manifest = read_manifest(directory)
     if manifest is None:
         return None
     embedder.require(manifest.model, manifest.fingerprint, manifest.rebuild_command)
-    return Index.open(directory)._generation
+    return Index.open(directory)._snapshot
 
 
 def _valid(directory: Path) -> str | None:
-    """The generation that readers still use while the index is made anew."""
+    """The snapshot that readers still use while the index is made anew."""
     try:
         manifest = read_manifest(directory)
     except RetrievalError:
         return None
-    return manifest.generation if manifest else None
+    return manifest.snapshot if manifest else None
 
 
 def _embedded_text(piece: Piece) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from .chunking import chunk
 from .documents import SUFFIXES, load
 from .errors import DocumentError, RetrievalError
-from .generation import IndexedFile, Piece
+from .snapshot import IndexedFile, Piece
 
 
 @dataclass(frozen=True, slots=True)

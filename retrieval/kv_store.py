@@ -1,15 +1,12 @@
-"""The store of precomputed document KV: one memory-mapped file per chunk and model.
+"""The store of precomputed document KV: one file per chunk and model.
 
-A chunk's keys and values are computed once, when it is indexed, and mapped into memory when a
-question needs them (DRAGON section 4): no document is prefilled twice. The store knows nothing of
+A chunk's keys and values are computed once, when it is indexed, and read when a question
+needs them (DRAGON section 4): no document is prefilled twice. The store knows nothing of
 models; arrays are kept by name, bit for bit.
 """
 
-import json
-import math
-import mmap
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .errors import MissingKvError
@@ -25,18 +23,6 @@ from .storage import TEMPORARY, make_directory, write_atomically
 Arrays = dict[str, NDArray[Any]]
 
 _FOLDER = "kv"
-_DTYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U16": np.uint16,
-    "U8": np.uint8,
-}
-_LARGEST_HEADER = 1 << 20
 
 
 class KvStore:
@@ -56,14 +42,15 @@ class KvStore:
         write_atomically(self._path(digest), save(packed))
 
     def read(self, digest: str) -> Arrays:
-        """A chunk's arrays, mapped from disk; what is written into them stays in this process.
+        """A chunk's arrays; what is written into them stays in this process.
 
         Raises:
             MissingKvError: there is no file for this chunk, or it is damaged.
         """
         try:
-            return _mapped(self._path(digest))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            with safe_open(self._path(digest), framework="np") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
             raise MissingKvError(
                 f"no KV of the chunk {digest}: index the documents again to compute it"
             ) from error
@@ -74,10 +61,10 @@ class KvStore:
 
     def _usable(self, digest: str) -> bool:
         try:
-            self.read(digest)
-        except MissingKvError:
+            with safe_open(self._path(digest), framework="np"):
+                return True
+        except (OSError, SafetensorError):
             return False
-        return True
 
     def _path(self, digest: str) -> Path:
         return self.directory / f"{digest}.safetensors"
@@ -107,29 +94,3 @@ def prune_kv(directory: Path, live: Iterable[str]) -> None:
                     path.unlink()
         if not any(folder.iterdir()):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _mapped(path: Path) -> Arrays:
-    """The arrays of a safetensors file as views of one private mapping (no bytes are read yet)."""
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    length = int.from_bytes(data[:8], "little")
-    if not 0 < length <= min(_LARGEST_HEADER, len(data) - 8):
-        raise ValueError("header does not fit the file")
-    header = json.loads(data[8 : 8 + length])
-    header.pop("__metadata__", None)
-    base = 8 + length
-    arrays: Arrays = {}
-    end = 0
-    for name, entry in header.items():
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
-        shape: Sequence[int] = entry["shape"]
-        first, last = entry["data_offsets"]
-        count = math.prod(shape)
-        if first < 0 or last - first != count * dtype.itemsize:
-            raise ValueError("array does not fit its place")
-        arrays[name] = np.frombuffer(data, dtype, count, base + first).reshape(shape)
-        end = max(end, last)
-    if base + end != len(data):
-        raise ValueError("file is truncated")
-    return arrays

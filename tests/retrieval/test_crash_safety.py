@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrieval import Embedder, Index, KvStore, KvWriter, RetrievalError, generation, index, storage
+from retrieval import Embedder, Index, KvStore, KvWriter, RetrievalError, index, snapshot, storage
 from retrieval.storage import write_durably
 
 from .conftest import WordHashes
@@ -46,7 +46,7 @@ class CrashPoints:
         self._into = into
         for name in ("replace", "fsync", "unlink", "rmdir"):
             patch.setattr(os, name, self._around(getattr(os, name)))
-        for user in (storage, generation):
+        for user in (storage, snapshot):
             patch.setattr(user, "write_durably", self._torn(write_durably))
 
     def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +106,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
         digests = [chunk.digest for chunk in Index.open(copy).chunks()]
         assert kv(copy).store.missing(digests) == []
         left = {path.relative_to(copy).parts[0] for path in copy.rglob("*") if path.is_file()}
-        valid = Index.open(copy).manifest.generation
+        valid = Index.open(copy).manifest.snapshot
         assert left == {"manifest.json", "writer.lock", "kv", valid}
         assert len(list((copy / "kv" / "model").iterdir())) == len(digests)
 

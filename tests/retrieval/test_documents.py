@@ -62,21 +62,22 @@ def test_a_renamed_file_is_the_same_document(tmp_path: Path) -> None:
 
 def test_markdown_loses_its_marks_and_is_titled_by_its_heading(tmp_path: Path) -> None:
     source = (
-        "Intro with **bold**, *italics*, `code` and 2*3*4, snake_case_name.\n\n"
+        "Intro with **bold**, *italics*, `code` and 2 * 3, snake_case_name.\n\n"
         "## Opening *hours* ##\n\n* [The library](https://example.org 'x') opens at nine.\n"
-        "<!-- draft -->```\nprint()\n```\n"
+        "\n<!-- draft -->\n```\nif it:\n    print('#')\n```\n\n"
+        "| Day | Hour |\n|---|---|\n| Monday | nine |\n"
     )
     document = load(written(tmp_path, "a.md", source))
-    assert document.title == "Opening *hours*"
-    assert "Intro with bold, italics, code and 2*3*4, snake_case_name." in document.text
-    assert "\nOpening hours\n" in document.text
+    assert document.title == "Opening hours"
+    assert "Intro with bold, italics, code and 2 * 3, snake_case_name." in document.text
+    assert "\nOpening hours\n\nThe library opens at nine.\n" in document.text
     assert "draft" not in document.text
-    assert "#" not in document.text
+    assert document.text.endswith("\n\nif it:\n    print('#')\n\nDay Hour\nMonday nine")
 
 
 def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
     document = load(written(tmp_path, "a.md", "---\ntitle: 'The ferry'\nn: 1\n---\n# Times\nNine."))
-    assert document == Document("Times\nNine.", "The ferry")
+    assert document == Document("Times\n\nNine.", "The ferry")
 
 
 def test_html_keeps_what_is_read_and_drops_the_rest(tmp_path: Path) -> None:
@@ -89,6 +90,11 @@ def test_html_keeps_what_is_read_and_drops_the_rest(tmp_path: Path) -> None:
     document = load(written(tmp_path, "a.html", page))
     assert document.title == "The & museum"
     assert document.text == "Hours\n\nOpen at ten.\nClosed on Mondays.\n\nAdults 9"
+
+
+def test_the_lines_of_a_markdown_paragraph_stay(tmp_path: Path) -> None:
+    document = load(written(tmp_path, "a.md", "# Codes\n\nNorth: 4182\nSouth: 9027\n"))
+    assert document.text == "Codes\n\nNorth: 4182\nSouth: 9027"
 
 
 def test_html_without_a_title_is_titled_by_its_heading() -> None:

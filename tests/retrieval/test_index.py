@@ -18,6 +18,7 @@ from retrieval import (
     RetrievalError,
     index,
     nearest,
+    snapshot,
 )
 
 from .conftest import WordHashes
@@ -138,8 +139,8 @@ def test_an_updated_index_equals_a_rebuilt_one(
     updated, fresh = Index.open(where), Index.open(tmp_path / "fresh")
     assert list(updated.chunks()) == list(fresh.chunks())
     for name in ("vectors.npy", "chunks.jsonl", "offsets.npy", "files.jsonl"):
-        ours = where / updated.manifest.generation / name
-        theirs = tmp_path / "fresh" / fresh.manifest.generation / name
+        ours = where / updated.manifest.snapshot / name
+        theirs = tmp_path / "fresh" / fresh.manifest.snapshot / name
         assert ours.read_bytes() == theirs.read_bytes(), name
 
 
@@ -269,7 +270,7 @@ def test_a_damaged_manifest_is_refused_and_rebuilt(
 
 @pytest.mark.parametrize("name", ["vectors.npy", "offsets.npy", "chunks.jsonl", "nearest.faiss"])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_damaged_generation_is_refused_and_rebuilt(
+def test_a_damaged_snapshot_is_refused_and_rebuilt(
     where: Path,
     documents: Path,
     embedder: Embedder,
@@ -279,7 +280,7 @@ def test_a_damaged_generation_is_refused_and_rebuilt(
 ) -> None:
     monkeypatch.setattr(index, "APPROXIMATE_FROM", 1)
     Index.update(where, documents, embedder)
-    path = where / "generation-1" / name
+    path = where / "snapshot-1" / name
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-5])
     else:
@@ -321,7 +322,7 @@ def test_a_lock_dies_with_its_process(where: Path, documents: Path, embedder: Em
     assert Index.update(where, documents, embedder).added == 4
 
 
-def test_a_reader_keeps_its_generation_while_another_is_written(
+def test_a_reader_keeps_its_snapshot_while_another_is_written(
     where: Path, documents: Path, embedder: Embedder
 ) -> None:
     Index.update(where, documents, embedder)
@@ -334,14 +335,14 @@ def test_a_reader_keeps_its_generation_while_another_is_written(
     assert len(Index.open(where)) == 3
 
 
-def test_a_reader_that_comes_too_late_opens_the_new_generation(
+def test_a_reader_that_comes_too_late_opens_the_new_snapshot(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Index.update(where, documents, embedder)
-    old = index.read_manifest(where)
+    old = snapshot.read_manifest(where)
     (documents / "ferry.txt").unlink()
     Index.update(where, documents, embedder)
-    answers = iter([old, index.read_manifest(where)])
+    answers = iter([old, snapshot.read_manifest(where)])
     monkeypatch.setattr(index, "read_manifest", lambda _: next(answers))
     assert len(Index.open(where)) == 3
 

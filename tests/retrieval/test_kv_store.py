@@ -1,15 +1,17 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
 from retrieval import KvStore, MissingKvError
 from retrieval.kv_store import prune_kv
 
-ARRAYS = {
+ARRAYS: dict[str, NDArray[Any]] = {
     "layer.0.keys": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
     "layer.0.values": np.linspace(0, 1, 6, dtype=np.float32).reshape(1, 6),
     "empty": np.empty((2, 0, 4), dtype=np.float16),
@@ -38,7 +40,9 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
         max_size=3,
     )
 )
-def test_any_arrays_survive(tmp_path_factory: pytest.TempPathFactory, arrays: dict) -> None:
+def test_any_arrays_survive(
+    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, NDArray[Any]]
+) -> None:
     store = KvStore(tmp_path_factory.mktemp("kv"), "m")
     store.write("d", arrays)
     read = store.read("d")

@@ -10,7 +10,8 @@ def clustered(n: int, dimension: int = 64, seed: int = 0) -> NDArray[np.float32]
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(n // 50, dimension))
     points = centres[rng.integers(len(centres), size=n)] + 0.7 * rng.normal(size=(n, dimension))
-    return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    unit: NDArray[np.float32] = points / np.linalg.norm(points, axis=1, keepdims=True)
+    return unit.astype(np.float32)
 
 
 def test_exact_is_the_sorted_product() -> None:

@@ -29,7 +29,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_readers_see_one_generation_or_the_other(tmp_path: Path, embedder: Embedder) -> None:
+def test_readers_see_one_snapshot_or_the_other(tmp_path: Path, embedder: Embedder) -> None:
     documents, where = tmp_path / "documents", tmp_path / "index"
     documents.mkdir()
 
@@ -45,6 +45,7 @@ def test_readers_see_one_generation_or_the_other(tmp_path: Path, embedder: Embed
         for _ in range(2):
             reader = stack.enter_context(Popen(command, stdout=PIPE, text=True))
             stack.callback(reader.kill)
+            assert reader.stdout is not None
             outputs.append(reader.stdout)
         for version in range(12):
             # Both go on reading without a pause, also while the next update is written.

@@ -23,12 +23,9 @@ def tiny(tmp_path: Path) -> Path:
     from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        num_labels=1,
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
+    config.num_labels = 1
     BertForSequenceClassification(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(MINILM).save_pretrained(tmp_path)
     for name in ("modules.json", "sentence_bert_config.json"):

@@ -1,14 +1,14 @@
-"""The files of an index on disk: immutable generations and the manifest that names one.
+"""The files of an index on disk: immutable snapshots and the manifest that names one.
 
-    manifest.json              the commit point: which generation is valid, and for which model
-    generation-7/vectors.npy   float32 [chunks, dimension], normalised; row = chunk
-    generation-7/chunks.jsonl  text, title and places of every chunk, one per line
-    generation-7/offsets.npy   int64 [chunks + 1], where each line begins
-    generation-7/files.jsonl   every indexed file: path, content hash, rows of its chunks
-    generation-7/nearest.faiss only if the corpus is large
+    manifest.json              the commit point: which snapshot is valid, and for which model
+    snapshot-7/vectors.npy   float32 [chunks, dimension], normalised; row = chunk
+    snapshot-7/chunks.jsonl  text, title and places of every chunk, one per line
+    snapshot-7/offsets.npy   int64 [chunks + 1], where each line begins
+    snapshot-7/files.jsonl   every indexed file: path, content hash, rows of its chunks
+    snapshot-7/nearest.faiss only if the corpus is large
 
-A generation is written completely, then the manifest is replaced in one step, then the old
-generation is deleted. Readers that hold it keep their mapping; a reader that comes too late for
+A snapshot is written completely, then the manifest is replaced in one step, then the old
+snapshot is deleted. Readers that hold it keep their mapping; a reader that comes too late for
 it reads the manifest again.
 """
 
@@ -31,9 +31,9 @@ from . import nearest
 from .errors import RetrievalError
 from .storage import TEMPORARY, make_directory, sync_directory, write_atomically, write_durably
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "manifest.json"
-_PREFIX = "generation-"
+_PREFIX = "snapshot-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a generation holds: the settings it was made with and its size."""
+    """What a snapshot holds: the settings it was made with and its size."""
 
-    generation: str
+    snapshot: str
     documents: str
     model: str
     fingerprint: str
@@ -106,17 +106,17 @@ class Manifest:
         return f"dragonrt index {shlex.quote(self.documents)} --rebuild"
 
 
-class Generation:
-    """An open generation: a snapshot that later updates cannot change."""
+class Snapshot:
+    """A snapshot, open: later updates cannot change it."""
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
-        """Map the files of `manifest`'s generation.
+        """Map the files of `manifest`'s snapshot.
 
         Raises:
             FileNotFoundError: it has been replaced in the meantime.
             RetrievalError: its files are damaged.
         """
-        folder = directory / manifest.generation
+        folder = directory / manifest.snapshot
         self.manifest = manifest
         try:
             self.vectors: NDArray[np.float32] = np.load(folder / "vectors.npy", mmap_mode="r")
@@ -199,8 +199,8 @@ def read_manifest(directory: Path) -> Manifest | None:
     )
 
 
-def next_generation(directory: Path) -> str:
-    """A name that no generation in `directory` has."""
+def next_snapshot(directory: Path) -> str:
+    """A name that no snapshot in `directory` has."""
     numbers = [re.fullmatch(rf"{_PREFIX}(\d+)", path.name) for path in directory.iterdir()]
     return f"{_PREFIX}{1 + max((int(match[1]) for match in numbers if match), default=0)}"
 
@@ -214,17 +214,17 @@ def ordered_chunks(files: dict[str, IndexedFile]) -> dict[str, list[tuple[Piece,
     return found
 
 
-def write_generation(
+def write_snapshot(
     directory: Path,
     manifest: Manifest,
     files: dict[str, IndexedFile],
     vectors: Iterable[NDArray[np.float32]],
 ) -> None:
-    """Write a generation and make it the valid one, in one step.
+    """Write a snapshot and make it the valid one, in one step.
 
     `vectors` are blocks of rows [*, dimension], in the order of `ordered_chunks(files)`.
     """
-    folder = directory / manifest.generation
+    folder = directory / manifest.snapshot
     make_directory(folder)
     chunks = ordered_chunks(files)
     lines = [_chunk_line(digest, pieces) for digest, pieces in chunks.items()]
@@ -245,7 +245,7 @@ def write_generation(
 
 
 def sweep(directory: Path, valid: str | None) -> None:
-    """Delete what interrupted updates and old generations left behind; keep `valid`."""
+    """Delete what interrupted updates and old snapshots left behind; keep `valid`."""
     for path in directory.glob(f"{_PREFIX}*"):
         if path.name != valid:
             shutil.rmtree(path, ignore_errors=True)
