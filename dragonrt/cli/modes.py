@@ -219,7 +219,7 @@ def _federated(
 def _sprinter(
     answers: AnswerOptions, blocks: BlockOptions, sprinter: SprinterOptions, address: "Address"
 ) -> ChosenMode:
-    from dragonrt.language.verifier import Verifier
+    from dragonrt.control.verifier import Verifier
     from dragonrt.runtime import main as programs
     from dragonrt.runtime.modes.sprinter import (
         CODEC,

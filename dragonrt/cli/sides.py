@@ -50,7 +50,7 @@ def cloud(
             address,
             on_change=lambda line: messages.print(line, markup=False, soft_wrap=True),
             on_ready=lambda port: messages.print(
-                f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}",
+                f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}",
                 markup=False,
                 soft_wrap=True,
             ),

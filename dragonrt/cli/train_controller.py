@@ -11,8 +11,8 @@ from dragonrt.cli.loading import progress_bar
 if TYPE_CHECKING:
     from dragonrt.training.controller import Comparison
     from dragonrt.training.controller_plan import ControllerPlan
-    from dragonrt.training.pair import ModelPair, Tasks
-    from dragonrt.training.recording import Recording
+    from dragonrt.training.model_pair import ModelPair, Tasks
+    from dragonrt.training.recording import PairRecording
 
 
 def controller(
@@ -57,13 +57,13 @@ def controller(
     The comparison is on held-out answers and courses of the uplink.
     """
     from dragonrt.training.controller_plan import ControllerPlan
-    from dragonrt.training.recording import Recording
+    from dragonrt.training.recording import PairRecording
 
     plan = ControllerPlan(codec=codec, link=link, texts=texts, steps=steps, seed=seed)
     if temperature:
         plan = replace(plan, temperatures=tuple(temperature))
     if trace is not None and trace.exists():
-        recording = Recording.load(trace)
+        recording = PairRecording.load(trace)
         models = _load(plan, draft, target, corpus) if live else None
     else:
         models = _load(plan, draft, target, corpus)
@@ -86,8 +86,8 @@ def _load(
     plan: "ControllerPlan", draft: str, target: str, corpus: Path | None
 ) -> "tuple[ModelPair, Tasks]":
     from dragonrt.language import LanguageModel
-    from dragonrt.training.pair import ModelPair
-    from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+    from dragonrt.training.model_pair import ModelPair
+    from dragonrt.training.task_prompts import bundled_prompts, corpus_prompts
 
     with messages.status("loading the models"):
         pair = ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
@@ -96,7 +96,7 @@ def _load(
     return pair, plan.tasks(corpus_prompts(pair.target, corpus))
 
 
-def _record(plan: "ControllerPlan", pair: "ModelPair", tasks: "Tasks") -> "Recording":
+def _record(plan: "ControllerPlan", pair: "ModelPair", tasks: "Tasks") -> "PairRecording":
     with progress_bar("recording") as bar:
         task = bar.add_task("", total=None)
         return plan.record(

@@ -8,9 +8,9 @@ from dragonrt.cli.groups import option
 from dragonrt.cli.loading import progress_bar
 
 if TYPE_CHECKING:
-    from dragonrt.language.verifier import Verifier
-    from dragonrt.training.verifier import Parts, VerifierPlan
+    from dragonrt.control.verifier import Verifier
     from dragonrt.training.verifier_models import BatchedPair
+    from dragonrt.training.verifier_training import Parts, VerifierPlan
 
 
 def verifier(
@@ -58,8 +58,8 @@ def verifier(
     ] = 0,
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
-    from dragonrt.training.verifier import VerifierPlan, train_verifier
     from dragonrt.training.verifier_models import BatchedModel, BatchedPair
+    from dragonrt.training.verifier_training import VerifierPlan, train_verifier
 
     plan = VerifierPlan(kind, features, ratio, threshold, samples, epochs, seed)
     with messages.status("loading the models"):
@@ -73,8 +73,8 @@ def verifier(
 
 
 def _collect(pair: "BatchedPair", corpus: Path, plan: "VerifierPlan") -> "Parts":
-    from dragonrt.training.verifier import collect_parts
     from dragonrt.training.verifier_texts import read_texts
+    from dragonrt.training.verifier_training import collect_parts
 
     with messages.status("reading the corpus"):
         texts = read_texts(corpus, pair.draft, plan.seed)

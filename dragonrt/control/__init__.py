@@ -4,8 +4,8 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.control.errors import ControlError
-from dragonrt.control.learned import Encoding, Learned, Weights
-from dragonrt.control.policies import Action, Controller, Heuristic, State, Static
+from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
 
 VALID_FORMS = (
     "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, default, or the FILE of a trained one"
@@ -15,13 +15,13 @@ __all__ = [
     "VALID_FORMS",
     "Action",
     "ControlError",
+    "ControlState",
     "Controller",
     "Encoding",
     "Heuristic",
     "Learned",
-    "State",
+    "NetworkWeights",
     "Static",
-    "Weights",
     "controller",
 ]
 

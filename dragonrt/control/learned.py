@@ -1,10 +1,5 @@
-"""A learned controller: a network of two layers that gives each action a value (QSV IV-C).
+"""A learned controller: a network of two layers that gives each action a value (QSV IV-C)."""
 
-It is kept in two files of one name: `NAME.safetensors` holds the weights, `NAME.json` what they
-mean and what they were trained on.
-"""
-
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,13 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
+from dragonrt.control.artefact import Arrays, Artefact, Record, finite
 from dragonrt.control.errors import ControlError
-from dragonrt.control.policies import Action, State
+from dragonrt.control.policies import Action, ControlState
 
-FORMAT = "dragonrt controller 1"
+CONTROLLER = Artefact("controller", 1)
 _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations
 
 
@@ -59,7 +53,7 @@ class Encoding:
         """How many numbers the network is given."""
         return self.confidences + 1
 
-    def features(self, state: State) -> NDArray[np.float32]:
+    def features(self, state: ControlState) -> NDArray[np.float32]:
         """The network's input for a state: float32 [inputs]."""
         features = np.ones(self.inputs, np.float32)
         known = state.confidences[-self.confidences :]
@@ -71,7 +65,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class NetworkWeights:
     """A network of two layers, float32: relu between them.
 
     `hidden` is [H, inputs], `hidden_bias` [H], `output` [actions, H], `output_bias` [actions].
@@ -93,9 +87,7 @@ class Weights:
         width, actions = self.hidden_bias.size, len(encoding.actions)
         shapes = [(width, encoding.inputs), (width,), (actions, width), (actions,)]
         arrays = (self.hidden, self.hidden_bias, self.output, self.output_bias)
-        return [array.shape for array in arrays] == shapes and all(
-            array.dtype == np.float32 and bool(np.isfinite(array).all()) for array in arrays
-        )
+        return [array.shape for array in arrays] == shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +96,19 @@ class Learned:
 
     name: str
     encoding: Encoding
-    weights: Weights
+    weights: NetworkWeights
     trained_on: Mapping[str, Any] = field(default_factory=dict)
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         """The action of the highest value in this state; ties: the first."""
         best = int(self.weights.values(self.encoding.features(state)).argmax())
         return self.encoding.action(best)
 
     def save(self, path: Path) -> tuple[Path, Path]:
-        """Write the two files of that name. Raises ControlError if that cannot be done."""
-        arrays = {name: getattr(self.weights, name) for name in Weights.__slots__}
+        """Write its two files. Raises ControlError if that cannot be done."""
+        arrays = {name: getattr(self.weights, name) for name in NetworkWeights.__slots__}
         encoding = {name: getattr(self.encoding, name) for name in Encoding.__slots__}
-        record = {"format": FORMAT, **encoding, "trained_on": dict(self.trained_on)}
-        weights_file, record_file = _files(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            weights_file.write_bytes(save(arrays))
-            text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-            record_file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ControlError(
-                f"cannot write the controller {path}: {error.strerror or error}"
-            ) from None
-        return weights_file, record_file
+        return CONTROLLER.save(path, arrays, {**encoding, "trained_on": dict(self.trained_on)})
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -135,49 +116,24 @@ class Learned:
 
         Raises ControlError with one line that says what is wrong with the files.
         """
-        weights_file, record_file = _files(path)
-        for file in (weights_file, record_file):
-            if not file.is_file():
-                raise ControlError(
-                    f"there is no controller {path}: {file.name} is missing; "
-                    "make one with `dragonrt train controller`"
-                )
-        try:
-            arrays = load_file(weights_file)
-            record = json.loads(record_file.read_text(encoding="utf-8"))
-            if not isinstance(record, dict):
-                raise ValueError("its record is not a JSON object")
-            if record["format"] != FORMAT:
-                raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
-            encoding = Encoding(
-                tuple(_whole(one) for one in record["lengths"]),
-                tuple(_whole(one) for one in record["resolutions"]),
-                _whole(record["confidences"]),
-                float(record["log_rate_mean"]),
-                float(record["log_rate_deviation"]),
-            )
-            weights = Weights(**arrays)
-            trained_on = dict(record["trained_on"])
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError, ControlError) as error:
-            raise ControlError(f"{path} is not a controller: {_reason(error)}") from None
+        return CONTROLLER.load(path, cls._read)
+
+    @classmethod
+    def _read(cls, name: str, arrays: Arrays, record: Record) -> Self:
+        encoding = Encoding(
+            tuple(_whole(one) for one in record["lengths"]),
+            tuple(_whole(one) for one in record["resolutions"]),
+            _whole(record["confidences"]),
+            float(record["log_rate_mean"]),
+            float(record["log_rate_deviation"]),
+        )
+        weights = NetworkWeights(**{key: finite(array) for key, array in arrays.items()})
         if not weights.fit(encoding):
-            raise ControlError(f"{path} is not a controller: its two files do not fit together")
-        return cls(weights_file.stem, encoding, weights, trained_on)
-
-
-def _files(path: Path) -> tuple[Path, Path]:
-    """The files of the weights and of the record of a name, with one of their suffixes or none."""
-    base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
-    return Path(f"{base}.safetensors"), Path(f"{base}.json")
+            raise ValueError("its two files do not fit together")
+        return cls(name, encoding, weights, dict(record["trained_on"]))
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 1:
         raise ValueError(f"{value!r} is not a whole number above 0")
     return value
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

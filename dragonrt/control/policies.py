@@ -28,7 +28,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ControlState:
     """What is known before a block is drafted.
 
     `confidences`: the probability that the draft model's distribution, as it is sampled from but
@@ -54,7 +54,7 @@ class Controller(Protocol):
     def name(self) -> str:
         """What it is called in traces and tables."""
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         """The action for the next block."""
 
 
@@ -69,7 +69,7 @@ class Static:
         """The specification it is made from."""
         return f"static:{self.action.length}:{self.action.resolution}"
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         """The action, whatever the state."""
         return self.action
 
@@ -91,7 +91,7 @@ class Heuristic:
         """The specification it is made from."""
         return f"heuristic:{self.resolution}"
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         """L + 1 if all of the L drafted tokens stood, otherwise the number that did, at least 1."""
         if state.drafted == 0:
             length = FIRST_LENGTH

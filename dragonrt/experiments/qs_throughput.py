@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dragonrt.control import Action
     from dragonrt.experiments.speculation import Pair
     from dragonrt.training.controller_plan import ControllerPlan
-    from dragonrt.training.pair import Tasks
+    from dragonrt.training.model_pair import Tasks
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
@@ -62,7 +62,7 @@ class Texts:
 
     def tasks(self) -> "Tasks":
         """The prompts."""
-        from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+        from dragonrt.training.task_prompts import bundled_prompts, corpus_prompts
 
         target, corpus = self.load().target, self.corpus
         prompts = bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
@@ -127,7 +127,7 @@ def _record(case: RecordedCase) -> list[Row]:
     """The controllers on every other text; on the rest the grid finds the best fixed action."""
     from dragonrt.control import Heuristic, Static, controller
     from dragonrt.training.evaluation import best, evaluate, grid
-    from dragonrt.training.pair import ModelPair
+    from dragonrt.training.model_pair import ModelPair
     from dragonrt.training.recording import RecordedEnvironment
 
     texts, plan = case.texts, case.texts.plan()

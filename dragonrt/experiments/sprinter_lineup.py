@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import cast
 
+from dragonrt.control.verifier import Verifier
 from dragonrt.experiments.paced import PacedWorker
 from dragonrt.experiments.paced_blocks import text_reader
 from dragonrt.experiments.speculation import DRAFT, TARGET, TextModel
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Mixture, Reader
-from dragonrt.language.verifier import Verifier
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -89,7 +89,7 @@ class Lineup:
 
     @classmethod
     def load(cls) -> "Lineup":
-        """The bundled pair; ModelError if no heads are bundled for it."""
+        """The bundled pair; ControlError if no heads are bundled for it."""
         draft, target = LanguageModel.load(DRAFT), LanguageModel.load(TARGET)
         pair = (draft.fingerprint, target.fingerprint)
         return cls(

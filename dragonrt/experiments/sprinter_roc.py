@@ -15,7 +15,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimate, grouped
 
 if TYPE_CHECKING:
-    from dragonrt.language.verifier import Verifier
+    from dragonrt.control.verifier import Verifier
     from dragonrt.training.verifier_models import BatchedPair
     from dragonrt.training.verifier_texts import Texts
 
@@ -33,10 +33,10 @@ RATES = ("eta_fp", "eta_tp")
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
+    from dragonrt.control.verifier import Verifier
     from dragonrt.experiments.speculation import DRAFT, TARGET
-    from dragonrt.language.verifier import Verifier
-    from dragonrt.training.verifier import VerifierPlan, collect_parts, train_verifier
     from dragonrt.training.verifier_models import BatchedModel, BatchedPair
+    from dragonrt.training.verifier_training import VerifierPlan, collect_parts, train_verifier
 
     pair = BatchedPair(BatchedModel.load(DRAFT), BatchedModel.load(TARGET))
     shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")

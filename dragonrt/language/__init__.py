@@ -7,7 +7,6 @@ from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.prompt import PromptFormat
 from dragonrt.language.relevance import aggregate_locally
 from dragonrt.language.sequence import Sequence
-from dragonrt.language.verifier import Verifier
 
 __all__ = [
     "DocumentKV",
@@ -17,6 +16,5 @@ __all__ = [
     "Preemption",
     "PromptFormat",
     "Sequence",
-    "Verifier",
     "aggregate_locally",
 ]

@@ -50,7 +50,7 @@ class Output(NamedTuple):
         return RowOutputs(self.log_probabilities[:, position], self.hidden[:, position])
 
 
-class RowCache(Protocol):
+class DecoderCache(Protocol):
     """The keys and values of all rows, with room for more tokens."""
 
     def reserve(self, tokens: int) -> None:
@@ -60,7 +60,7 @@ class RowCache(Protocol):
         """A copy of the first `length` shared tokens of a row without a document."""
 
 
-Cache = TypeVar("Cache", bound=RowCache)
+Cache = TypeVar("Cache", bound=DecoderCache)
 
 
 class Decoder(Protocol, Generic[Cache]):

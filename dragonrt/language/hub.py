@@ -49,13 +49,13 @@ class HubDecoder:
         """The sizes of the model."""
         return self._geometry
 
-    def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedRows":
+    def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
         """A cache of one row per document, with room for `capacity` shared tokens."""
-        return PaddedRows(self._geometry, documents, capacity)
+        return PaddedKvCache(self._geometry, documents, capacity)
 
     def forward(
         self,
-        cache: "PaddedRows",
+        cache: "PaddedKvCache",
         tokens: Sequence[int],
         length: int,
         every: bool,
@@ -120,7 +120,7 @@ class HubDecoder:
         )
 
 
-class PaddedRows:
+class PaddedKvCache:
     """Keys and values of rows whose documents end in the same column, `width`."""
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:

@@ -9,10 +9,10 @@ import torch
 
 from dragonrt.language import fingerprint
 from dragonrt.language.architectures import transformer
+from dragonrt.language.checkpoint import Backend, Checkpoint, Precision, load_checkpoint
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
-from dragonrt.language.loading import Checkpoint, Device, Precision, load_checkpoint
 from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.language.sequence import Sequence, document_kv
 
@@ -45,13 +45,13 @@ class LanguageModel:
     def load(
         cls,
         name: str | Path,
-        device: Device = "auto",
+        on: Backend = "auto",
         dtype: Precision = "auto",
         threads: int = 1,
     ) -> "LanguageModel":
         """Load a bundled model, a directory, or a model of the hub.
 
-        `device` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's, but
+        `on` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's, but
         float32 on a CPU unless the model is large and bfloat16. `threads` is how many threads torch
         uses in this whole process: one per decoder is best where two decoders share a machine.
 
@@ -59,7 +59,7 @@ class LanguageModel:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(threads)
-        return cls(str(name), load_checkpoint(name, device, dtype))
+        return cls(str(name), load_checkpoint(name, on, dtype))
 
     @property
     def vocabulary(self) -> int:
@@ -77,7 +77,7 @@ class LanguageModel:
         return self._decoder.geometry.context_length
 
     @property
-    def device(self) -> str:
+    def on(self) -> str:
         """Where it runs: cpu, cuda or mps."""
         return self._decoder.geometry.device.type
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragonrt.language.decoder import Decoder, Output, RowCache
+from dragonrt.language.decoder import Decoder, DecoderCache, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preemption
@@ -86,7 +86,7 @@ class Sequence:
 
     def shared_kv(self, row: int) -> DocumentKV:
         """A copy of the shared tokens' keys and values; the row must have an empty document."""
-        cache: RowCache = self._cache
+        cache: DecoderCache = self._cache
         return cache.read(row, self._length)
 
     def _run(self, tokens: Tokens[int], every: bool, preemption: Preemption | None) -> list[Output]:

@@ -2,7 +2,7 @@
 
 Written for few tokens at a time, where time goes into reading the weights and into the number of
 operators: queries, keys and values come from one product, so do gate and up; weights are packed
-(`Linear`); keys and values are written in place (`Rows`).
+(`Linear`); keys and values are written in place (`KvCache`).
 """
 
 from collections.abc import Callable, Sequence
@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from dragonrt.language.decoder import Geometry, Output
 from dragonrt.language.document import DocumentKV
+from dragonrt.language.kv_cache import BlockLayout, KvCache
 from dragonrt.language.linear import Linear
 from dragonrt.language.preemption import Preemption
-from dragonrt.language.rows import Block, Rows
 
 # Outputs per product of the output layer: between two of them a preemption is noticed.
 _VOCABULARY_PIECE = 16384
@@ -135,13 +135,13 @@ class Transformer:
         """The sizes of the model."""
         return self._geometry
 
-    def open(self, documents: Sequence[DocumentKV], capacity: int) -> Rows:
+    def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
-        return Rows(self._geometry, documents, capacity)
+        return KvCache(self._geometry, documents, capacity)
 
     def forward(
         self,
-        cache: Rows,
+        cache: KvCache,
         tokens: Sequence[int],
         length: int,
         every: bool,
@@ -167,11 +167,11 @@ class Transformer:
 
     def _attend(
         self,
-        cache: Rows,
+        cache: KvCache,
         index: int,
         layer: Layer,
         hidden: Tensor,
-        block: Block,
+        block: BlockLayout,
         rotation: Rotation | None,
     ) -> Tensor:
         heads, shape = self._weights.heads, self._geometry.layers[index]

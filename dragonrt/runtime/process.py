@@ -9,7 +9,7 @@ import platformdirs
 
 from dragonrt.bundled import models
 from dragonrt.errors import DragonError
-from dragonrt.language.loading import Device, Precision
+from dragonrt.language.checkpoint import Backend, Precision
 from dragonrt.language.model import LanguageModel
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
@@ -37,7 +37,7 @@ class SideSettings:
 
     side: Side
     model: str = models()[0]
-    device: Device = "auto"
+    device: Backend = "auto"
     dtype: Precision = "auto"
     documents: tuple[Path, ...] = ()
     index: Path | None = None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragonrt.control import Action, Controller, Encoding, Heuristic, Learned, Weights
+from dragonrt.control import Action, Controller, Encoding, Heuristic, Learned, NetworkWeights
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import Environment
-from dragonrt.training.double_dqn import Features, QNetwork, Settings, initial, learn
-from dragonrt.training.evaluation import Score, best, evaluate, grid
+from dragonrt.training.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
+from dragonrt.training.evaluation import EpisodeScore, best, evaluate, grid
 
 CONFIDENCES = 8
 
@@ -29,7 +29,7 @@ def encoding(
 def train_controller(
     environment: Environment,
     encoding: Encoding,
-    settings: Settings,
+    settings: Hyperparameters,
     seed: int,
     progress: Callable[[int, int], None],
 ) -> Learned:
@@ -39,7 +39,7 @@ def train_controller(
     return Learned("learned", encoding, _weights(network))
 
 
-def untrained(encoding: Encoding, settings: Settings, seed: int) -> Learned:
+def untrained(encoding: Encoding, settings: Hyperparameters, seed: int) -> Learned:
     """What training with this seed begins from."""
     network = initial(encoding.inputs, settings.hidden, len(encoding.actions), seed)
     return Learned("untrained", encoding, _weights(network))
@@ -61,27 +61,27 @@ class _ControlProblem:
         return self._encoding.features(step.state), step.reward, step.done
 
 
-def _weights(network: QNetwork) -> Weights:
+def _weights(network: QNetwork) -> NetworkWeights:
     arrays = (
         network.hidden.weight,
         network.hidden.bias,
         network.output.weight,
         network.output.bias,
     )
-    return Weights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
+    return NetworkWeights(*(np.array(array.detach().numpy(), np.float32) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Scores of the same held-out episodes, by who controlled them."""
 
-    untrained: Score
-    learned: Score
+    untrained: EpisodeScore
+    learned: EpisodeScore
     best_static: Action
-    static: Score
-    heuristic: Score
+    static: EpisodeScore
+    heuristic: EpisodeScore
 
-    def rows(self) -> dict[str, Score]:
+    def rows(self) -> dict[str, EpisodeScore]:
         """The scores, by what each controller is called."""
         return {
             "untrained": self.untrained,
@@ -104,7 +104,7 @@ def compare(
     statics = grid(environment, learned.encoding.lengths, learned.encoding.resolutions, seeds)
     chosen = best(statics)
 
-    def score(controller: Controller) -> Score:
+    def score(controller: Controller) -> EpisodeScore:
         return evaluate(controller, environment, seeds)
 
     return Comparison(

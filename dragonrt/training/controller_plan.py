@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from dragonrt.control import Learned
 from dragonrt.link.profile import LinkProfile
 from dragonrt.training.controller import Comparison, compare, encoding, train_controller, untrained
-from dragonrt.training.course import Costs
-from dragonrt.training.double_dqn import Settings
+from dragonrt.training.course import IterationCosts
+from dragonrt.training.double_dqn import Hyperparameters
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.live import LiveEnvironment
-from dragonrt.training.pair import ModelPair, Tasks
-from dragonrt.training.recording import RecordedEnvironment, Recording
+from dragonrt.training.model_pair import ModelPair, Tasks
+from dragonrt.training.recording import PairRecording, RecordedEnvironment
 
 EPISODES_PER_TEXT = 2
 """Of the comparison, per held-out text."""
@@ -41,7 +41,7 @@ class ControllerPlan:
         """Answers to these prompts."""
         return Tasks(prompts, self.temperatures, self.max_tokens)
 
-    def costs(self, vocabulary: int) -> Costs:
+    def costs(self, vocabulary: int) -> IterationCosts:
         """What an iteration takes over the link. Raises LinkError or TrainingError."""
         profile = LinkProfile.load(self.link)
         if profile.up_rates is None:
@@ -49,12 +49,12 @@ class ControllerPlan:
                 f"the link {self.link} has no Markov rates upwards: choose nb-iot-markov, "
                 "lora-markov, lte-markov or a file with up_low, up_high, up_to_low and up_to_high"
             )
-        costs = Costs(profile.up_rates, vocabulary, round_trip_s=2 * profile.latency_s)
+        costs = IterationCosts(profile.up_rates, vocabulary, round_trip_s=2 * profile.latency_s)
         return costs if profile.down is None else replace(costs, down_rate=profile.down)
 
     def record(
         self, pair: ModelPair, tasks: Tasks, progress: Callable[[int, int], None]
-    ) -> Recording:
+    ) -> PairRecording:
         """As many answers as planned, by the models."""
         first = self.seed * _NUMBERS_PER_SEED
         seeds = range(first, first + self.texts)
@@ -62,7 +62,7 @@ class ControllerPlan:
 
     def train(
         self,
-        recording: Recording,
+        recording: PairRecording,
         live: tuple[ModelPair, Tasks] | None,
         progress: Callable[[int, int], None],
     ) -> tuple[Learned, Comparison]:
@@ -80,7 +80,7 @@ class ControllerPlan:
         recorded = RecordedEnvironment(seen, costs)
         environment = recorded if live is None else LiveEnvironment(*live, self.codec, costs)
         encoded = encoding(costs.up, self.lengths, self.resolutions)
-        dqn = Settings(self.steps, discount=DISCOUNT, reward_scale=0.1)
+        dqn = Hyperparameters(self.steps, discount=DISCOUNT, reward_scale=0.1)
         first = self.seed * _NUMBERS_PER_SEED
         learned = train_controller(environment, encoded, dqn, first + _LEARNING, progress)
         episodes = EPISODES_PER_TEXT * len(held_out.texts)

@@ -15,13 +15,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, State
+from dragonrt.control import Action, ControlState
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.sampling.iteration import iteration_latency
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class IterationCosts:
     """What an iteration's time is made of, in seconds, bit and bit/s.
 
     `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link (its
@@ -42,14 +42,14 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Transition:
     """What came of an action.
 
     `reward` in tokens per second; `tokens` are those the answer has gained, the target's own
     included, in `seconds`; `done` after the answer's last token.
     """
 
-    state: State
+    state: ControlState
     reward: float
     tokens: int
     seconds: float
@@ -59,10 +59,10 @@ class Step:
 class Environment(Protocol):
     """Answers drafted under control. Everything is a function of the seeds and the actions."""
 
-    def reset(self, seed: int) -> State:
+    def reset(self, seed: int) -> ControlState:
         """Begin the answer and the course of the uplink that have this number."""
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> Transition:
         """Draft, send and verify one block; not after the answer's last token."""
 
 
@@ -82,7 +82,7 @@ def estimated_accepted(
 class Course:
     """One answer's time, uplink and state. Channel courses are numbered by `seed`."""
 
-    def __init__(self, costs: Costs, seed: int) -> None:
+    def __init__(self, costs: IterationCosts, seed: int) -> None:
         self._costs = costs
         self._channel = MarkovChannel(costs.up, seed)
         self._now_s = 0.0
@@ -90,10 +90,10 @@ class Course:
         self._accepted = self._drafted = 0
 
     @property
-    def state(self) -> State:
+    def state(self) -> ControlState:
         """What a controller sees now."""
         rate = self._channel.rate_at(self._now_s)
-        return State(tuple(self._confidences), rate, self._accepted, self._drafted)
+        return ControlState(tuple(self._confidences), rate, self._accepted, self._drafted)
 
     def iteration(
         self, drafted: int, bits: float, accepted: int, confidences: Sequence[float]
@@ -101,7 +101,7 @@ class Course:
         """Account for one block and give its time in seconds.
 
         Its distributions and tokens took `bits` altogether, its frame the costs' more;
-        `confidences` are those of the new tokens that `State` is to list.
+        `confidences` are those of the new tokens that `ControlState` is to list.
         """
         costs = self._costs
         ready_s = self._now_s + drafted * costs.draft_s

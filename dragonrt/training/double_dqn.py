@@ -28,7 +28,7 @@ class Problem(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Hyperparameters:
     """How long and how fast is learned. Rewards are multiplied by `reward_scale` first.
 
     An episode's end is no end of what is worth having: the next one goes on alike, so the value of
@@ -121,7 +121,7 @@ def initial(inputs: int, hidden: int, actions: int, seed: int) -> QNetwork:
 def learn(
     problem: Problem,
     actions: int,
-    settings: Settings,
+    settings: Hyperparameters,
     seed: int,
     progress: Callable[[int, int], None],
 ) -> QNetwork:

@@ -8,7 +8,7 @@ from dragonrt.training.course import Environment
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class EpisodeScore:
     """Totals over episodes; `reward` is the sum over iterations of their reward."""
 
     tokens: int
@@ -27,7 +27,9 @@ class Score:
         return self.reward / self.iterations
 
 
-def evaluate(controller: Controller, environment: Environment, seeds: Sequence[int]) -> Score:
+def evaluate(
+    controller: Controller, environment: Environment, seeds: Sequence[int]
+) -> EpisodeScore:
     """The episodes of these seeds under a controller."""
     tokens = iterations = 0
     seconds = reward = 0.0
@@ -40,7 +42,7 @@ def evaluate(controller: Controller, environment: Environment, seeds: Sequence[i
             seconds += step.seconds
             reward += step.reward
             iterations += 1
-    return Score(tokens, seconds, iterations, reward)
+    return EpisodeScore(tokens, seconds, iterations, reward)
 
 
 def grid(
@@ -48,12 +50,12 @@ def grid(
     lengths: Sequence[int],
     resolutions: Sequence[int],
     seeds: Sequence[int],
-) -> dict[Action, Score]:
+) -> dict[Action, EpisodeScore]:
     """The score of every fixed action."""
     actions = [Action(length, resolution) for length in lengths for resolution in resolutions]
     return {action: evaluate(Static(action), environment, seeds) for action in actions}
 
 
-def best(scores: dict[Action, Score]) -> Action:
+def best(scores: dict[Action, EpisodeScore]) -> Action:
     """The action of the highest throughput; ties: the first."""
     return max(scores, key=lambda action: scores[action].tokens_per_s)

@@ -5,25 +5,27 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, State
+from dragonrt.control import Action, ControlState
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.lattice_codec import lattice_codec, token_bits
 from dragonrt.sampling.speculative import Rejection, token_acceptance
-from dragonrt.training.course import Costs, Course, Step, estimated_accepted
-from dragonrt.training.pair import AnswerReader, ModelPair, Tasks
+from dragonrt.training.course import Course, IterationCosts, Transition, estimated_accepted
+from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks
 
 
 class LiveEnvironment:
     """Episodes of real models; their seed chooses the task, its noise and the uplink's course."""
 
-    def __init__(self, pair: ModelPair, tasks: Tasks, codec_name: str, costs: Costs) -> None:
+    def __init__(
+        self, pair: ModelPair, tasks: Tasks, codec_name: str, costs: IterationCosts
+    ) -> None:
         self._pair = pair
         self._tasks = tasks
         self._codec = lattice_codec(codec_name, costs.vocabulary)
         self._costs = costs
         self._stops = set(pair.target.stop_tokens)
 
-    def reset(self, seed: int) -> State:
+    def reset(self, seed: int) -> ControlState:
         """Begin the task and the course of the uplink that have this number."""
         prompt, sampler, noise = self._tasks.choose(seed)
         self._rule = Rejection(noise, sampler)
@@ -40,7 +42,7 @@ class LiveEnvironment:
         """The tokens of the answer so far."""
         return tuple(self._answer)
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> Transition:
         """One block, drafted and verified; it ends early behind a stop token or the longest text.
 
         The reward is that of the tokens which were drafted.
@@ -70,7 +72,7 @@ class LiveEnvironment:
         reward = (1 + estimated_accepted(stands, overlap)) / seconds
         done = self._is_over(new)
         self._answer += new
-        return Step(self._course.state, reward, len(new), seconds, done)
+        return Transition(self._course.state, reward, len(new), seconds, done)
 
     def _is_over(self, new: Sequence[int]) -> bool:
         """Whether the answer ends with these new tokens."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control import Action
-from dragonrt.control.policies import State
-from dragonrt.training.course import Costs, Course, Step, estimated_accepted
+from dragonrt.control.policies import ControlState
+from dragonrt.training.course import Course, IterationCosts, Transition, estimated_accepted
 from dragonrt.training.errors import TrainingError
 
 _EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its seed
@@ -42,7 +42,7 @@ class RecordedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class PairRecording:
     """Texts of `target` with what `draft` gave, sent with a codec at `resolutions`."""
 
     draft: str
@@ -109,13 +109,13 @@ class RecordedEnvironment:
     they were drafted from is not recorded.
     """
 
-    def __init__(self, recording: Recording, costs: Costs) -> None:
+    def __init__(self, recording: PairRecording, costs: IterationCosts) -> None:
         self._recording = recording
         self._costs = costs
         self._columns = {one: column for column, one in enumerate(recording.resolutions)}
         self._longest = max(len(text.p) for text in recording.texts)
 
-    def reset(self, seed: int) -> State:
+    def reset(self, seed: int) -> ControlState:
         """Begin the text and the course of the uplink that have this number."""
         self._generator = np.random.default_rng((seed, _EPISODE_STREAM))
         texts = self._recording.texts
@@ -124,7 +124,7 @@ class RecordedEnvironment:
         self._position = 0
         return self._course.state
 
-    def step(self, action: Action) -> Step:
+    def step(self, action: Action) -> Transition:
         """One block over the text; a text that is over ends the block like a stop token."""
         text, column, start = self._text, self._columns[action.resolution], self._position
         left = len(text.p) - start
@@ -143,4 +143,4 @@ class RecordedEnvironment:
         self._position = start + tokens
         expected = 1 + estimated_accepted(stands, text.overlap[start : start + length, column])
         done = self._position == len(text.p)
-        return Step(self._course.state, expected / seconds, tokens, seconds, done)
+        return Transition(self._course.state, expected / seconds, tokens, seconds, done)

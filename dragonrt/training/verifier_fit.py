@@ -22,7 +22,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class LogisticLayer:
     """w float32 [features] and b, the validation loss they have, and the epochs it took."""
 
     weight: NDArray[np.float32]
@@ -39,7 +39,7 @@ class Layer:
 
 def fit(
     training: Labelled, validation: Labelled, epochs: int, seed: int, refusal_weight: float = 1.0
-) -> Layer:
+) -> LogisticLayer:
     """The layer of the epoch with the least loss on `validation`.
 
     Loss of a label y and a prediction a: -(y log a + `refusal_weight` · (1 - y) log(1 - a)).
@@ -75,7 +75,7 @@ def fit(
             break
     loss, found, offset = best
     plain = found.numpy() / deviation  # so that whoever uses it need not scale its features
-    return Layer(plain, float(offset - plain @ mean), loss, best_epoch)
+    return LogisticLayer(plain, float(offset - plain @ mean), loss, best_epoch)
 
 
 def _tensors(

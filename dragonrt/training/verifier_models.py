@@ -9,21 +9,10 @@ import torch
 from torch import Tensor
 
 from dragonrt.language import fingerprint
-from dragonrt.language.loading import Checkpoint, Device, load_checkpoint
+from dragonrt.language.checkpoint import Backend, Checkpoint, load_checkpoint
+from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.training.errors import TrainingError
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a model says after each row's text.
-
-    `log_probabilities` float32 [rows, vocabulary]; `hidden` float32 [rows, hidden], what the output
-    layer read to compute them.
-    """
-
-    log_probabilities: Tensor
-    hidden: Tensor
 
 
 class BatchedModel:
@@ -43,12 +32,12 @@ class BatchedModel:
         self._model.get_output_embeddings().register_forward_pre_hook(self._notice)
 
     @classmethod
-    def load(cls, name: str, device: Device = "auto") -> "BatchedModel":
+    def load(cls, name: str, on: Backend = "auto") -> "BatchedModel":
         """Load it in float32, the precision whose hidden states a verifier is trained on.
 
         Raises ModelError as `load_checkpoint` does.
         """
-        return cls(name, load_checkpoint(name, device, "float32"))
+        return cls(name, load_checkpoint(name, on, "float32"))
 
     @property
     def device(self) -> torch.device:
@@ -78,11 +67,11 @@ class BatchedModel:
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return tokens
 
-    def read(self, prefixes: Sequence[Sequence[int]]) -> "Rows":
+    def read(self, prefixes: Sequence[Sequence[int]]) -> "BatchedTexts":
         """Rows that have read these prefixes, none of them empty."""
-        return Rows(self, prefixes)
+        return BatchedTexts(self, prefixes)
 
-    def forward(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[Said, Any]:
+    def forward(self, tokens: Tensor, mask: Tensor, cache: Any) -> tuple[RowOutputs, Any]:
         """Run tokens [rows, n] whose mask [rows, columns] covers the cache too; the new cache."""
         options: dict[str, Any] = dict(self._options)
         if self._takes_positions:
@@ -96,13 +85,13 @@ class BatchedModel:
             **options,
         )
         log_probabilities = output.logits[:, -1].float().log_softmax(-1)
-        return Said(log_probabilities, self._read[:, -1].float()), output.past_key_values
+        return RowOutputs(log_probabilities, self._read[:, -1].float()), output.past_key_values
 
     def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
         self._read = inputs[0]
 
 
-class Rows:
+class BatchedTexts:
     """Texts of a batch that grow by one token each at a time."""
 
     def __init__(self, model: BatchedModel, prefixes: Sequence[Sequence[int]]) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dragonrt.training.verifier_models import BatchedPair
-from dragonrt.training.verifier_texts import Cut, Passage
+from dragonrt.training.verifier_texts import CutPassage, Passage
 
 KINDS = ("original", "draft", "target", "both")
 """How a prefix goes on behind its original beginning: as the original does, or completed by the
@@ -99,7 +99,7 @@ def collect(
 
 def _walk(
     pair: BatchedPair,
-    cuts: Sequence[Cut],
+    cuts: Sequence[CutPassage],
     kinds: Sequence[int],
     generator: torch.Generator,
 ) -> Samples:

@@ -28,7 +28,7 @@ _SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
 _DISTRACTORS = 4  # further documents that each question is put to
 
 
-class Cut(NamedTuple):
+class CutPassage(NamedTuple):
     """A prefix, how the original goes on, and whether that is the answer to a question."""
 
     prefix: list[int]
@@ -43,10 +43,10 @@ class Passage:
     tokens: tuple[int, ...]
     prompt: int = 0
 
-    def cut(self, random: np.random.Generator) -> Cut:
+    def cut(self, random: np.random.Generator) -> CutPassage:
         """Cut it at the end of its prompt, or at random."""
         at = self.prompt or int(random.integers(SHORTEST // 2, len(self.tokens)))
-        return Cut(list(self.tokens[:at]), list(self.tokens[at:]), self.prompt > 0)
+        return CutPassage(list(self.tokens[:at]), list(self.tokens[at:]), self.prompt > 0)
 
 
 Texts = dict[Part, list[Passage]]

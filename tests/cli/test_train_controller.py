@@ -9,7 +9,7 @@ import pytest
 
 from dragonrt.control import controller
 from dragonrt.training.controller_plan import ControllerPlan
-from dragonrt.training.recording import RecordedText, Recording
+from dragonrt.training.recording import PairRecording, RecordedText
 
 Run = Callable[..., Any]
 
@@ -21,7 +21,7 @@ def record(path: Path) -> None:
     q = np.full((20, len(resolutions)), 0.25)
     bits = np.tile(10 * np.array(resolutions), (20, 1))
     text = RecordedText(p, p, q, 2 * q, bits)
-    Recording("small", "large", "qs:100", resolutions, 8192, (text,) * 6).save(path)
+    PairRecording("small", "large", "qs:100", resolutions, 8192, (text,) * 6).save(path)
 
 
 @pytest.mark.slow

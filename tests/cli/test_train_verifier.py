@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragonrt import bundled
-from dragonrt.language.verifier import Verifier
+from dragonrt.control.verifier import Verifier
 
 Run = Callable[..., Any]
 DOCUMENTS = str(bundled.documents("cloud"))

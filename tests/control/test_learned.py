@@ -9,15 +9,25 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from dragonrt import bundled
-from dragonrt.control import Action, ControlError, Encoding, Learned, State, Weights, controller
+from dragonrt.control import (
+    Action,
+    ControlError,
+    ControlState,
+    Encoding,
+    Learned,
+    NetworkWeights,
+    controller,
+)
 
 ENCODING = Encoding((1, 4), (10, 50, 100), confidences=3, log_rate_mean=10.0, log_rate_deviation=2)
 
 
-def weights(seed: int = 0, width: int = 5) -> Weights:
+def weights(seed: int = 0, width: int = 5) -> NetworkWeights:
     generator = np.random.default_rng(seed)
     shapes = ((width, ENCODING.inputs), (width,), (6, width), (6,))
-    return Weights(*(generator.standard_normal(shape).astype(np.float32) for shape in shapes))
+    return NetworkWeights(
+        *(generator.standard_normal(shape).astype(np.float32) for shape in shapes)
+    )
 
 
 def learned(seed: int = 0) -> Learned:
@@ -26,12 +36,12 @@ def learned(seed: int = 0) -> Learned:
 
 def test_features() -> None:
     rate = math.exp(13.0)
-    assert ENCODING.features(State((0.1, 0.2, 0.3, 0.4), rate, 1, 2)).tolist() == pytest.approx(
-        [0.2, 0.3, 0.4, 1.5]
-    )
-    assert ENCODING.features(State((), rate, 0, 0)).tolist() == [1, 1, 1, 1.5]
-    assert ENCODING.features(State((0.5,), math.inf, 0, 0)).tolist() == [1, 1, 0.5, 3]
-    assert ENCODING.features(State((0.5,), 0.0, 0, 0))[-1] == -3
+    assert ENCODING.features(
+        ControlState((0.1, 0.2, 0.3, 0.4), rate, 1, 2)
+    ).tolist() == pytest.approx([0.2, 0.3, 0.4, 1.5])
+    assert ENCODING.features(ControlState((), rate, 0, 0)).tolist() == [1, 1, 1, 1.5]
+    assert ENCODING.features(ControlState((0.5,), math.inf, 0, 0)).tolist() == [1, 1, 0.5, 3]
+    assert ENCODING.features(ControlState((0.5,), 0.0, 0, 0))[-1] == -3
 
 
 def test_the_network_is_two_layers() -> None:
@@ -52,7 +62,7 @@ def test_the_network_is_two_layers() -> None:
 def test_it_chooses_the_action_of_the_highest_value() -> None:
     for seed in range(10):
         made = learned(seed)
-        state = State((0.1, 0.9, 0.4), 5e4, 1, 2)
+        state = ControlState((0.1, 0.9, 0.4), 5e4, 1, 2)
         best = int(made.weights.values(ENCODING.features(state)).argmax())
         assert made.choose(state) == ENCODING.actions[best]
     assert ENCODING.actions[4] == Action(4, 50)
@@ -69,7 +79,7 @@ def test_saved_and_loaded_it_is_equal_to_the_bit(tmp_path: Path, given: str) -> 
         made.encoding,
         made.trained_on,
     )
-    for name in Weights.__slots__:
+    for name in NetworkWeights.__slots__:
         assert getattr(again.weights, name).tobytes() == getattr(made.weights, name).tobytes()
 
 
@@ -82,7 +92,7 @@ def test_the_bundled_one_is_loaded_by_its_name() -> None:
     scores = list(made.trained_on["held_out_tokens_per_s"].values())
     assert scores[1] == max(scores)
     for rate in (1.0, 20e3, math.inf):
-        assert made.choose(State((), rate, 0, 0)) in made.encoding.actions
+        assert made.choose(ControlState((), rate, 0, 0)) in made.encoding.actions
     with pytest.raises(bundled.BundledError, match="no bundled controller 'mine'; there are def"):
         bundled.controller_path("mine")
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.control import Action, ControlError, Heuristic, State, Static, controller
+from dragonrt.control import Action, ControlError, ControlState, Heuristic, Static, controller
 
 
-def state(accepted: int, drafted: int) -> State:
-    return State((0.5,), 1e5, accepted, drafted)
+def state(accepted: int, drafted: int) -> ControlState:
+    return ControlState((0.5,), 1e5, accepted, drafted)
 
 
 def test_static() -> None:
@@ -55,5 +55,5 @@ def test_a_file_is_loaded(tmp_path: Path) -> None:
 
 def test_no_state_is_kept() -> None:
     made = Heuristic(10)
-    again = [made.choose(State((), math.inf, 2, 2)) for _ in range(3)]
+    again = [made.choose(ControlState((), math.inf, 2, 2)) for _ in range(3)]
     assert again == [Action(3, 10)] * 3

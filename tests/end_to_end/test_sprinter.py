@@ -8,10 +8,10 @@ import pytest
 
 from dragonrt.bundled import questions
 from dragonrt.chat.conversation import Conversation, Reply, stop_tokens
+from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.verifier import Verifier
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.endpoints import Address

@@ -9,10 +9,10 @@ import pytest
 from dragonrt.experiments.framework import Settings
 from dragonrt.experiments.sprinter_roc import BUNDLED, SAMPLES_QUICK, plot, run, summarise
 from dragonrt.experiments.statistics import Row, grouped
-from dragonrt.training import verifier as training
-from dragonrt.training.verifier import Parts
+from dragonrt.training import verifier_training as training
 from dragonrt.training.verifier_samples import Samples
 from dragonrt.training.verifier_texts import SHARES, Texts
+from dragonrt.training.verifier_training import Parts
 
 
 def samples(number: int, seed: int) -> Samples:

@@ -16,7 +16,7 @@ from dragonrt.language.linear import Linear
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small", device="cpu")
+    return LanguageModel.load("dragon-small", on="cpu")
 
 
 def copy_of_draft(tmp_path: Path, **changes: object) -> Path:
@@ -33,7 +33,7 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert model.vocabulary == 8192
     assert model.hidden_size == 256
     assert model.context_length == 1024
-    assert (model.device, model.dtype) == ("cpu", "float32")
+    assert (model.on, model.dtype) == ("cpu", "float32")
     assert model.parameters == 5_786_368
     assert model.decode(list(model.stop_tokens)) == ""
     assert model.document_fingerprint.startswith(model.fingerprint)
@@ -68,46 +68,46 @@ def test_blocks_are_exact_on_the_cpu(model: LanguageModel) -> None:
 
 
 def test_every_bundled_model_shares_the_tokenizer(model: LanguageModel) -> None:
-    others = [LanguageModel.load(name, device="cpu") for name in bundled.models()[1:]]
+    others = [LanguageModel.load(name, on="cpu") for name in bundled.models()[1:]]
     assert {other.tokenizer_fingerprint for other in others} == {model.tokenizer_fingerprint}
     assert len({other.fingerprint for other in [model, *others]}) == 3
 
 
 def test_the_fingerprint_names_the_checkpoint_not_the_precision(tmp_path: Path) -> None:
     directory = copy_of_draft(tmp_path)
-    bundled_draft = LanguageModel.load("dragon-draft", device="cpu")
-    half = LanguageModel.load(directory, device="cpu", dtype="bfloat16")
+    bundled_draft = LanguageModel.load("dragon-draft", on="cpu")
+    half = LanguageModel.load(directory, on="cpu", dtype="bfloat16")
     assert half.dtype == "bfloat16"
     assert half.fingerprint == bundled_draft.fingerprint
     assert half.document_fingerprint != bundled_draft.document_fingerprint
     changed = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
     changed.model.layers[0].mlp.up_proj.weight.data[0, 0] += 0.5
     changed.save_pretrained(directory)
-    assert LanguageModel.load(directory, device="cpu").fingerprint != half.fingerprint
+    assert LanguageModel.load(directory, on="cpu").fingerprint != half.fingerprint
 
 
 def test_another_rotation_is_another_fingerprint(tmp_path: Path) -> None:
     rope = {"rope_type": "default", "rope_theta": 20000.0}
     changed = copy_of_draft(tmp_path, rope_parameters=rope, rope_theta=20000.0)
-    same = LanguageModel.load("dragon-draft", device="cpu")
-    assert LanguageModel.load(changed, device="cpu").fingerprint != same.fingerprint
+    same = LanguageModel.load("dragon-draft", on="cpu")
+    assert LanguageModel.load(changed, on="cpu").fingerprint != same.fingerprint
 
 
 def test_bfloat16_documents_can_be_stored(tmp_path: Path) -> None:
-    model = LanguageModel.load("dragon-draft", device="cpu", dtype="bfloat16")
+    model = LanguageModel.load("dragon-draft", on="cpu", dtype="bfloat16")
     document = model.document_kv(model.encode("Document: The ferry leaves at noon.\n\n"))
     arrays = document.to_arrays()
     assert {array.dtype.name for array in arrays.values()} == {"uint16"}
     stored = DocumentKV.from_arrays(arrays)
     rows = [model.sequence([kv]).extend(model.encode("Question")) for kv in (document, stored)]
     assert torch.equal(*rows)
-    full = LanguageModel.load("dragon-draft", device="cpu")
+    full = LanguageModel.load("dragon-draft", on="cpu")
     with pytest.raises(ModelError, match="made by another model"):
         full.sequence([stored])
 
 
 def test_documents_of_another_model_are_refused(model: LanguageModel) -> None:
-    other = LanguageModel.load("dragon-draft", device="cpu")
+    other = LanguageModel.load("dragon-draft", on="cpu")
     with pytest.raises(ModelError, match="made by another model"):
         model.sequence([other.document_kv([5, 6])])
 
@@ -129,7 +129,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(name: str) -> None:
         raise OSError(f"We couldn't connect to the hub to load {name}.\nCheck your connection.")
 
-    monkeypatch.setattr("dragonrt.language.loading.AutoConfig.from_pretrained", fail)
+    monkeypatch.setattr("dragonrt.language.checkpoint.AutoConfig.from_pretrained", fail)
     with pytest.raises(ModelError, match=r"the hub could not be reached.*connect") as caught:
         LanguageModel.load("some/model")
     assert "\n" not in str(caught.value)
@@ -163,16 +163,16 @@ def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
         LanguageModel.load(directory)
 
 
-def test_a_missing_device_is_reported() -> None:
+def test_a_missing_backend_is_reported() -> None:
     missing = "cuda" if not torch.cuda.is_available() else "mps"
-    with pytest.raises(ModelError, match=f"finds no {missing} device"):
-        LanguageModel.load("dragon-draft", device=missing)  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match=f"finds no {missing} backend"):
+        LanguageModel.load("dragon-draft", on=missing)  # type: ignore[arg-type]
 
 
 def test_torch_uses_the_threads_asked_for() -> None:
     before = torch.get_num_threads()
     try:
-        LanguageModel.load("dragon-draft", device="cpu", threads=2)
+        LanguageModel.load("dragon-draft", on="cpu", threads=2)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

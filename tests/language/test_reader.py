@@ -112,7 +112,7 @@ def test_rows_are_mixed_by_relevance_and_one_carries_a_token() -> None:
     assert said.relevance == pytest.approx(np.log(4.0))
     assert said.hidden == pytest.approx([0.75, 0.25])
     assert [said.carrier(token) for token in range(3)] == [0, 0, 1]
-    assert (said.p.dtype, said.hidden.dtype) == (np.float32, np.float32)
+    assert said.p.dtype == said.hidden.dtype == np.float32
 
 
 def test_relevances_are_taken_again_for_a_prefix_once_and_when_asked_for(

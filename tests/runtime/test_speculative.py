@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from dragonrt.control import Action, Controller, Heuristic, State, controller
+from dragonrt.control import Action, Controller, ControlState, Heuristic, controller
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
@@ -381,7 +381,7 @@ class Confident:
 
     name = "confident"
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         sure = bool(state.confidences) and state.confidences[-1] > 0.4
         return Action(2, 4) if sure or state.accepted else Action(1, 9)
 

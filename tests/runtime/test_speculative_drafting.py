@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragonrt.control import Action, State
+from dragonrt.control import Action, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack
 from dragonrt.errors import DragonError
 from dragonrt.runtime.modes.blocks import Advance, BlockError, EncodedBlock
@@ -205,9 +205,9 @@ class Asked:
     name = "asked"
 
     def __init__(self) -> None:
-        self.states: list[State] = []
+        self.states: list[ControlState] = []
 
-    def choose(self, state: State) -> Action:
+    def choose(self, state: ControlState) -> Action:
         self.states.append(state)
         return Action(3, 25)
 
@@ -221,8 +221,8 @@ def test_a_controller_sees_what_the_verdicts_left() -> None:
     replaced = float(one._sent[0].tokens[1].q[8])
     one.take(verdict(1, 8))
     draft(one)
-    assert asked.states[0] == State((), 5e4, 0, 0)
-    assert asked.states[1] == State((given[0], replaced), math.inf, 1, 2)
+    assert asked.states[0] == ControlState((), 5e4, 0, 0)
+    assert asked.states[1] == ControlState((given[0], replaced), math.inf, 1, 2)
     one.take(verdict(3, 8))
     draft(one)
     assert len(asked.states[2].confidences) == 5

@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from dragonrt.control.verifier import Kind, TrainedPair, Verifier
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.errors import DragonError
-from dragonrt.language.verifier import Kind, Pair, Verifier
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, BlockError, EncodedBlock, OnLoss
@@ -207,7 +207,7 @@ def test_the_settings_say_that_it_is_approximate() -> None:
 
 
 def trained(kind: Kind = "sprinter") -> Verifier:
-    pair = Pair("small one", "large one", "aaaa", "bbbb")
+    pair = TrainedPair("small one", "large one", "aaaa", "bbbb")
     return Verifier(kind, "hidden", pair, np.zeros(3, np.float32), 0.0)
 
 

@@ -157,7 +157,7 @@ def test_the_loss_falls(trained: tuple[Settings, Any]) -> None:
 
 def test_the_saved_model_loads_and_generates(trained: tuple[Settings, Any]) -> None:
     saved = trained[0].out / "dragon-tiny"
-    model = AutoModelForCausalLM.from_pretrained(saved)
+    model: Any = AutoModelForCausalLM.from_pretrained(saved)
     tokenizer = AutoTokenizer.from_pretrained(saved)
     assert model.dtype == torch.bfloat16
     prompt = tokenizer("Document: Anna.\n\nQuestion: Who?\nAnswer:", return_tensors="pt")

@@ -7,7 +7,7 @@ import pytest
 
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.sampling.iteration import iteration_latency
-from dragonrt.training.course import Costs, Course, estimated_accepted
+from dragonrt.training.course import Course, IterationCosts, estimated_accepted
 from dragonrt.wire.block_messages import Block
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
@@ -17,7 +17,9 @@ RATES = MarkovRates(20e3, 150e3, to_low=0.2, to_high=0.3, slot_s=0.05)
 
 def test_an_iteration_takes_the_papers_time_at_a_rate_that_stays() -> None:
     rates = MarkovRates(50e3, 50e3, 0.5, 0.5)
-    course = Course(Costs(rates, 8192, down_rate=1e6, round_trip_s=0.2, frame_bits=200), seed=1)
+    course = Course(
+        IterationCosts(rates, 8192, down_rate=1e6, round_trip_s=0.2, frame_bits=200), seed=1
+    )
     assert course.iteration(4, 4 * 500, 2, []) == pytest.approx(
         0.2
         + iteration_latency(
@@ -33,7 +35,7 @@ def test_an_iteration_takes_the_papers_time_at_a_rate_that_stays() -> None:
 
 
 def test_bits_leave_at_the_rates_of_their_time() -> None:
-    course = Course(Costs(RATES, 8192, frame_bits=100), seed=3)
+    course = Course(IterationCosts(RATES, 8192, frame_bits=100), seed=3)
     channel = MarkovChannel(RATES, 3)
     now = 0.0
     for drafted in (1, 5, 3, 8) * 10:
@@ -50,11 +52,11 @@ def test_a_frame_takes_the_bits_that_the_wire_adds_to_a_block(place: tuple[int, 
     turn, step = place
     block = Block(1, turn, step, 0xDEADBEEF, 4, (3,), (), bytes(20))
     added = len(encode_frame(encode(block))) - len(block.payload)
-    assert Costs(RATES, 8192).frame_bits == pytest.approx(8 * added, abs=8 * 4)
+    assert IterationCosts(RATES, 8192).frame_bits == pytest.approx(8 * added, abs=8 * 4)
 
 
 def test_the_state_is_of_the_block_before_and_all_known_confidences() -> None:
-    course = Course(Costs(RATES, 8192), seed=0)
+    course = Course(IterationCosts(RATES, 8192), seed=0)
     assert (course.state.confidences, course.state.accepted, course.state.drafted) == ((), 0, 0)
     course.iteration(3, 100, 3, [0.9, 0.5, 0.4])
     course.iteration(4, 100, 1, [0.8, 0.1])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from dragonrt.training.double_dqn import Features, QNetwork, Replay, Settings, learn, targets
+from dragonrt.training.double_dqn import Features, Hyperparameters, QNetwork, Replay, learn, targets
 
-SETTINGS = Settings(
+SETTINGS = Hyperparameters(
     steps=1500,
     discount=0.8,
     terminal=True,
@@ -37,7 +37,8 @@ class Corridor:
 
     @property
     def features(self) -> Features:
-        return np.eye(5, dtype=np.float32)[min(max(self.place, 0), 4)]
+        features: Features = np.eye(5, dtype=np.float32)[min(max(self.place, 0), 4)]
+        return features
 
     def step(self, action: int) -> tuple[Features, float, bool]:
         self.place += 1 if action == 1 else -1
@@ -45,9 +46,10 @@ class Corridor:
         return self.features, reward - 0.02, self.place in (-1, 5)
 
 
-def values(network: QNetwork) -> np.ndarray:
+def values(network: QNetwork) -> Features:
     with torch.inference_mode():
-        return network(torch.eye(5)).numpy()
+        found: Features = network(torch.eye(5)).numpy()
+    return found
 
 
 @pytest.mark.slow
@@ -108,7 +110,7 @@ def test_replay_keeps_the_newest() -> None:
 
 
 def test_exploration_falls_over_the_first_half() -> None:
-    settings = Settings(steps=100, discount=0.5, first_epsilon=0.9, last_epsilon=0.1)
+    settings = Hyperparameters(steps=100, discount=0.5, first_epsilon=0.9, last_epsilon=0.1)
     assert [settings.epsilon(step) for step in (0, 25, 50, 99)] == pytest.approx(
         [0.9, 0.5, 0.1, 0.1]
     )

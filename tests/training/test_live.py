@@ -9,11 +9,11 @@ import pytest
 from dragonrt.control import Action, Controller, Heuristic, Static
 from dragonrt.language import LanguageModel
 from dragonrt.link.markov import MarkovRates
-from dragonrt.training.course import Costs
+from dragonrt.training.course import IterationCosts
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.live import LiveEnvironment
-from dragonrt.training.pair import AnswerReader, ModelPair, Tasks
-from dragonrt.training.prompts import bundled_prompts, corpus_prompts
+from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks
+from dragonrt.training.task_prompts import bundled_prompts, corpus_prompts
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def tasks(pair: ModelPair, *temperatures: float) -> Tasks:
 
 
 def live(pair: ModelPair, codec: str, *temperatures: float) -> LiveEnvironment:
-    costs = Costs(RATES, pair.target.vocabulary)
+    costs = IterationCosts(RATES, pair.target.vocabulary)
     return LiveEnvironment(pair, tasks(pair, *temperatures), codec, costs)
 
 

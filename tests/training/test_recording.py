@@ -8,12 +8,12 @@ import pytest
 
 from dragonrt.control import Action, Heuristic, Static
 from dragonrt.link.markov import MarkovRates
-from dragonrt.training.course import Costs
+from dragonrt.training.course import IterationCosts
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.evaluation import best, evaluate, grid
-from dragonrt.training.recording import RecordedEnvironment, RecordedText, Recording
+from dragonrt.training.recording import PairRecording, RecordedEnvironment, RecordedText
 
-COSTS = Costs(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
+COSTS = IterationCosts(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
 
 
 def text(length: int, stands: float = 0.5, resolutions: int = 2) -> RecordedText:
@@ -24,8 +24,8 @@ def text(length: int, stands: float = 0.5, resolutions: int = 2) -> RecordedText
     return RecordedText(p, p, q, np.full(q.shape, stands), bits)
 
 
-def recording(*texts: RecordedText) -> Recording:
-    return Recording("small", "large", "qs:100", (10, 100), 8192, texts)
+def recording(*texts: RecordedText) -> PairRecording:
+    return PairRecording("small", "large", "qs:100", (10, 100), 8192, texts)
 
 
 def test_a_recording_is_kept(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_recording_is_kept(tmp_path: Path) -> None:
     ]
     made = recording(*texts)
     made.save(tmp_path / "made.npz")
-    again = Recording.load(tmp_path / "made.npz")
+    again = PairRecording.load(tmp_path / "made.npz")
     assert (again.draft, again.target, again.codec) == ("small", "large", "qs:100")
     assert (again.resolutions, again.vocabulary) == ((10, 100), 8192)
     for old, new in zip(made.texts, again.texts, strict=True):
@@ -53,11 +53,11 @@ def test_a_recording_is_kept(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "made.npz"
     with pytest.raises(TrainingError, match="cannot read the recording"):
-        Recording.load(path)
+        PairRecording.load(path)
     for content in (b"", b"text", b"PK\x03\x04 no archive"):
         path.write_bytes(content)
         with pytest.raises(TrainingError, match="is not a recording"):
-            Recording.load(path)
+            PairRecording.load(path)
     recording(text(3)).save(path)
     with np.load(path) as file:
         arrays = dict(file)
@@ -69,11 +69,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     ):
         np.savez_compressed(path, **(arrays | change))
         with pytest.raises(TrainingError, match="is a damaged recording"):
-            Recording.load(path)
+            PairRecording.load(path)
     del arrays["q"]
     np.savez_compressed(path, **arrays)
     with pytest.raises(TrainingError, match="is not a recording"):
-        Recording.load(path)
+        PairRecording.load(path)
     with pytest.raises(TrainingError, match="cannot write"):
         recording(text(3)).save(tmp_path / "missing" / "made.npz")
 

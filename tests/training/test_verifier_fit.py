@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dragonrt.training.verifier_fit import Labelled, Layer, fit
+from dragonrt.training.verifier_fit import Labelled, LogisticLayer, fit
 
 FEATURES = 6
 
@@ -16,7 +16,7 @@ def data(seed: int, noise: float, number: int = 3000) -> Labelled:
     return Labelled(features, (logits > 0).astype(np.float32))
 
 
-def accuracy(layer: Layer, labelled: Labelled) -> float:
+def accuracy(layer: LogisticLayer, labelled: Labelled) -> float:
     said = layer.probabilities(labelled.features) > 0.5
     return float((said == (labelled.labels > 0.5)).mean())
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dragonrt import bundled
+from dragonrt.control.verifier import confidences
 from dragonrt.language import LanguageModel
-from dragonrt.language.verifier import confidences
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.verifier_models import BatchedModel, BatchedPair
 from dragonrt.training.verifier_samples import Samples, _drawn, collect

@@ -4,6 +4,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dragonrt.training.verifier_scores import Scores
 
@@ -12,7 +13,8 @@ def scores(seed: int, number: int = 60) -> Scores:
     random = np.random.default_rng(seed)
     acceptable = random.random(number) < 0.4
     # few values, so that there are ties
-    probabilities = np.clip(np.round(random.random(number) + 0.3 * acceptable, 1), 0, 1)
+    raised: NDArray[np.float64] = random.random(number) + 0.3 * acceptable
+    probabilities = np.clip(np.round(raised, 1), 0, 1)
     return Scores(probabilities, acceptable)
 
 
@@ -27,7 +29,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(seed: int) -> None:
 
 def test_rates_are_shares_of_each_sort() -> None:
     made = Scores(np.array((0.9, 0.5, 0.2, 0.6, 0.1)), np.array((True, True, True, False, False)))
-    assert made.rates(0.5) == (pytest.approx(2 / 3), 0.5)
+    assert made.rates(0.5) == pytest.approx((2 / 3, 0.5))
     assert made.to_json(0.5) == {
         "samples": 5,
         "acceptable": 0.6,

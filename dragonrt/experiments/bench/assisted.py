@@ -12,7 +12,7 @@ from dragonrt.distributions import block_codec
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import DRAFT, TARGET, Pair, Speculation, TextModel
-from dragonrt.language.loading import load_checkpoint
+from dragonrt.language.checkpoint import load_checkpoint
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.speculative import speculative_rule
 

@@ -11,7 +11,7 @@ from transformers import StoppingCriteria
 
 from dragonrt import bundled
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.language.loading import load_checkpoint
+from dragonrt.language.checkpoint import load_checkpoint
 from dragonrt.language.model import LanguageModel
 
 NOTE = (

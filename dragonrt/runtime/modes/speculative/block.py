@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import State
+from dragonrt.control import ControlState
 from dragonrt.distributions import ConformalThreshold, Quantized, backtrack
 from dragonrt.sampling.speculative import Verdict
 from dragonrt.sampling.stopping import Drafted, StoppingRule
@@ -35,7 +35,8 @@ class Carried:
     """What blocks leave to the block after them: pure functions of the decided tokens.
 
     `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
-    of control.State. Nothing may depend on tokens behind a refused one: their noise is used again.
+    of control.ControlState. Nothing may depend on tokens behind a refused one: their noise is used
+    again.
     """
 
     threshold: ConformalThreshold | None
@@ -44,9 +45,9 @@ class Carried:
     accepted: int = 0
     drafted: int = 0
 
-    def state(self, rate: float) -> State:
+    def state(self, rate: float) -> ControlState:
         """What a controller sees before the next block."""
-        return State(self.confidences, rate, self.accepted, self.drafted)
+        return ControlState(self.confidences, rate, self.accepted, self.drafted)
 
     def after(self, block: DraftedBlock, verdict: Verdict) -> Carried:
         """What `block`, which began with this, leaves to the next one, given its verdict."""

@@ -7,7 +7,7 @@ import torch
 
 from dragonrt.language import DocumentKV
 from dragonrt.language.decoder import Geometry, LayerShape
-from dragonrt.language.rows import Rows
+from dragonrt.language.kv_cache import KvCache
 
 TOKENS = 24
 # lengths at which larger products than those of `rows` would differ
@@ -31,7 +31,7 @@ class Attention:
     def run(self, rows: list[int], cuts: list[int]) -> torch.Tensor:
         """Outputs [rows, TOKENS, hidden], computed block by block."""
         geometry = Geometry((self.shape,), 1, 1, 1000, torch.float32, torch.device("cpu"))
-        cache = Rows(geometry, [self.documents[row] for row in rows], TOKENS)
+        cache = KvCache(geometry, [self.documents[row] for row in rows], TOKENS)
         outputs = []
         for start, stop in pairwise(cuts):
             block = cache.block(start, stop - start)

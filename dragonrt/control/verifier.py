@@ -1,24 +1,22 @@
 """A trained head on a draft model: will the target let a drafted token stand? (SPEC section 4)
 
 One linear layer and a sigmoid, small enough that asking it costs nothing beside drafting a token.
-It is kept in two files of one name: `NAME.safetensors` holds the layer, `NAME.json` which pair of
-models it was trained for, how, and how well it does on text it has not seen.
+Its record says which pair of models it was trained for, how, and how well it does on text it has
+not seen.
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
 from dragonrt import bundled
-from dragonrt.language.errors import ModelError
+from dragonrt.control.artefact import Arrays, Artefact, Record, finite
+from dragonrt.control.errors import ControlError
 
 Kind = Literal["sprinter", "specdec++"]
 """What a head predicts of a token x drafted from q, where p is the target's distribution.
@@ -32,13 +30,13 @@ Features = Literal["hidden", "hidden+confidence"]
 q was computed. hidden+confidence: that, and the `CONFIDENCES` of x."""
 
 CONFIDENCES = ("q(x)", "log q(x)", "max q")
-FORMAT = "dragonrt verifier 1"
+VERIFIER = Artefact("verifier", 1)
 
 _SMALLEST = 1e-12  # a probability below this counts as this in a logarithm
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TrainedPair:
     """The models a verifier is for: their names, and their fingerprints, by which it knows them."""
 
     draft: str
@@ -64,7 +62,7 @@ class Verifier:
 
     kind: Kind
     features: Features
-    pair: Pair
+    pair: TrainedPair
     weight: NDArray[np.float32]
     bias: float
     threshold: float = 0.5
@@ -86,85 +84,63 @@ class Verifier:
         return (1 + math.tanh(logit / 2)) / 2  # the sigmoid, of any logit
 
     def check_pair(self, draft_fingerprint: str, target_fingerprint: str) -> None:
-        """Raise ModelError if it was trained for another draft model or another target."""
+        """Raise ControlError if it was trained for another draft model or another target."""
         for part, expected, given in (
             (f"the draft model {self.pair.draft}", self.pair.draft_fingerprint, draft_fingerprint),
             (f"the target {self.pair.target}", self.pair.target_fingerprint, target_fingerprint),
         ):
             if given != expected:
-                raise ModelError(
+                raise ControlError(
                     f"this verifier was trained for {part}, not for the model with fingerprint "
                     f"{given[:8]}…: train one with `dragonrt train verifier`"
                 )
 
     def save(self, path: Path) -> None:
-        """Write the two files of that name. Raises ModelError if that cannot be done."""
-        arrays = {"weight": self.weight, "bias": np.array([self.bias], np.float32)}
+        """Write its two files. Raises ControlError if that cannot be done."""
         record = {
-            "format": FORMAT,
             "kind": self.kind,
             "features": self.features,
-            "draft": self.pair.draft,
-            "target": self.pair.target,
-            "draft_fingerprint": self.pair.draft_fingerprint,
-            "target_fingerprint": self.pair.target_fingerprint,
+            **asdict(self.pair),
             "threshold": self.threshold,
             "ratio": self.ratio,
             "trained_on": dict(self.trained_on),
         }
-        weights_file, record_file = _files(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(arrays, weights_file)
-            text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
-            record_file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            reason = error.strerror or error
-            raise ModelError(f"cannot write the verifier {path}: {reason}") from None
+        arrays = {"weight": self.weight, "bias": np.array([self.bias], np.float32)}
+        VERIFIER.save(path, arrays, record)
 
     @classmethod
     def load(cls, name: str | Path) -> Self:
         """What `save` wrote: a bundled verifier's name, or a path (of either file, or of both).
 
-        Raises ModelError with one line that says what is wrong with the files.
+        Raises ControlError with one line that says what is wrong with the files.
         """
-        path = bundled.verifier_path(str(name)) if name in bundled.verifiers() else Path(name)
-        weights_file, record_file = _files(path.expanduser())
-        for file in (weights_file, record_file):
-            if not file.is_file():
-                raise ModelError(
-                    f"there is no verifier {name}: {file.name} is missing; "
-                    "make one with `dragonrt train verifier`"
-                )
-        try:
-            arrays = load_file(weights_file)
-            record = json.loads(record_file.read_text(encoding="utf-8"))
-            if not isinstance(record, dict):
-                raise ValueError("its record is not a JSON object")
-            if record["format"] != FORMAT:
-                raise ValueError(f"its format is {record['format']!r}, not {FORMAT!r}")
-            return cls(
-                kind=_one_of(record["kind"], get_args(Kind)),
-                features=_one_of(record["features"], get_args(Features)),
-                pair=_pair(record),
-                weight=_layer(arrays["weight"]),
-                bias=float(_layer(arrays["bias"]).item()),
-                threshold=float(record["threshold"]),
-                ratio=None if record["ratio"] is None else float(record["ratio"]),
-                trained_on=dict(record["trained_on"]),
-            )
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise ModelError(f"{name} is not a verifier: {_reason(error)}") from None
+        bundled_one = name in bundled.verifiers()
+        path = bundled.verifier_path(str(name)) if bundled_one else Path(name)
+        return VERIFIER.load(path, cls._read)
+
+    @classmethod
+    def _read(cls, name: str, arrays: Arrays, record: Record) -> Self:
+        pair = [str(record[field.name]) for field in fields(TrainedPair)]
+        return cls(
+            kind=_one_of(record["kind"], get_args(Kind)),
+            features=_one_of(record["features"], get_args(Features)),
+            pair=TrainedPair(*pair),
+            weight=_row(arrays["weight"]),
+            bias=float(_row(arrays["bias"]).item()),
+            threshold=float(record["threshold"]),
+            ratio=None if record["ratio"] is None else float(record["ratio"]),
+            trained_on=dict(record["trained_on"]),
+        )
 
     @classmethod
     def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """The bundled verifier of this kind for these models; ModelError if there is none."""
+        """The bundled verifier of this kind for these models; ControlError if there is none."""
         for name in bundled.verifiers():
             found = cls.load(name)
             known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
             if found.kind == kind and known == (draft_fingerprint, target_fingerprint):
                 return found
-        raise ModelError(
+        raise ControlError(
             f"there is no {kind} verifier for these two models: train one with `dragonrt train "
             "verifier` and name it"
         )
@@ -176,30 +152,13 @@ def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]
     return np.array((probability, math.log(probability), q.max()), np.float32)
 
 
-def _files(path: Path) -> tuple[Path, Path]:
-    """The files of the layer and of the record of a name, with one of their suffixes or none."""
-    base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
-    return Path(f"{base}.safetensors"), Path(f"{base}.json")
-
-
-def _pair(record: Mapping[str, Any]) -> Pair:
-    names = ("draft", "target", "draft_fingerprint", "target_fingerprint")
-    return Pair(*(str(record[name]) for name in names))
-
-
 def _one_of(value: Any, choices: tuple[Any, ...]) -> Any:
     if value not in choices:
         raise ValueError(f"{value!r} is none of {', '.join(choices)}")
     return value
 
 
-def _layer(array: NDArray[Any]) -> NDArray[np.float32]:
-    if array.dtype != np.float32 or array.ndim != 1 or not np.isfinite(array).all():
-        raise ValueError("its layer is not a row of finite float32 numbers")
-    return array
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return f"{error} is missing"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _row(array: NDArray[Any]) -> NDArray[np.float32]:
+    if array.ndim != 1:
+        raise ValueError("its layer is not a row of numbers")
+    return finite(array)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
-from dragonrt.language import LanguageModel, ModelError
-from dragonrt.language.verifier import CONFIDENCES, Kind, Pair, Verifier, confidences
+from dragonrt.control.errors import ControlError
+from dragonrt.control.verifier import CONFIDENCES, Kind, TrainedPair, Verifier, confidences
+from dragonrt.language import LanguageModel
 
-PAIR = Pair("small", "large", "d" * 64, "t" * 64)
+PAIR = TrainedPair("small", "large", "d" * 64, "t" * 64)
 Q = np.array((0.125, 0.5, 0.375, 0.0), np.float32)
 
 
@@ -56,9 +57,9 @@ def test_it_survives_its_files_bit_for_bit(tmp_path: Path) -> None:
 def test_another_pair_is_refused() -> None:
     made = verifier()
     made.check_pair(PAIR.draft_fingerprint, PAIR.target_fingerprint)
-    with pytest.raises(ModelError, match=r"draft model small, not .* fingerprint xxxxxxxx…: train"):
+    with pytest.raises(ControlError, match=r"model small, not .* fingerprint xxxxxxxx…: train"):
         made.check_pair("x" * 64, PAIR.target_fingerprint)
-    with pytest.raises(ModelError, match=r"target large, not .* `dragonrt train verifier`"):
+    with pytest.raises(ControlError, match=r"target large, not .* `dragonrt train verifier`"):
         made.check_pair(PAIR.draft_fingerprint, "x" * 64)
 
 
@@ -75,23 +76,23 @@ def test_other_records_are_refused(tmp_path: Path, change: dict[str, object], me
     verifier().save(tmp_path / "v")
     record = json.loads((tmp_path / "v.json").read_text())
     (tmp_path / "v.json").write_text(json.dumps(record | change))
-    with pytest.raises(ModelError, match=f"is not a verifier: {message}"):
+    with pytest.raises(ControlError, match=f"is not a verifier: {message}"):
         Verifier.load(tmp_path / "v")
 
 
 def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"v\.safetensors is missing; make one with"):
+    with pytest.raises(ControlError, match=r"v\.safetensors is missing; make one with"):
         Verifier.load(tmp_path / "v")
     verifier(weight=np.full(5, np.nan, np.float32)).save(tmp_path / "v")
-    with pytest.raises(ModelError, match="not a row of finite float32 numbers"):
+    with pytest.raises(ControlError, match="not finite float32 numbers"):
         Verifier.load(tmp_path / "v")
     (tmp_path / "v.json").write_text("[]")
-    with pytest.raises(ModelError, match="its record is not a JSON object"):
+    with pytest.raises(ControlError, match="its record is not a JSON object"):
         Verifier.load(tmp_path / "v")
     (tmp_path / "v.safetensors").write_bytes(b"no")
-    with pytest.raises(ModelError, match="is not a verifier"):
+    with pytest.raises(ControlError, match="is not a verifier"):
         Verifier.load(tmp_path / "v")
-    with pytest.raises(ModelError, match="cannot write the verifier"):
+    with pytest.raises(ControlError, match="cannot write the verifier"):
         verifier().save(tmp_path / "v.json" / "below")
 
 
@@ -122,7 +123,7 @@ def test_a_pair_without_a_bundled_verifier_is_told_what_to_do(
     fingerprints: tuple[str, str],
 ) -> None:
     draft, target = fingerprints
-    with pytest.raises(ModelError, match="train one with `dragonrt train verifier`"):
+    with pytest.raises(ControlError, match="train one with `dragonrt train verifier`"):
         Verifier.for_pair(target, draft, "sprinter")
 
 

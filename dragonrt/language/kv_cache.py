@@ -25,7 +25,7 @@ _LARGEST_GROUP = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockLayout:
     """Where T new tokens of R rows go. Flattened sizes are row-major: [R * T]."""
 
     positions: Tensor  # [R * T] position of each new token in its row
@@ -33,7 +33,7 @@ class Block:
     mask: Tensor  # [R, T, columns] 0 where a query may look, -inf elsewhere
 
 
-class Rows:
+class KvCache:
     """Preallocated keys and values of every layer, each written in place."""
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
@@ -68,24 +68,24 @@ class Rows:
 
         return DocumentKV(copies(self._keys), copies(self._values))
 
-    def block(self, length: int, tokens: int) -> Block:
+    def block(self, length: int, tokens: int) -> BlockLayout:
         """The places of `tokens` new tokens behind `length` shared ones."""
         positions = self._lengths + self._columns[length : length + tokens]
         needed = max(self._documents) + length + tokens
         columns = -(-needed // _TILE) * _TILE
         visible = self._columns[:columns] <= positions[:, :, None]
-        return Block(
+        return BlockLayout(
             positions.flatten(),
             (positions + self._starts).flatten(),
             torch.where(visible, self._open, self._closed),
         )
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, block: Block) -> None:
+    def write(self, layer: int, keys: Tensor, values: Tensor, block: BlockLayout) -> None:
         """Store a layer's keys and values [R * T, kv heads, head dim] of new tokens."""
         self._key_slots[layer].index_copy_(0, block.slots, keys)
         self._value_slots[layer].index_copy_(0, block.slots, values)
 
-    def attend(self, layer: int, queries: Tensor, block: Block) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, block: BlockLayout) -> Tensor:
         """Attention of queries [R * T, heads, head dim] over a layer's columns: [R * T, hidden]."""
         rows, tokens, columns = block.mask.shape
         keys = self._keys[layer].narrow(2, 0, columns)

@@ -14,7 +14,7 @@ from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.samplers import race_at
 from dragonrt.training.errors import TrainingError
-from dragonrt.training.recording import RecordedText, Recording
+from dragonrt.training.recording import PairRecording, RecordedText
 
 Progress = Callable[[int, int], None]
 
@@ -77,7 +77,7 @@ class ModelPair:
         resolutions: Sequence[int],
         seeds: Sequence[int],
         progress: Progress,
-    ) -> Recording:
+    ) -> PairRecording:
         """Let the target do the tasks of these numbers; note what both gave to its tokens."""
         codec = lattice_codec(codec_name, self.target.vocabulary)
         texts = []
@@ -88,7 +88,7 @@ class ModelPair:
             reader = AnswerReader(self.draft, prompt, len(tokens))
             q = [sampler.dense(one) for one in reader.after(tokens[:-1], 0)]
             texts.append(_recorded(tokens, p, q, codec, resolutions))
-        return Recording(
+        return PairRecording(
             self.draft.name,
             self.target.name,
             codec_name,

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.language.verifier import Features, Kind, Pair, Verifier
+from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier
 from dragonrt.training.errors import TrainingError
-from dragonrt.training.verifier_fit import Labelled, Layer, fit
+from dragonrt.training.verifier_fit import Labelled, LogisticLayer, fit
 from dragonrt.training.verifier_models import BatchedPair
 from dragonrt.training.verifier_samples import KINDS, Samples, collect
 from dragonrt.training.verifier_scores import Scores
@@ -93,7 +93,7 @@ def train_verifier(pair: BatchedPair, parts: Parts, plan: VerifierPlan, corpus: 
     return Verifier(
         kind=plan.kind,
         features=plan.features,
-        pair=Pair(
+        pair=TrainedPair(
             pair.draft.name, pair.target.name, pair.draft.fingerprint, pair.target.fingerprint
         ),
         weight=layer.weight,
@@ -121,7 +121,7 @@ def _labels(samples: Samples, plan: VerifierPlan) -> NDArray[np.float32]:
     return samples.acceptable(plan.ratio).astype(np.float32)
 
 
-def _scores(layer: Layer, samples: Samples, plan: VerifierPlan) -> Scores:
+def _scores(layer: LogisticLayer, samples: Samples, plan: VerifierPlan) -> Scores:
     features = samples.features(plan.features == "hidden+confidence")
     acceptable = samples.acceptable(plan.ratio)
     if acceptable.all() or not acceptable.any():

@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.language import fingerprint
 from dragonrt.language.errors import ModelError
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
+Backend = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 # Below this a CPU is faster in float32 than in bfloat16, and reproducible (see `rows`).
@@ -34,14 +34,14 @@ class Checkpoint:
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Checkpoint:
+def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoint:
     """Find and load a model.
 
     Raises:
         ModelError: there is no such model, it has no safetensors weights, it is no decoder-only
-            language model, or the device is not there.
+            language model, or torch has no such backend here.
     """
-    place = _device(device)
+    device = _device(on)
     source, is_path = _source(name)
     try:
         config = AutoConfig.from_pretrained(source)
@@ -60,7 +60,7 @@ def load_checkpoint(name: str | Path, device: Device, dtype: Precision) -> Check
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)
     identity = fingerprint.of_weights(model)
-    model.to(device=place, dtype=_dtype(dtype, place, model))
+    model.to(device=device, dtype=_dtype(dtype, device, model))
     return Checkpoint(model, tokenizer, identity)
 
 
@@ -91,13 +91,13 @@ def _explain(name: str | Path, is_path: bool, error: Exception) -> str:
     )
 
 
-def _device(device: Device) -> torch.device:
+def _device(on: Backend) -> torch.device:
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
+    if on == "auto":
         return torch.device(next((kind for kind, there in available.items() if there), "cpu"))
-    if not available.get(device, device == "cpu"):
-        raise ModelError(f"torch {torch.__version__} finds no {device} device: use cpu or auto")
-    return torch.device(device)
+    if not available.get(on, on == "cpu"):
+        raise ModelError(f"torch {torch.__version__} finds no {on} backend: use cpu or auto")
+    return torch.device(on)
 
 
 def _dtype(dtype: Precision, device: torch.device, model: Any) -> torch.dtype:
