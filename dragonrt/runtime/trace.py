@@ -1,4 +1,4 @@
-"""What happened when: one JSON object per event, on the loop's clock (SPEC, ARCHITECTURE).
+"""What happened when: one JSON object per event, on the loop's clock.
 
 Every event has `t` (seconds on the writer's loop clock), `side`, `session` (0: none) and `event`;
 a cloud's events of a connection also have `peer`, the device's address. A session number is used
