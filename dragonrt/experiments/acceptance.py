@@ -6,15 +6,14 @@ Algorithm 1 is expected to follow DRAGON Eq. 5, the coupled rule SPEC 1.2.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dragonrt.distributions import codec, mix, total_variation
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, estimates, grouped, having, mean
 from dragonrt.sampling import (
     Candidate,
     Noise,
@@ -149,51 +148,36 @@ def _difference(rows: list[Row], name: str, heat: float) -> dict[str, float | in
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Means over temperature, and at temperature 0.8 over the two sides' TV."""
+    """Means over temperature, and at temperature 0.8 every position over the two sides' TV."""
     measured = estimates(rows, "accepted", "rule", "temperature", statistic="mean")
     expected = estimates(rows, "expected", "rule", "temperature", statistic="mean")
-    with style.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, (left, right)):
-        for number, (name, marker) in enumerate(zip(RULES, style.MARKERS, strict=False)):
-            colour, aside = style.COLOURS[number], (number - 0.5) * 0.03
-            points = [(heat, each) for (one, heat), each in measured.items() if one == name]
-            left.errorbar(
-                [heat + aside for heat, _ in points],
-                [each.value for _, each in points],
-                yerr=[
-                    [each.value - each.low for _, each in points],
-                    [each.high - each.value for _, each in points],
-                ],
-                color=colour,
-                marker=marker,
-                linestyle="",
-                capsize=2,
-                label=f"{name}, measured (95 % over positions)",
-            )
-            line = [(heat, each.value) for (one, heat), each in expected.items() if one == name]
-            left.plot(*zip(*line, strict=True), color=colour, label=f"{name}, expected")
-            _draw_over_variation(right, rows, name, colour, marker)
-        left.set_xlabel("temperature")
-        left.set_ylabel("acceptance, mean of both sides")
-        left.set_ylim(0, 1.03)
+    looks = charts.looks(RULES)
+    with charts.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
+        left, right = axes[0]
+        marked = {
+            name: replace(look, line="", label=f"{name}, measured (95 % over positions)")
+            for name, look in looks.items()
+        }
+        charts.lines(left, measured, marked, apart=0.03)
+        drawn = {
+            name: replace(look, marker="", label=f"{name}, expected")
+            for name, look in looks.items()
+        }
+        charts.lines(left, expected, drawn, intervals=False)
+        for name, look in looks.items():
+            both = grouped(having(rows, rule=name, temperature=0.8), "question", "step").values()
+            for column, size, alpha in (("accepted", 16, 0.45), ("expected", 8, 1.0)):
+                right.scatter(
+                    [group[0]["total_variation"] for group in both],
+                    [mean(group, column) for group in both],
+                    s=size,
+                    marker=look.marker,
+                    color=look.colour,
+                    alpha=alpha,
+                    linewidths=0,
+                    label=f"{name}, {'measured' if column == 'accepted' else column}",
+                )
+        left.set(xlabel="temperature", ylabel="acceptance, mean of both sides", ylim=(0, 1.03))
+        right.set(xlabel="TV of the two sides at temperature 0.8")
         left.legend(loc="lower left")
-        right.set_xlabel("TV of the two sides at temperature 0.8")
         right.legend(loc="lower left")
-
-
-def _draw_over_variation(axes: Any, rows: list[Row], name: str, colour: str, marker: str) -> None:
-    """Every position, both sides together, measured, and expected (the smaller marks)."""
-    heat = 0.8
-    some = [row for row in rows if row["rule"] == name and row["temperature"] == heat]
-    both = grouped(some, "question", "step").values()
-    variation = [group[0]["total_variation"] for group in both]
-    for column, size, what in (("accepted", 16, "measured"), ("expected", 8, "expected")):
-        axes.scatter(
-            variation,
-            [np.mean([row[column] for row in group]) for group in both],
-            s=size,
-            marker=marker,
-            color=colour,
-            alpha=0.45 if what == "measured" else 1.0,
-            linewidths=0,
-            label=f"{name}, {what}",
-        )

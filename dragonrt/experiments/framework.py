@@ -164,32 +164,31 @@ def draw_again(experiment: Experiment, where: Files) -> None:
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """A CSV with one header line; None is an empty cell, true and false are words.
+    """A CSV with one header line; None is an empty cell, other values are as JSON has them.
 
-    Raises ExperimentError where rows are missing or differ in their columns.
+    Every cell keeps its type, also in a column of several types as that of a trace's events:
+    tables of a library give a column one. Text is bare where it reads as nothing else. Raises
+    ExperimentError where rows are missing or differ in their columns.
     """
     if not rows:
         raise ExperimentError("nothing was measured: there are no rows to write")
-    columns = list(rows[0])
     for row in rows:
         if row.keys() != rows[0].keys():
             raise ExperimentError(f"a row has other columns than the first: {', '.join(row)}")
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        for row in rows:
-            writer.writerow([_cell(row[column]) for column in columns])
+        writer.writerow(rows[0])
+        writer.writerows([_cell(row[column]) for column in rows[0]] for row in rows)
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a CSV that `write_rows` wrote, values of the kinds they had."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError):
+            columns, *lines = csv.reader(file)
+        rows = [dict(zip(columns, map(_value, line), strict=True)) for line in lines]
+    except OSError:
         raise ExperimentError(f"cannot read {path}: run the experiment first") from None
-    try:
-        rows = [dict(zip(lines[0], map(_value, line), strict=True)) for line in lines[1:]]
     except ValueError:
         rows = []
     if not rows:
@@ -198,27 +197,17 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _cell(value: Any) -> str:
-    """Text as JSON where it would be read as something else."""
     if value is None:
         return ""
-    if isinstance(value, str):
-        plain = value.isprintable() and not value.startswith('"') and _value(value) == value
-        return value if plain else json.dumps(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(float(value))
-    return str(value)
+    if isinstance(value, str) and value.isprintable() and _value(value) == value:
+        return value
+    return json.dumps(value, default=lambda number: number.item())  # of NumPy
 
 
 def _value(cell: str) -> Any:
-    if cell in ("", "true", "false"):
-        return {"": None, "true": True, "false": False}[cell]
-    if cell.startswith('"'):
+    if not cell:
+        return None
+    try:
         return json.loads(cell)
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell
+    except ValueError:
+        return cell

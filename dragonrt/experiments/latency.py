@@ -15,9 +15,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Estimate, Row, estimates
+from dragonrt.experiments.statistics import (
+    Interval,
+    Row,
+    distinct,
+    estimates,
+    grouped,
+    having,
+    mean,
+)
 
 if TYPE_CHECKING:
     from dragonrt.experiments.lineup import Lineup
@@ -113,22 +121,19 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     longest = max(row["round_trip_ms"] for row in rows)
     summary: dict[str, Any] = {"note": NOTE}
     for temperature in sorted({row["temperature"] for row in rows}):
-        at = {name: times[temperature, name, longest] for name in _methods(rows)}
-        slowest = [
-            row
-            for row in rows
-            if row["temperature"] == temperature and row["round_trip_ms"] == longest
-        ]
+        at = {name: times[temperature, name, longest] for name in distinct(rows, "method")}
+        slowest = having(rows, temperature=temperature, round_trip_ms=longest)
         details = {
-            name: _between([row for row in slowest if row["method"] == name], longest)
+            name: _between(having(slowest, method=name), longest)
             for name in (TW, PUBLISHED, COUPLED, OURS)
         }
         summary[f"temperature {temperature:g}"] = {
             "ms_per_token": {
                 name: {
-                    f"{ms} ms": times[temperature, name, ms].to_json() for ms in _round_trips(rows)
+                    f"{ms} ms": times[temperature, name, ms].to_json()
+                    for ms in sorted(distinct(rows, "round_trip_ms"))
                 }
-                for name in _methods(rows)
+                for name in distinct(rows, "method")
             },
             f"at {longest} ms": {
                 "DRAGON below DRDG/TW, %": _below(at, PUBLISHED, TW),
@@ -156,18 +161,16 @@ NOTE = (
 
 def _between(rows: Sequence[Row], rtt_ms: float) -> dict[str, Any]:
     """Of one aggregating method: acceptance, and ms per token between the first and the last."""
-    spent = [(row["total_ms"] - row["first_ms"]) / (TOKENS - 1) for row in rows]
-    accepted = [(row["accepted_device"], row["accepted_cloud"]) for row in rows]
-    compared = [(one, other) for one, other in accepted if one is not None and other is not None]
-    result = {MEASURED: round(_mean(spent), 2)}
+    spent_ms = (mean(rows, "total_ms") - mean(rows, "first_ms")) / (TOKENS - 1)
+    result = {MEASURED: round(spent_ms, 2)}
+    sides = {side: f"accepted_{side}" for side in ("device", "cloud")}
+    compared = [row for row in rows if None not in (row[column] for column in sides.values())]
     if not compared:
         return result
-    better = _mean([max(pair) for pair in compared])
-    result |= {
-        "mean acceptance, device": round(_mean([one for one, _ in compared]), 4),
-        "mean acceptance, cloud": round(_mean([other for _, other in compared]), 4),
-        "mean acceptance, the better side of each answer": round(better, 4),
-    }
+    better = sum(max(row[column] for column in sides.values()) for row in compared) / len(compared)
+    for side, column in sides.items():
+        result[f"mean acceptance, {side}"] = round(mean(compared, column), 4)
+    result["mean acceptance, the better side of each answer"] = round(better, 4)
     decode_ms, name = rows[0]["decode_ms"], rows[0]["method"]
     if decode_ms is not None and name != TW:
         waited_ms = rtt_ms / 2 if name == OURS else rtt_ms
@@ -175,20 +178,8 @@ def _between(rows: Sequence[Row], rtt_ms: float) -> dict[str, Any]:
     return result
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
-def _below(times: dict[str, Estimate], name: str, other: str) -> float:
+def _below(times: dict[str, Interval], name: str, other: str) -> float:
     return round(100 * (1 - times[name].value / times[other].value), 2)
-
-
-def _methods(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
-
-
-def _round_trips(rows: Sequence[Row]) -> list[int]:
-    return sorted({row["round_trip_ms"] for row in rows})
 
 
 def plot(rows: list[Row], path: Path) -> None:
@@ -196,83 +187,56 @@ def plot(rows: list[Row], path: Path) -> None:
 
     Where there is one round trip only, a measured one, each method has a bar instead.
     """
-    times = estimates(rows, "ms_per_token", "temperature", "method", "round_trip_ms")
-    if len(_round_trips(rows)) == 1:
-        _bars(rows, times, path)
-        return
-    temperatures = sorted({row["temperature"] for row in rows})
-    with style.picture(
-        path, rows=2, columns=len(temperatures), height_inches=7.2, squeeze=False, sharey="row"
+    round_trips, pace = sorted(distinct(rows, "round_trip_ms")), rows[0]["decode_ms"]
+    by_heat = sorted(grouped(rows, "temperature").items())
+    few = len(round_trips) == 1
+    with charts.picture(
+        path,
+        rows=1 if few else 2,
+        columns=len(by_heat),
+        height_inches=3.6 if few else 7.2,
+        legend=0 if few else 5,
+        sharey="row",
+        sharex=True,
     ) as (figure, axes):
-        for column, temperature in enumerate(temperatures):
-            for axis, left_out in zip(axes[:, column], ((), (TW,)), strict=True):
-                for name in _methods(rows):
-                    if name not in left_out:
-                        at = [times[temperature, name, ms] for ms in _round_trips(rows)]
-                        _curve(axis, name, _round_trips(rows), at)
-            axes[0, column].set_title(f"temperature {temperature:g}{_pace(rows)}")
-            axes[1, column].set_title(f"the same without {TW}")
-            axes[1, column].set_xlabel("extra round trip (ms)")
+        for column, ((heat,), some) in enumerate(by_heat):
+            title = f"temperature {heat:g}"
+            title += "" if pace is None else f", {pace:g} ms per forward"
+            if few:
+                _bars(axes[0, column], some, title)
+                continue
+            found = estimates(some, "ms_per_token", "method", "round_trip_ms")
+            charts.lines(axes[0, column], found, LOOKS)
+            without = {name: look for name, look in LOOKS.items() if name != TW}
+            charts.lines(axes[1, column], found, without)
+            axes[0, column].set_title(title)
+            axes[1, column].set(title=f"the same without {TW}", xlabel="extra round trip (ms)")
+        if few:
+            figure.suptitle(f"over a network with a measured round trip of {round_trips[0]} ms")
+            return
         for axis in axes[:, 0]:
             axis.set_ylabel("ms per token (median, 95 %)")
         axes[0, 0].set_ylim(bottom=0)
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=5)
 
 
-def _bars(rows: list[Row], times: dict[tuple[Any, ...], Estimate], path: Path) -> None:
-    """A column per temperature, a bar per method, the first method on top."""
-    temperatures = sorted({row["temperature"] for row in rows})
-    names, (ms,) = _methods(rows), _round_trips(rows)
-    with style.picture(
-        path, columns=len(temperatures), height_inches=3.6, squeeze=False, sharex=True, sharey=True
-    ) as (figure, axes):
-        for axis, temperature in zip(axes[0], temperatures, strict=True):
-            at = [times[temperature, name, ms] for name in names]
-            values = [each.value for each in at]
-            below = [each.value - each.low for each in at]
-            above = [each.high - each.value for each in at]
-            axis.barh(
-                names,
-                values,
-                xerr=[below, above],
-                color=[LOOKS[name][0] for name in names],
-                capsize=3,
-            )
-            axis.set_title(f"temperature {temperature:g}{_pace(rows)}")
-            axis.set_xlabel("ms per token (median, 95 %)")
-        axes[0, 0].invert_yaxis()
-        figure.suptitle(f"over a network with a measured round trip of {ms} ms", fontsize=10)
-
-
-def _curve(axis: Any, name: str, round_trips: Sequence[int], at: Sequence[Estimate]) -> None:
-    colour, line, marker = LOOKS[name]
-    axis.errorbar(
-        round_trips,
-        [each.value for each in at],
-        yerr=[[each.value - each.low for each in at], [each.high - each.value for each in at]],
-        color=colour,
-        linestyle=line,
-        marker=marker,
-        capsize=2,
-        elinewidth=0.8,
-        label=name,
-    )
+def _bars(axis: Any, rows: list[Row], title: str) -> None:
+    """A bar per method, the first method on top."""
+    found = estimates(rows, "ms_per_token", "method")
+    names = distinct(rows, "method")
+    for name in names:
+        own = {(name, name): found[name,]}
+        charts.bars(axis, own, {name: LOOKS[name]}, names, horizontal=True)
+    axis.set(title=title, xlabel="ms per token (median, 95 %)")
 
 
 LOOKS = {
-    "CRCG/device": (style.GREY, ":", "o"),
-    "CRCG/cloud": (style.BLACK, ":", "s"),
-    "DRCG/Text": (style.SKY, "--", "^"),
-    "DRCG/KV": (style.PURPLE, "--", "v"),
-    SW: (style.BLACK, "--", "P"),
-    TW: (style.VERMILION, "-", "D"),
-    PUBLISHED: (style.ORANGE, "-", "X"),
-    COUPLED: (style.GREEN, "-", "^"),
-    OURS: (style.BLUE, "-", "o"),
+    "CRCG/device": charts.Look(charts.GREY, "o", ":"),
+    "CRCG/cloud": charts.Look(charts.BLACK, "s", ":"),
+    "DRCG/Text": charts.Look(charts.SKY, "^", "--"),
+    "DRCG/KV": charts.Look(charts.PURPLE, "v", "--"),
+    SW: charts.Look(charts.BLACK, "P", "--"),
+    TW: charts.Look(charts.VERMILION, "D"),
+    PUBLISHED: charts.Look(charts.ORANGE, "X"),
+    COUPLED: charts.Look(charts.GREEN, "^"),
+    OURS: charts.Look(charts.BLUE, "o"),
 }
-
-
-def _pace(rows: Sequence[Row]) -> str:
-    decode_ms = rows[0]["decode_ms"]
-    return "" if decode_ms is None else f", {decode_ms:g} ms per forward"

@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Estimate, Row, estimates
+from dragonrt.experiments.statistics import Interval, Row, distinct, estimates, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -172,25 +172,21 @@ def _log_likelihoods(
     return np.concatenate(parts)
 
 
-def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], tuple[float, float, float]]:
+def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], Interval]:
     """exp of the mean nats per token by documents and method, with its 95 % interval."""
-
-    def exponential(each: Estimate) -> tuple[float, float, float]:
-        return math.exp(each.value), math.exp(each.low), math.exp(each.high)
-
     means = estimates(rows, "nats_per_token", "documents", "method", statistic="mean")
-    return {(documents, method): exponential(mean) for (documents, method), mean in means.items()}
+    return {key: each.map(math.exp) for key, each in means.items()}
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Perplexities, and DRAGON's gain over no retrieval against that of the second best."""
     found = perplexities(rows)
     counts = sorted({row["documents"] for row in rows} - {0})
-    without = found[0, NONE][0]
+    without = found[0, NONE].value
     gains = {}
     for k in counts:
-        others = max(without - found[k, method][0] for method in METHODS if method != DRAGON)
-        gain = without - found[k, DRAGON][0]
+        others = max(without - found[k, method].value for method in METHODS if method != DRAGON)
+        gain = without - found[k, DRAGON].value
         gains[f"{k}"] = {
             "DRAGON": round(gain, 4),
             "best other": round(others, 4),
@@ -198,8 +194,8 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         }
     return {
         "corpus": rows[0]["corpus"],
-        "windows": len({row["window"] for row in rows}),
-        "scored tokens": sum(row["tokens"] for row in rows if row["method"] == NONE),
+        "windows": len(distinct(rows, "window")),
+        "scored tokens": sum(row["tokens"] for row in having(rows, method=NONE)),
         "perplexity": {
             NONE: _rounded(found[0, NONE]),
             **{method: {f"{k}": _rounded(found[k, method]) for k in counts} for method in METHODS},
@@ -209,35 +205,32 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _rounded(interval: tuple[float, float, float]) -> dict[str, float]:
-    names = ("perplexity", "low", "high")
-    return {name: round(value, 4) for name, value in zip(names, interval, strict=True)}
+def _rounded(found: Interval) -> dict[str, float]:
+    numbers = {"perplexity": found.value, "low": found.low, "high": found.high}
+    return {name: round(number, 4) for name, number in numbers.items()}
 
 
 def plot(rows: list[Row], path: Path) -> None:
     """A line per method over the documents of each side; no retrieval is where all begin."""
     found = perplexities(rows)
-    counts = sorted({row["documents"] for row in rows})
-    colours = (style.GREEN, style.GREY, style.SKY, style.ORANGE)
-    with style.picture(path) as (figure, axis):
-        axis.axhline(found[0, NONE][0], color=style.BLACK, linestyle=":", label=NONE)
-        for number, (method, colour) in enumerate(zip(METHODS, colours, strict=True)):
-            at = [found[k, method if k else NONE] for k in counts]
-            axis.errorbar(
-                [place + (number - 1.5) * 0.06 for place in range(len(counts))],
-                [value for value, _, _ in at],
-                yerr=[
-                    [value - low for value, low, _ in at],
-                    [high - value for value, _, high in at],
-                ],
-                color=colour,
-                marker=style.MARKERS[number],
-                capsize=2,
-                elinewidth=0.8,
-                label=method,
-            )
+    counts = sorted(distinct(rows, "documents"))
+    points = {
+        (method, place): found[k, method if k else NONE]
+        for place, k in enumerate(counts)
+        for method in METHODS
+    }
+    colours = (charts.GREEN, charts.GREY, charts.SKY, charts.ORANGE)
+    looks = {
+        method: charts.Look(colour, marker)
+        for method, colour, marker in zip(METHODS, colours, charts.MARKERS, strict=False)
+    }
+    with charts.picture(path, legend=1 + len(METHODS)) as (_, axes):
+        axis = axes[0, 0]
+        axis.axhline(found[0, NONE].value, color=charts.BLACK, linestyle=":", label=NONE)
+        charts.lines(axis, points, looks, apart=0.06)
         axis.set_xticks(range(len(counts)), [f"{k}" for k in counts])
-        axis.set_xlabel("documents on each side")
-        axis.set_ylabel("perplexity (mean, 95 % over windows)")
-        axis.set_title(f"{rows[0]['model']} on {rows[0]['corpus']}")
-        figure.legend(loc="outside lower center", ncols=1 + len(METHODS))
+        axis.set(
+            xlabel="documents on each side",
+            ylabel="perplexity (mean, 95 % over windows)",
+            title=f"{rows[0]['model']} on {rows[0]['corpus']}",
+        )

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.timeline import SIDES, Flight, Forward, Timeline
 from dragonrt.sampling.noise import Side
 
@@ -14,13 +14,13 @@ SHOWN_TOKENS = 16
 LETTER = 0.0115
 """The width of a digit as a part of the picture's."""
 COLOURS = {
-    "draft": style.GREEN,
-    "block": style.GREEN,
-    "target": style.BLACK,
-    "verdict": style.BLACK,
-    "other": style.GREY,
+    "draft": charts.GREEN,
+    "block": charts.GREEN,
+    "target": charts.BLACK,
+    "verdict": charts.BLACK,
+    "other": charts.GREY,
 }
-REJECTED = style.VERMILION
+REJECTED = charts.VERMILION
 TALL, LOW, GAP = 1.0, 0.34, 0.12
 """Heights of a bar of decoding, of a bar of transmission, and what is between bars."""
 HIGHEST = 2.0
@@ -36,13 +36,14 @@ def draw_pipeline(timeline: Timeline, path: Path) -> None:
     end_s = _end(timeline)
     panels = 4 if timeline.estimates else 3
     ratios = [5.2] + [1.0] * (panels - 1)
-    with style.picture(
+    with charts.picture(
         path,
         rows=panels,
         height_inches=4.2 + 1.1 * (panels - 1),
         sharex=True,
         height_ratios=ratios,
-    ) as (_, axes):
+    ) as (_, grid):
+        axes = grid[:, 0]
         _draw_tracks(axes[0], timeline, end_s)
         _draw_rtt(axes[1], timeline)
         if timeline.estimates:
@@ -82,11 +83,11 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
                 top + 0.16,
                 marker="v",
                 markersize=4.5,
-                color=REJECTED if refused else style.BLACK,
+                color=REJECTED if refused else charts.BLACK,
                 clip_on=True,
             )
         for start_s, stop_s in track.stopped:
-            colour = style.SIDE_COLOURS[side]
+            colour = charts.SIDE_COLOURS[side]
             axes.broken_barh(
                 [(start_s, stop_s - start_s)], (base, TALL), facecolor=colour, alpha=0.3
             )
@@ -101,7 +102,7 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
         places.append(((base - GAP + low) / 2, f"{side}\nsends"))
         top = low - 5 * GAP
     for time_s, _ in timeline.switches:
-        axes.axvline(time_s, color=style.PURPLE, linestyle=":")
+        axes.axvline(time_s, color=charts.PURPLE, linestyle=":")
     axes.set_ylim(top, 0.4)
     axes.set_yticks([place for place, _ in places], [name for _, name in places])
     axes.grid(visible=False, axis="y")
@@ -118,7 +119,7 @@ def _draw_forwards(
         axes.broken_barh(
             [(forward.start_s, forward.end_s - forward.start_s)],
             (base, TALL),
-            facecolor=style.SIDE_COLOURS[side],
+            facecolor=charts.SIDE_COLOURS[side],
             alpha=0.3 if dead else 1.0,
             edgecolor=REJECTED if forward.accepted is False else "white",
             linewidth=1.4 if forward.accepted is False else 0.5,
@@ -136,7 +137,7 @@ def _draw_forwards(
                 ha="center",
                 va="center",
                 fontsize=6,
-                color=style.BLACK if dead or side == "cloud" else "white",
+                color=charts.BLACK if dead or side == "cloud" else "white",
                 clip_on=True,
                 zorder=4,
             )
@@ -173,7 +174,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    some = style.SIDE_COLOURS[next(iter(timeline.tracks))]
+    some = charts.SIDE_COLOURS[next(iter(timeline.tracks))]
     handles: list[Any] = [
         Patch(facecolor=some, label="decoding"),
         Patch(facecolor=some, alpha=0.3, label="of a dead line"),
@@ -184,7 +185,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Line2D(
             [],
             [],
-            color=style.BLACK,
+            color=charts.BLACK,
             marker="v",
             linestyle="",
             label="target token\n(red: not as drafted)",
@@ -192,7 +193,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Line2D([], [], color=REJECTED, marker="x", linestyle="", label="forward preempted"),
     ]
     if timeline.switches:
-        handles.append(Line2D([], [], color=style.PURPLE, linestyle=":", label="aggregator moves"))
+        handles.append(Line2D([], [], color=charts.PURPLE, linestyle=":", label="aggregator moves"))
     kinds = {flight.message for flight in timeline.flights}
     if kinds.isdisjoint(("target", "verdict")):
         del handles[4]
@@ -204,14 +205,14 @@ def _legend(axes: Any, timeline: Timeline) -> None:
 def _draw_rtt(axes: Any, timeline: Timeline) -> None:
     samples = [(time_s, 1000 * rtt_s) for time_s, rtt_s in timeline.rtts]
     if samples:
-        axes.plot(*zip(*samples, strict=True), marker="o", color=style.GREY, label="probes")
+        axes.plot(*zip(*samples, strict=True), marker="o", color=charts.GREY, label="probes")
     expected = [(each.time_s, 1000 * each.rtt_s) for each in timeline.estimates]
     if expected:
         axes.step(
             *zip(*expected, strict=True),
             where="post",
             marker=".",
-            color=style.BLACK,
+            color=charts.BLACK,
             label="estimate",
         )
     if samples or expected:
@@ -225,13 +226,13 @@ def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
     from matplotlib.patches import Patch
 
     points = [(each.time_s, 1000 * each.difference_s) for each in timeline.estimates]
-    axes.step(*zip(*points, strict=True), where="post", marker=".", color=style.BLACK)
-    axes.axhline(0, color=style.GREY, linewidth=0.8)
+    axes.step(*zip(*points, strict=True), where="post", marker=".", color=charts.BLACK)
+    axes.axhline(0, color=charts.GREY, linewidth=0.8)
     moves = [(0.0, "device"), *timeline.switches, (end_s, "device")]
     for (start_s, side), (until_s, _) in pairwise(moves):
-        axes.axvspan(start_s, until_s, color=style.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
+        axes.axvspan(start_s, until_s, color=charts.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
     handles = [
-        Patch(color=style.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
+        Patch(color=charts.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
         for side in SIDES
     ]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -248,7 +249,7 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
                 accepted += bool(decision.accepted[side])
                 points.append((decision.time_s, accepted / compared))
         if points:
-            axes.plot(*zip(*points, strict=True), color=style.SIDE_COLOURS[side], label=side)
+            axes.plot(*zip(*points, strict=True), color=charts.SIDE_COLOURS[side], label=side)
     axes.set_ylim(-0.05, 1.05)
     axes.set_ylabel("accepted")
     if axes.lines:

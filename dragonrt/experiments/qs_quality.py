@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dragonrt import bundled
 from dragonrt.distributions import Distribution, block_codec, entropy, total_variation
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.rouge import rouge_n
 from dragonrt.experiments.statistics import Row, estimates
@@ -188,42 +188,20 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """TV to the cloud's law, ROUGE-2 and entropy over temperature."""
+    """TV to the cloud's law, ROUGE-2 and entropy over temperature.
+
+    Hollow and dashed where the law is the cloud's.
+    """
     labels = ("TV to the cloud's law", "ROUGE-2 of the answers", "entropy of a token (nats)")
-    with style.picture(path, columns=3, height_inches=3.6) as (figure, axes):
-        for axis, metric, label in zip(axes, METRICS, labels, strict=True):
+    looks = {CLOUD: charts.Look(charts.BLACK, "o", "--", filled=False)}
+    for number, way in enumerate(WAYS):
+        biased = way.startswith("S-Q")
+        looks[way] = charts.Look(
+            charts.COLOURS[number], charts.MARKERS[number + 1], "-" if biased else "--", biased
+        )
+    with charts.picture(path, columns=3, height_inches=3.6, legend=5) as (_, axes):
+        for axis, metric, label in zip(axes[0], METRICS, labels, strict=True):
             found = estimates(rows, metric, "way", "temperature", statistic="mean")
-            for number, way in enumerate((CLOUD, *WAYS)):
-                _draw(
-                    axis,
-                    number,
-                    way,
-                    [(key[1], each) for key, each in found.items() if key[0] == way],
-                )
-            axis.set_xlabel("temperature")
-            axis.set_ylabel(label)
+            charts.lines(axis, found, looks, apart=0.012)
+            axis.set(xlabel="temperature", ylabel=label)
             axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])
-        handles, names = axes[0].get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=5, fontsize=8)
-
-
-def _draw(axis: Any, number: int, way: str, points: list[Any]) -> None:
-    """One way's means with their intervals; hollow and dashed where the law is the cloud's."""
-    biased = way.startswith("S-Q")
-    points = sorted(points)
-    axis.errorbar(
-        [heat + (number - 2) * 0.012 for heat, _ in points],
-        [each.value for _, each in points],
-        yerr=[
-            [each.value - each.low for _, each in points],
-            [each.high - each.value for _, each in points],
-        ],
-        color=style.BLACK if way == CLOUD else style.COLOURS[number - 1],
-        marker=style.MARKERS[number],
-        markerfacecolor=None if biased else "none",
-        linestyle="-" if biased else "--",
-        linewidth=1.2,
-        elinewidth=0.8,
-        capsize=2,
-        label=way,
-    )

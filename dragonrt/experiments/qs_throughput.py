@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimate, grouped
+from dragonrt.experiments.statistics import Interval, Row, estimate, grouped
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
@@ -214,11 +214,15 @@ def _answer(case: RuntimeCase) -> list[Row]:
     return rows
 
 
-def throughput(rows: list[Row]) -> dict[str, float]:
+def throughput(rows: list[Row]) -> Interval:
     """Tokens per second over all episodes, and the interval of the mean time per token."""
     times = estimate([row["seconds"] / row["tokens"] for row in rows], "mean")
     total = sum(row["tokens"] for row in rows) / sum(row["seconds"] for row in rows)
-    numbers = {"tokens_per_s": total, "low": 1 / times.high, "high": 1 / times.low}
+    return replace(times, value=total, low=1 / times.high, high=1 / times.low)
+
+
+def _rounded(speed: Interval) -> dict[str, float]:
+    numbers = {"tokens_per_s": speed.value, "low": speed.low, "high": speed.high}
     return {name: round(number, 3) for name, number in numbers.items()}
 
 
@@ -240,7 +244,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     for source, some in grouped(rows, "source").items():
         found: dict[str, Any] = {}
         for (heat,), at in grouped(some, "temperature").items():
-            ways = {way: throughput(own) for (way,), own in grouped(at, "way").items()}
+            ways = {way: _rounded(throughput(own)) for (way,), own in grouped(at, "way").items()}
             static = next(row for row in at if row["way"] == STATIC)
             ways[STATIC] |= {"length": static["length"], "resolution": static["resolution"]}
             found[str(heat)] = ways
@@ -253,7 +257,8 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
             "heuristic_below_best_static": sum(each[HEURISTIC] < each[STATIC] for each in speeds),
             "heuristic_below_ddqn": sum(each[HEURISTIC] < each[LEARNED] for each in speeds),
             "all": {
-                way: throughput(own) | _sizes(own) for (way,), own in grouped(some, "way").items()
+                way: _rounded(throughput(own)) | _sizes(own)
+                for (way,), own in grouped(some, "way").items()
             },
             **found,
         }
@@ -262,42 +267,20 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """One panel per source; the cloud alone is the same in both."""
-    alone = [row for row in rows if row["way"] == CLOUD]
-    with style.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
-        titles = {RECORDED: "recorded texts", RUNTIME: "runtime, virtual time"}
-        for axis, (source, title) in zip(axes, titles.items(), strict=True):
-            some = [row for row in rows if row["source"] == source and row["way"] != CLOUD]
-            for number, way in enumerate((CLOUD, S_Q, STATIC, HEURISTIC, LEARNED)):
-                own = [row for row in (*alone, *some) if row["way"] == way]
-                if own:
-                    _draw(axis, own, way, number)
-            axis.set_title(title)
-            axis.set_xlabel("temperature")
-        axes[0].set_ylim(bottom=0)
-        axes[0].set_ylabel("tokens/s (95 %)")
-        axes[1].legend(fontsize=8)
-
-
-def _draw(axis: Any, rows: list[Row], way: str, number: int) -> None:
-    points = [(heat, throughput(own)) for (heat,), own in grouped(rows, "temperature").items()]
-    values = [each["tokens_per_s"] for _, each in points]
-    axis.errorbar(
-        [heat + (number - 2) * 0.008 for heat, _ in points],
-        values,
-        yerr=[
-            [
-                max(0.0, value - each["low"])
-                for value, (_, each) in zip(values, points, strict=True)
-            ],
-            [
-                max(0.0, each["high"] - value)
-                for value, (_, each) in zip(values, points, strict=True)
-            ],
-        ],
-        color=style.GREY if way == CLOUD else style.COLOURS[number - 1],
-        marker=style.MARKERS[number],
-        linestyle="--" if way == S_Q else "-",
-        elinewidth=0.8,
-        capsize=2,
-        label=way + (", best of the grid" if way == STATIC else ""),
-    )
+    looks = {
+        CLOUD: charts.Look(charts.GREY, "o"),
+        S_Q: charts.Look(charts.BLUE, "s", "--"),
+        STATIC: charts.Look(charts.ORANGE, "^", label=f"{STATIC}, best of the grid"),
+        HEURISTIC: charts.Look(charts.GREEN, "D"),
+        LEARNED: charts.Look(charts.VERMILION, "v"),
+    }
+    titles = {RECORDED: "recorded texts", RUNTIME: "runtime, virtual time"}
+    with charts.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
+        for axis, (source, title) in zip(axes[0], titles.items(), strict=True):
+            shown = [row for row in rows if row["way"] == CLOUD or row["source"] == source]
+            groups = grouped(shown, "way", "temperature")
+            found = {key: throughput(own) for key, own in groups.items()}
+            charts.lines(axis, found, looks, apart=0.008)
+            axis.set(title=title, xlabel="temperature")
+        axes[0, 0].set(ylabel="tokens/s (95 %)", ylim=(0, None))
+        axes[0, 1].legend(fontsize=8)

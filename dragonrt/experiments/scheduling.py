@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.paced_pair import JITTER_PERIOD_S, Pace, replay_acceptances
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Estimate, Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, mean
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.simulation.drafter import Acceptances
 
@@ -122,10 +120,9 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     return {
         "tokens": TOKENS,
         "acceptance_recorded_from": rows[0]["source"],
-        "sequences": len(grouped(rows, "sequence")),
+        "sequences": len(distinct(rows, "sequence")),
         "acceptance": {
-            side: round(float(np.mean([row[f"{side}_acceptance"] for row in rows])), 3)
-            for side in ("device", "cloud")
+            side: round(mean(rows, f"{side}_acceptance"), 3) for side in ("device", "cloud")
         },
         "greedy_over_best_fixed": _range(points, "greedy_over_best_fixed"),
         "leaderless_over_best_fixed": _range(points, "leaderless_over_best_fixed"),
@@ -141,39 +138,18 @@ def _range(points: dict[str, Any], name: str) -> list[float]:
 def plot(rows: list[Row], path: Path) -> None:
     """A panel per pair of speeds: seconds over extra latency, a line per scheduler."""
     panels = grouped(rows, "device_ms", "cloud_ms")
-    with style.picture(path, columns=len(panels), height_inches=4.0, sharey=True) as (
+    with charts.picture(path, columns=len(panels), legend=len(SCHEDULERS), sharey=True) as (
         figure,
         axes,
     ):
-        for axis, ((device_ms, cloud_ms), group) in zip(
-            np.atleast_1d(axes), panels.items(), strict=True
-        ):
+        for axis, ((device_ms, cloud_ms), group) in zip(axes[0], panels.items(), strict=True):
             found = estimates(group, "seconds", "scheduler", "extra_ms")
-            for number, name in enumerate(SCHEDULERS):
-                points = {key[1]: each for key, each in found.items() if key[0] == name}
-                _line(axis, name, number, points)
-            axis.set_title(f"device {device_ms:g} ms,\ncloud {cloud_ms:g} ms per draft")
-            axis.set_xlabel("extra round trip (ms)")
-        np.atleast_1d(axes)[0].set_ylim(bottom=0)
-        np.atleast_1d(axes)[0].set_ylabel(f"seconds for {TOKENS} tokens (median, 95 %)")
-        handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(SCHEDULERS))
-        count = len(grouped(rows, "sequence"))
+            charts.lines(axis, found, charts.looks(SCHEDULERS))
+            axis.set(
+                title=f"device {device_ms:g} ms,\ncloud {cloud_ms:g} ms per draft",
+                xlabel="extra round trip (ms)",
+            )
+        label = f"seconds for {TOKENS} tokens (median, 95 %)"
+        axes[0, 0].set(ylabel=label, ylim=(0, None))
+        count = len(distinct(rows, "sequence"))
         figure.suptitle(f"{count} acceptance sequences recorded: {rows[0]['source']}", fontsize=9)
-
-
-def _line(axis: Any, name: str, number: int, points: dict[float, Estimate]) -> None:
-    values = [each.value for each in points.values()]
-    axis.errorbar(
-        list(points),
-        values,
-        yerr=[
-            [each.value - each.low for each in points.values()],
-            [each.high - each.value for each in points.values()],
-        ],
-        marker=style.MARKERS[number],
-        color=style.COLOURS[number],
-        capsize=2,
-        elinewidth=0.8,
-        label=name,
-    )

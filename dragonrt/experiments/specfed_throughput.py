@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -197,41 +197,30 @@ def _gains(rows: list[Row]) -> list[Row]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """Throughput over the rate, throughput and bytes over the number of workers."""
-    with style.picture(path, columns=3, height_inches=3.9) as (figure, (left, middle, right)):
-        at_workers = [row for row in rows if row["workers"] == MIDDLE_WORKERS]
-        at_rate = [row for row in rows if row["rate"] == MIDDLE_RATE]
-        _draw(left, at_workers, "rate", "tokens_per_s")
-        left.set_xscale("log")
-        left.set_xlabel(f"link of each of {MIDDLE_WORKERS} workers (bit/s)")
-        left.set_ylabel("tokens/s")
-        _draw(middle, at_rate, "workers", "tokens_per_s")
-        middle.set_ylabel("tokens/s")
-        _draw(right, at_rate, "workers", "bytes_per_token")
-        right.set_yscale("log")
-        right.set_ylabel("bytes per token, all links")
-        for axis in (middle, right):
-            axis.set_xlabel(f"workers, {MIDDLE_RATE / 1e6:g} Mbit/s each")
-            axis.set_xticks(sorted({row["workers"] for row in at_rate}))
-        for axis in (left, middle):
-            axis.set_ylim(bottom=0)
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
-
-
-def _draw(axis: Any, rows: list[Row], over: str, column: str) -> None:
-    found = estimates(rows, column, "method", over, statistic="mean")
-    for number, (method,) in enumerate(grouped(rows, "method")):
-        points = [(at, each) for (name, at), each in found.items() if name == method]
-        axis.errorbar(
-            [at for at, _ in points],
-            [each.value for _, each in points],
-            yerr=[
-                [each.value - each.low for _, each in points],
-                [each.high - each.value for _, each in points],
-            ],
-            color=style.COLOURS[number % len(LENGTHS)],
-            marker=style.MARKERS[number % len(LENGTHS)],
-            linestyle="-" if number < len(LENGTHS) else ":",
-            capsize=2,
-            label=method,
+    looks = {
+        method: charts.Look(
+            charts.COLOURS[number % len(LENGTHS)],
+            charts.MARKERS[number % len(LENGTHS)],
+            "-" if number < len(LENGTHS) else ":",
         )
+        for number, method in enumerate(distinct(rows, "method"))
+    }
+    at_workers, at_rate = having(rows, workers=MIDDLE_WORKERS), having(rows, rate=MIDDLE_RATE)
+    speed, size = ("tokens_per_s", "tokens/s"), ("bytes_per_token", "bytes per token, all links")
+    with charts.picture(path, columns=3, height_inches=3.9, legend=2) as (_, axes):
+        for axis, some, over, (column, label) in zip(
+            axes[0],
+            (at_workers, at_rate, at_rate),
+            ("rate", "workers", "workers"),
+            (speed, speed, size),
+            strict=True,
+        ):
+            found = estimates(some, column, "method", over, statistic="mean")
+            charts.lines(axis, found, looks)
+            axis.set(ylabel=label, xlabel=f"workers, {MIDDLE_RATE / 1e6:g} Mbit/s each")
+        left, middle, right = axes[0]
+        left.set(
+            xscale="log", ylim=(0, None), xlabel=f"link of each of {MIDDLE_WORKERS} workers (bit/s)"
+        )
+        middle.set(ylim=(0, None), xticks=sorted(set(distinct(at_rate, "workers"))))
+        right.set(yscale="log", xticks=sorted(set(distinct(at_rate, "workers"))))

@@ -8,13 +8,13 @@ Beside it: Algorithm 1 with drafts sampled from scripted distributions, against 
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.paced_pair import (
     Pace,
@@ -23,7 +23,7 @@ from dragonrt.experiments.paced_pair import (
     seconds_per_token,
 )
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, estimates, grouped, having
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Estimate, Placement, expected_latency
 from dragonrt.sampling.samplers import Sampler
@@ -215,44 +215,31 @@ def _deviations(ratios: list[float]) -> dict[str, float | int]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """A panel per acceptance rate: the theorem's curves and the runtime's points on them."""
-    replayed = [row for row in rows if row["rule"] == "replayed"]
-    panels = grouped(replayed, "acceptance")
-    with style.picture(path, columns=len(panels), height_inches=4.4) as (figure, axes):
-        for axis, ((acceptance,), group) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+    panels = grouped(having(rows, rule="replayed"), "acceptance")
+    with charts.picture(path, columns=len(panels), height_inches=4.4, legend=2) as (_, axes):
+        for axis, ((acceptance,), group) in zip(axes[0], panels.items(), strict=True):
             _panel(axis, acceptance, group)
-        handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+            axis.set(
+                title=f"acceptance of the cloud's drafts {acceptance:g}",
+                xlabel="device's decoding delay per draft (ms)",
+                ylabel="speed-up over synchronous (times)",
+            )
 
 
 def _panel(axis: Any, acceptance: float, rows: list[Row]) -> None:
-    found = estimates(rows, "speedup", "cloud_ms", "rtt_ms", "device_acceptance", "device_ms")
-    longest = max(row["device_ms"] for row in rows)
-    curve_ms = np.linspace(1, longest + 5, 300)
-    for number, (remote, rtt) in enumerate(grouped(rows, "cloud_ms", "rtt_ms")):
-        colour, marker = style.COLOURS[number], style.MARKERS[number]
-        label = f"theorem: cloud {remote:g} ms, round trip {rtt:g} ms"
+    curve_ms = np.linspace(1, max(row["device_ms"] for row in rows) + 5, 300)
+    looks = charts.looks(grouped(rows, "cloud_ms", "rtt_ms"))
+    for (remote, rtt), look in looks.items():
         curve = [theorem(acceptance, Pace(ms / 1e3, remote / 1e3, rtt / 1e3)) for ms in curve_ms]
-        axis.plot(curve_ms, curve, color=colour, label=label)
-        for own, filled in ((REFUSED, True), (MOSTLY_ACCEPTED, False)):
-            points = [
-                (key[3], each.value) for key, each in found.items() if key[:3] == (remote, rtt, own)
-            ]
-            axis.plot(
-                *zip(*points, strict=True),
-                marker,
-                color=colour,
-                markerfacecolor=colour if filled else "none",
-            )
-    for filled, text in ((True, "refused"), (False, f"{MOSTLY_ACCEPTED:.0%} accepted")):
-        face = style.GREY if filled else "none"
-        axis.plot(
-            [],
-            [],
-            "o",
-            color=style.GREY,
-            markerfacecolor=face,
-            label=f"runtime: device's drafts {text}",
-        )
-    axis.set_title(f"acceptance of the cloud's drafts {acceptance:g}")
-    axis.set_xlabel("device's decoding delay per draft (ms)")
-    axis.set_ylabel("speed-up over synchronous (times)")
+        label = f"theorem: cloud {remote:g} ms, round trip {rtt:g} ms"
+        axis.plot(curve_ms, curve, color=look.colour, label=label)
+    drafts = {REFUSED: "refused", MOSTLY_ACCEPTED: f"{MOSTLY_ACCEPTED:.0%} accepted"}
+    for own, name in drafts.items():
+        filled = own == REFUSED
+        group = [row | {"link": (row["cloud_ms"], row["rtt_ms"])} for row in rows]
+        found = estimates(having(group, device_acceptance=own), "speedup", "link", "device_ms")
+        for link, look in looks.items():
+            hidden = replace(look, line="", filled=filled, label="_")
+            charts.lines(axis, found, {link: hidden}, intervals=False)
+        look = charts.Look(charts.GREY, "o", "", filled, f"runtime: device's drafts {name}")
+        axis.plot([], [], **look.style())

@@ -20,9 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import (
+    Interval,
+    Row,
+    distinct,
+    estimates,
+    exactly,
+    grouped,
+    having,
+)
 from dragonrt.sampling.noise import Side
 
 if TYPE_CHECKING:
@@ -217,57 +225,30 @@ def _per_call(rows: list[Row]) -> dict[str, float | None]:
 def plot(rows: list[Row], path: Path) -> None:
     """For each kind of text, at the highest temperature: ms per token by round trip, tokens per
     target call, ROUGE-L and FLOPs."""
-    kinds = [kind for (kind,) in grouped(rows, "kind")]
     hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
-    hot = [row for row in rows if row["temperature"] == hottest]
-    methods = [method for (method,) in grouped(rows, "method")]
-    far = {kind: [r for r in hot if (r["kind"], r["rtt_ms"]) == (kind, farthest)] for kind in kinds}
-    with style.picture(path, rows=2, columns=2, height_inches=7.2, sharey=True) as (figure, axes):
-        times = {
-            f"{kind}, round trip {rtt_ms} ms": _means(group, "ms_per_token")
-            for (kind, rtt_ms), group in grouped(hot, "kind", "rtt_ms").items()
-        }
-        calls = {
-            kind: {
-                method: (_per_call(group)["tokens_per_call"] or np.nan,) * 3
-                for (method,), group in grouped(some, "method").items()
-            }
-            for kind, some in far.items()
-        }
-        _bars(axes[0, 0], methods, times, "ms per token")
-        _bars(axes[0, 1], methods, calls, "tokens per target call")
-        for axis, metric, label in (
-            (axes[1, 0], "rougeL", "ROUGE-L against the target's texts"),
-            (axes[1, 1], "gflop", "GFLOP for 20 tokens"),
+    hot = [
+        row | {"case": f"{row['kind']}, round trip {row['rtt_ms']} ms"}
+        for row in having(rows, temperature=hottest)
+    ]
+    far = having(hot, rtt_ms=farthest)
+    calls = {
+        key: exactly(each)
+        for key, group in grouped(far, "kind", "method").items()
+        if (each := _per_call(group)["tokens_per_call"]) is not None
+    }
+    with charts.picture(path, rows=2, columns=2, height_inches=7.2, sharey=True) as (figure, axes):
+        for axis, label, cases, found in (
+            (axes[0, 0], "ms per token", "case", _means(hot, "ms_per_token", "case")),
+            (axes[0, 1], "tokens per target call", "kind", calls),
+            (axes[1, 0], "ROUGE-L against the target's texts", "kind", _means(far, "rougeL")),
+            (axes[1, 1], "GFLOP for 20 tokens", "kind", _means(far, "gflop")),
         ):
-            _bars(axis, methods, {kind: _means(far[kind], metric) for kind in kinds}, label)
+            looks = charts.looks(distinct(hot, cases))
+            charts.bars(axis, found, looks, distinct(rows, "method"), horizontal=True)
+            axis.set_xlabel(label)
+            axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
         figure.suptitle(f"temperature {hottest:g}")
 
 
-Bars = dict[str, tuple[float, float, float]]
-"""Value and interval by method."""
-
-
-def _means(rows: list[Row], metric: str) -> Bars:
-    found = estimates(rows, metric, "method", statistic="mean")
-    return {method: (each.value, each.low, each.high) for (method,), each in found.items()}
-
-
-def _bars(axis: Any, methods: list[str], groups: dict[str, Bars], label: str) -> None:
-    """A group of horizontal bars per method."""
-    height = 0.8 / len(groups)
-    for number, (name, bars) in enumerate(groups.items()):
-        values = np.array([bars[method] for method in methods]).T
-        axis.barh(
-            np.arange(len(methods)) + (number - (len(groups) - 1) / 2) * height,
-            values[0],
-            height,
-            xerr=np.abs(values[1:] - values[0]),
-            color=style.COLOURS[number],
-            error_kw={"elinewidth": 0.8, "capsize": 2},
-            label=name,
-        )
-    axis.set_yticks(range(len(methods)), methods)
-    axis.set_ylim(len(methods) - 0.5, -0.5)
-    axis.set_xlabel(label)
-    axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
+def _means(rows: list[Row], metric: str, by: str = "kind") -> dict[tuple[Any, ...], Interval]:
+    return estimates(rows, metric, by, "method", statistic="mean")

@@ -8,11 +8,9 @@ bundled verifier is beside them with the curve of its own held-out text, which i
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimate, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimate, grouped, having, mean
 
 if TYPE_CHECKING:
     from dragonrt.control.verifier import Verifier
@@ -28,7 +26,6 @@ FEATURES: tuple[Literal["hidden", "hidden+confidence"], ...] = ("hidden", "hidde
 SAMPLES, SAMPLES_QUICK = 6000, 800
 """Drafted tokens of each repeat, the held-out fifth included."""
 BUNDLED = "bundled"
-RATES = ("eta_fp", "eta_tp")
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -94,12 +91,12 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     """AUC with its interval over repeats, and the rates at threshold 0.5, by features and λ."""
     summary: dict[str, Any] = {}
     for (name, ratio), group in grouped(rows, "verifier", "ratio").items():
-        middle = [row for row in group if row["threshold"] == 0.5]
+        middle = having(group, threshold=0.5)
         summary[f"{name}, λ = {ratio:g}"] = {
             "auc": estimate([row["auc"] for row in middle], "mean").to_json(),
-            "eta_tp": round(float(np.mean([row["eta_tp"] for row in middle])), 4),
-            "eta_fp": round(float(np.mean([row["eta_fp"] for row in middle])), 4),
-            "acceptable": round(float(np.mean([row["acceptable"] for row in middle])), 4),
+            "eta_tp": round(mean(middle, "eta_tp"), 4),
+            "eta_fp": round(mean(middle, "eta_fp"), 4),
+            "acceptable": round(mean(middle, "acceptable"), 4),
             "held_out_tokens": sum(row["samples"] for row in middle),
         }
     return summary
@@ -108,34 +105,28 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 def plot(rows: list[Row], path: Path) -> None:
     """A panel for each sort of features with the curves of each λ; the bundled verifier's is with
     those that read the most, as it does."""
-    names = [name for (name,) in grouped(rows, "verifier") if name != BUNDLED]
-    shipped = [row for row in rows if row["verifier"] == BUNDLED]
-    with style.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):
-        for axis, name in zip(np.atleast_1d(axes), names, strict=True):
-            some = grouped([row for row in rows if row["verifier"] == name], "ratio")
-            for number, ((ratio,), group) in enumerate(some.items()):
-                _curve(axis, group, f"λ = {ratio:g}", style.COLOURS[number])
+    names = [name for name in distinct(rows, "verifier") if name != BUNDLED]
+    shipped = having(rows, verifier=BUNDLED)
+    with charts.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):
+        for axis, name in zip(axes[0], names, strict=True):
+            some = grouped(having(rows, verifier=name), "ratio")
+            for ((ratio,), group), colour in zip(some.items(), charts.COLOURS, strict=False):
+                _curve(axis, group, f"λ = {ratio:g}", colour)
             if shipped and name == names[-1]:
                 label = f"bundled, λ = {shipped[0]['ratio']:g}"
-                _curve(axis, shipped, label, style.BLACK, linestyle="--")
-            axis.plot((0, 1), (0, 1), color=style.GREY, linewidth=0.8)
-            axis.set_title(f"reads {name}")
-            axis.set_xlabel("false positives η_FP")
+                _curve(axis, shipped, label, charts.BLACK, linestyle="--")
+            axis.plot((0, 1), (0, 1), color=charts.GREY, linewidth=0.8)
+            axis.set(title=f"reads {name}", xlabel="false positives η_FP")
             axis.legend(loc="lower right")
-        np.atleast_1d(axes)[0].set_ylabel("true positives η_TP")
+        axes[0, 0].set_ylabel("true positives η_TP")
 
 
 def _curve(axis: Any, rows: list[Row], label: str, colour: str, linestyle: str = "-") -> None:
     """The mean curve over repeats, at equal thresholds; threshold 0.5 is marked."""
     points = {
-        threshold: tuple(float(np.mean([row[rate] for row in group])) for rate in RATES)
+        threshold: (mean(group, "eta_fp"), mean(group, "eta_tp"))
         for (threshold,), group in grouped(rows, "threshold").items()
     }
-    auc = np.mean([row["auc"] for row in rows])
-    axis.plot(
-        *zip(*points.values(), strict=True),
-        color=colour,
-        linestyle=linestyle,
-        label=f"{label}: AUC {auc:.3f}",
-    )
+    label = f"{label}: AUC {mean(rows, 'auc'):.3f}"
+    axis.plot(*zip(*points.values(), strict=True), linestyle, color=colour, label=label)
     axis.plot(*points[0.5], "o", color=colour)

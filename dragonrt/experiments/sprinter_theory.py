@@ -6,7 +6,7 @@ distance of the output's law from the target's (Theorem 1), the share of drafted
 the verifier refuses one (Theorem 2), and how long that takes (Theorem 3).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, total_variation
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.experiments.statistics import Row, estimates, having
 from dragonrt.runtime.modes.sprinter import SprinterDrafting, SprinterPlan
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling import (
@@ -188,37 +188,27 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """A panel per theorem: the formula's curves and the simulated points."""
-    found = estimates(rows, "measured", "theorem", "eta_tp", "eta_fp", statistic="mean")
     p, q = (Distribution.from_dense(_summed(each)) for each in pair())
     tv = total_variation(p, q)
-    with style.picture(path, rows=2, columns=2, height_inches=6.4) as (_, axes):
+    with charts.picture(path, rows=2, columns=2, height_inches=6.4) as (_, axes):
         for axis, (theorem, (x_label, y_label)) in zip(axes.flat, TITLES.items(), strict=True):
-            over_fp = theorem in (1, 7)
-            for number, fixed in enumerate(LAW_TP if over_fp else RUN_FP):
-                points = {
-                    key[2 if over_fp else 1]: each
-                    for key, each in found.items()
-                    if key[0] == theorem and key[1 if over_fp else 2] == fixed
-                }
-                axis.errorbar(
-                    list(points),
-                    [each.value for each in points.values()],
-                    yerr=[
-                        [each.value - each.low for each in points.values()],
-                        [each.high - each.value for each in points.values()],
-                    ],
-                    color=style.COLOURS[number],
-                    marker=style.MARKERS[number],
-                    linestyle="",
-                    capsize=2,
-                    label=f"{'η_TP' if over_fp else 'η_FP'} = {fixed:g}",
-                )
-                xs = np.linspace(0, 1 if over_fp else max(points), 101)
-                curve = [_formula(theorem, float(x), fixed, tv) for x in xs]
-                axis.plot(xs, curve, color=style.BLACK if over_fp else style.COLOURS[number])
-            axis.set_xlabel(x_label)
-            axis.set_ylabel(y_label)
-            axis.set_title(f"Theorem {theorem}")
+            over, fixed, values = (
+                ("eta_fp", "eta_tp", LAW_TP) if theorem in (1, 7) else ("eta_tp", "eta_fp", RUN_FP)
+            )
+            named = {"eta_fp": "η_FP", "eta_tp": "η_TP"}[fixed]
+            some = having(rows, theorem=theorem)
+            looks = {
+                value: replace(look, line="", label=f"{named} = {value:g}")
+                for value, look in charts.looks(values).items()
+            }
+            found = estimates(some, "measured", fixed, over, statistic="mean")
+            charts.lines(axis, found, looks)
+            xs = np.linspace(0, 1, 101)
+            for value, look in looks.items():
+                curve = [_formula(theorem, float(x), value, tv) for x in xs]
+                colour = charts.BLACK if theorem in (1, 7) else look.colour
+                axis.plot(xs, curve, color=colour)
+            axis.set(xlabel=x_label, ylabel=y_label, title=f"Theorem {theorem}")
             axis.legend()
 
 

@@ -6,13 +6,13 @@ states neither the uplink's rate nor the models' delays: ours are those of QSV's
 uplink without propagation delay.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having, mean
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"
@@ -165,15 +165,11 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     return summary
 
 
-def _mean(rows: list[Row], metric: str) -> float:
-    return float(sum(row[metric] for row in rows) / len(rows))
-
-
 def chosen(rows: list[Row]) -> dict[str, str]:
     """For each method the parameter that is fastest on average over texts and temperatures."""
     best: dict[str, tuple[float, str]] = {}
     for (method, parameter), some in grouped(rows, "method", "parameter").items():
-        candidate = (_mean(some, "latency_s"), parameter)
+        candidate = (mean(some, "latency_s"), parameter)
         best[method] = min(best.get(method, candidate), candidate)
     return {method: parameter for method, (_, parameter) in best.items()}
 
@@ -182,30 +178,15 @@ def _crossover(rows: list[Row]) -> dict[str, Any]:
     parameters = chosen(rows)
     found: dict[str, Any] = {method: parameters[method] for method in ("K-SQS", "C-SQS")}
     for (heat,), some in sorted(grouped(rows, "temperature").items()):
-        means = {
-            metric: {
-                method: _mean(
-                    [
-                        row
-                        for row in some
-                        if (row["method"], row["parameter"]) == (method, parameters[method])
-                    ],
-                    metric,
-                )
+        at: dict[str, Any] = {}
+        for metric in METRICS[:2]:
+            means = {
+                method: mean(having(some, method=method, parameter=parameters[method]), metric)
                 for method in ("K-SQS", "C-SQS")
             }
-            for metric in METRICS[:2]
-        }
-        found[str(heat)] = {
-            **{
-                f"lower {metric}": min(pair, key=pair.__getitem__) for metric, pair in means.items()
-            },
-            **{
-                f"{method} {metric}": round(value, 4)
-                for metric, pair in means.items()
-                for method, value in pair.items()
-            },
-        }
+            at[f"lower {metric}"] = min(means, key=means.__getitem__)
+            at |= {f"{method} {metric}": round(value, 4) for method, value in means.items()}
+        found[str(heat)] = at
     return found
 
 
@@ -213,61 +194,41 @@ def plot(rows: list[Row], path: Path) -> None:
     """Columns: both methods at their best, K-SQS, C-SQS. Rows: latency, resampling rate."""
     best = chosen(rows)
     columns = {
-        "best K and β (Fig. 2, 6)": [("K-SQS", best["K-SQS"]), ("C-SQS", best["C-SQS"])],
-        "K-SQS over K (Fig. 4)": _settings(rows, ("K-SQS",)),
-        "C-SQS over β (Fig. 4, 5)": _settings(rows, ("C-SQS", "C-SQS, η = 0")),
+        "best K and β (Fig. 2, 6)": {
+            (method, best[method]): replace(look, label=f"{method}, {best[method]}")
+            for method, look in charts.looks(("K-SQS", "C-SQS")).items()
+        },
+        "K-SQS over K (Fig. 4)": _looks(rows, "K-SQS"),
+        "C-SQS over β (Fig. 4, 5)": _looks(rows, "C-SQS") | _looks(rows, "C-SQS, η = 0"),
     }
-    with style.picture(path, rows=2, columns=3, height_inches=6.0, sharex=True, sharey="row") as (
+    named = [row | {"setting": (row["method"], row["parameter"])} for row in rows]
+    with charts.picture(path, rows=2, columns=3, height_inches=6.0, sharex=True, sharey="row") as (
         _,
         axes,
     ):
-        for (title, lines), (upper, lower) in zip(columns.items(), axes.T, strict=True):
-            for metric, axis in (("latency_s", upper), ("resampling_rate", lower)):
-                for line in lines:
-                    named = title.startswith("best")
-                    shown = [method if named else parameter for method, parameter in lines]
-                    number = list(dict.fromkeys(shown)).index(line[0] if named else line[1])
-                    _draw(axis, rows, metric, line, number, named=named)
-            upper.set_title(title)
+        for metric, row_axes in zip(METRICS, axes, strict=False):
+            found = estimates(named, metric, "setting", "temperature", statistic="mean")
+            for axis, settings in zip(row_axes, columns.values(), strict=True):
+                charts.lines(axis, found, settings, apart=0.012)
+        for (title, _), (upper, lower) in zip(columns.items(), axes.T, strict=True):
+            upper.set(title=title, ylim=(0, None))
+            lower.set(xlabel="temperature", ylim=(0, 1.05))
             lower.legend(fontsize=7.5, loc="lower right")
-            lower.set_xlabel("temperature")
         axes[0, 0].set_ylabel("latency (s per answer)")
         axes[1, 0].set_ylabel("resampling rate")
-        axes[0, 0].set_ylim(bottom=0)
-        axes[1, 0].set_ylim(0, 1.05)
 
 
-def _settings(rows: list[Row], methods: tuple[str, ...]) -> list[tuple[str, str]]:
-    found = grouped(rows, "method", "parameter")
-    return [(method, parameter) for method, parameter in found if method in methods]
-
-
-def _draw(
-    axis: Any, rows: list[Row], metric: str, line: tuple[str, str], number: int, *, named: bool
-) -> None:
-    """One setting's means with their intervals; dashed where the threshold does not adapt."""
-    method, parameter = line
-    found = estimates(
-        [row for row in rows if (row["method"], row["parameter"]) == line],
-        metric,
-        "temperature",
-        statistic="mean",
-    )
-    points = sorted((heat, each) for (heat,), each in found.items())
+def _looks(rows: list[Row], method: str) -> dict[tuple[str, str], charts.Look]:
+    """Of all parameters of one method; hollow and dashed where the threshold does not adapt."""
     fixed = method.endswith("η = 0")
-    label = f"{method}, {parameter}" if named else parameter + (", η = 0" if fixed else "")
-    axis.errorbar(
-        [heat + (number - 1) * 0.012 for heat, _ in points],
-        [each.value for _, each in points],
-        yerr=[
-            [each.value - each.low for _, each in points],
-            [each.high - each.value for _, each in points],
-        ],
-        color=style.COLOURS[number],
-        marker=style.MARKERS[number],
-        markerfacecolor="none" if fixed else None,
-        linestyle="--" if fixed else "-",
-        elinewidth=0.8,
-        capsize=2,
-        label=label,
-    )
+    return {
+        (method, parameter): replace(
+            look,
+            line="--" if fixed else "-",
+            filled=not fixed,
+            label=parameter + ", η = 0" * fixed,
+        )
+        for parameter, look in charts.looks(
+            distinct(having(rows, method=method), "parameter")
+        ).items()
+    }

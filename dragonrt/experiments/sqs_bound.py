@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dragonrt.distributions import ConformalThreshold, Distribution, block_codec, total_variation
 from dragonrt.distributions.conformal import theorem2_bound
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimate, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimate, grouped, having, mean
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.speculative import speculative_rule
 
@@ -173,73 +176,57 @@ def theorem2(texts: list[Row]) -> tuple[float, float]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """For each setting the bound's terms as a stack, with what was measured; then Theorem 2."""
-    with style.picture(path, rows=2, columns=3, height_inches=5.6) as (_, axes):
-        panels = axes.ravel()
-        for axis, (setting, some) in zip(
-            panels,
-            ((key[0], group) for key, group in grouped(rows, "setting").items()),
-            strict=False,
-        ):
+    with charts.picture(path, rows=2, columns=3, height_inches=5.6) as (_, axes):
+        *panels, last = axes.flat
+        for axis, ((setting,), some) in zip(panels, grouped(rows, "setting").items(), strict=False):
             _draw_terms(axis, some)
             axis.set_title(setting)
+        panels[0].legend(fontsize=7.5, loc="upper left")
+        _draw_theorem2(last, rows)
         for axis in axes[:, 0]:
             axis.set_ylabel("per drafted token")
-        panels[0].legend(fontsize=7.5, loc="upper left")
-        _draw_theorem2(panels[-1], rows)
-        for axis in panels[3:]:
+        for axis in axes[1]:
             axis.set_xlabel("temperature")
 
 
 def _draw_terms(axis: Any, rows: list[Row]) -> None:
+    by_heat = grouped(rows, "temperature")
+    places = range(len(by_heat))
+
+    def shares(column: str) -> NDArray[np.float64]:
+        """The column's part of all judged tokens, by temperature."""
+        return np.array([mean(some, column) / mean(some, "judged") for some in by_heat.values()])
+
+    height = np.zeros(len(by_heat))
     names = ("TV(q, p)", "dropped mass α", "lattice K/(4ℓ)")
-    heats, texts = zip(*grouped(rows, "temperature").items(), strict=True)
-    positions = list(range(len(heats)))
-    judged = [sum(row["judged"] for row in some) for some in texts]
-    bottom = [0.0] * len(heats)
-    for term, name, colour in zip(TERMS, names, (style.SKY, style.ORANGE, style.GREY), strict=True):
-        parts = [
-            sum(row[term] for row in some) / count
-            for some, count in zip(texts, judged, strict=True)
-        ]
-        axis.bar(positions, parts, bottom=bottom, color=colour, width=0.7, label=name)
-        bottom = [a + b for a, b in zip(bottom, parts, strict=True)]
-    for column, marker, name in (("rejected", "o", "rejected"), ("expected", "_", "TV(q̂, p)")):
-        values = [
-            sum(row[column] for row in some) / count
-            for some, count in zip(texts, judged, strict=True)
-        ]
-        axis.plot(
-            positions,
-            values,
-            linestyle="",
-            marker=marker,
-            markersize=6 if marker == "o" else 15,
-            color=style.BLACK if marker == "o" else style.VERMILION,
-            markeredgewidth=1.8,
-            markerfacecolor="none",
-            label=name,
-        )
-    axis.set_xticks(positions, [f"{heat:g}" for (heat,) in heats])
-    for position, height in zip(positions, bottom, strict=True):
-        if height > HIGHEST:
-            axis.text(position, 1.0, f"{height:.1f} →", ha="center", va="top", rotation=90)
+    colours = (charts.SKY, charts.ORANGE, charts.GREY)
+    for term, name, colour in zip(TERMS, names, colours, strict=True):
+        axis.bar(places, shares(term), bottom=height, color=colour, width=0.7, label=name)
+        height += shares(term)
+    same = {"linestyle": "", "markeredgewidth": 1.8, "markerfacecolor": "none"}
+    for column, marker, size, colour, name in (
+        ("rejected", "o", 6, charts.BLACK, "rejected"),
+        ("expected", "_", 15, charts.VERMILION, "TV(q̂, p)"),
+    ):
+        axis.plot(places, shares(column), marker, markersize=size, color=colour, label=name, **same)
+    axis.set_xticks(places, [f"{heat:g}" for (heat,) in by_heat])
+    for place in np.flatnonzero(height > HIGHEST):
+        axis.text(place, 1.0, f"{height[place]:.1f} →", ha="center", va="top", rotation=90)
     axis.set_ylim(0, HIGHEST)
 
 
 def _draw_theorem2(axis: Any, rows: list[Row]) -> None:
     steered = [row for row in rows if row["threshold"] is not None]
-    for number, ((setting,), some) in enumerate(grouped(steered, "setting").items()):
+    looks = charts.looks(distinct(steered, "setting"), line="")
+    for setting, look in looks.items():
         eta = setting.rpartition(", ")[2]
-        heats, texts = zip(*grouped(some, "temperature").items(), strict=True)
-        positions = range(len(heats))
-        dropped, limits = zip(*map(theorem2, texts), strict=True)
-        colour = style.COLOURS[number]
-        axis.plot(positions, limits, "--", color=colour, label=f"bound, {eta}")
-        axis.plot(positions, dropped, style.MARKERS[number], color=colour, label=f"dropped, {eta}")
-        axis.set_xticks(positions, [f"{heat:g}" for (heat,) in heats])
-    axis.set_yscale("log")
-    axis.set_title("Theorem 2: dropped mass")
-    axis.set_ylabel("per token of the text")
+        by_heat = grouped(having(steered, setting=setting), "temperature")
+        places = range(len(by_heat))
+        dropped, limits = zip(*map(theorem2, by_heat.values()), strict=True)
+        axis.plot(places, limits, "--", color=look.colour, label=f"bound, {eta}")
+        axis.plot(places, dropped, **look.style(f"dropped, {eta}"))
+        axis.set_xticks(places, [f"{heat:g}" for (heat,) in by_heat])
+    axis.set(yscale="log", title="Theorem 2: dropped mass", ylabel="per token of the text")
     lowest, highest = axis.get_ylim()
     axis.set_ylim(lowest, 300 * highest)  # room for the legend
     axis.legend(fontsize=7.5, loc="upper left")

@@ -1,7 +1,7 @@
 """What repeated measurements say: medians with bootstrap intervals, groups of rows. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,14 +20,19 @@ Statistic = Literal["median", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """A statistic of `count` samples and its bootstrap 95 % interval."""
+class Interval:
+    """A statistic of `count` samples and its bootstrap 95 % interval, `low` to `high`."""
 
     statistic: Statistic
     value: float
     low: float
     high: float
     count: int
+
+    def map(self, increasing: Callable[[float], float]) -> "Interval":
+        """The interval of that increasing function of the statistic."""
+        value, low, high = map(increasing, (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high)
 
     def to_json(self) -> dict[str, float | int]:
         """Six significant digits, so that summaries can be read."""
@@ -38,7 +43,7 @@ class Estimate:
         return rounded | {"count": self.count}
 
 
-def estimate(samples: Sequence[float], statistic: Statistic = "median", seed: int = 0) -> Estimate:
+def estimate(samples: Sequence[float], statistic: Statistic = "median") -> Interval:
     """The statistic and the percentile interval of that of 2000 resamples (Efron 1979).
 
     The same samples give the same interval. Raises DragonError where there is no sample.
@@ -46,14 +51,22 @@ def estimate(samples: Sequence[float], statistic: Statistic = "median", seed: in
     if not samples:
         raise DragonError("nothing was measured, so there is nothing to estimate")
     values = np.asarray(samples, dtype=np.float64)
-    random = np.random.Generator(np.random.Philox(seed))
     of = np.median if statistic == "median" else np.mean
-    drawn = [
-        of(values[random.integers(values.size, size=(BATCH, values.size))], axis=1)
-        for _ in range(RESAMPLES // BATCH)
-    ]
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return Estimate(statistic, float(of(values)), float(low), float(high), values.size)
+    value = float(of(values))
+    if values.size == 1:
+        return Interval(statistic, value, value, value, 1)
+    from scipy.stats import bootstrap
+
+    random = np.random.Generator(np.random.Philox(0))
+    low, high = bootstrap(
+        (values,), of, n_resamples=RESAMPLES, batch=BATCH, method="percentile", rng=random
+    ).confidence_interval
+    return Interval(statistic, value, float(low), float(high), values.size)
+
+
+def exactly(value: float) -> Interval:
+    """A number that was not estimated, where an interval is wanted."""
+    return Interval("mean", value, value, value, 1)
 
 
 def grouped(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], list[Row]]:
@@ -64,9 +77,24 @@ def grouped(rows: Iterable[Row], *columns: str) -> dict[tuple[Any, ...], list[Ro
     return groups
 
 
+def distinct(rows: Iterable[Row], column: str) -> list[Any]:
+    """The values of a column, in the order in which they first appear."""
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def having(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """The rows with these values in these columns."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def mean(rows: Iterable[Row], column: str) -> float:
+    """The mean of a column."""
+    return float(np.mean([row[column] for row in rows]))
+
+
 def estimates(
     rows: Iterable[Row], value: str, *columns: str, statistic: Statistic = "median"
-) -> dict[tuple[Any, ...], Estimate]:
+) -> dict[tuple[Any, ...], Interval]:
     """The estimate of the column `value` in each group of rows; empty cells (None) do not count."""
     found = {}
     for key, group in grouped(rows, *columns).items():

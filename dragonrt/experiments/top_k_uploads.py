@@ -1,17 +1,18 @@
-"""What top-K uploads change in a federated target, over K and temperature (SPEC 3, SPECFED V).
+"""`specfed-bias` and `specfed-acceptance`: what top-K uploads change (SPEC 3, SPECFED Fig. 2, 3).
 
 Both reconstructions go through the runtime's codecs, so their half-precision values are part of
 what is measured; the bound is that of exact values.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.distributions import Distribution, codec, mix
-from dragonrt.experiments import style
-from dragonrt.experiments.framework import Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.experiments import charts
+from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.statistics import Row, estimates, grouped
 from dragonrt.sampling import acceptance_change, aggregation_bias, bias_bound, missed_mass
 
 if TYPE_CHECKING:
@@ -93,45 +94,61 @@ def _residual_smaller(means: dict[tuple[Any, ...], Any]) -> str:
     return f"{smaller} of {len(points)} points"
 
 
-def draw(rows: list[Row], column: str, label: str, path: Path) -> None:
-    """A panel per temperature: the mean of both reconstructions over K, below the bound."""
-    found = estimates(rows, column, "temperature", "reconstruction", "k", statistic="mean")
-    bounds = estimates(rows, "bound", "temperature", "k", statistic="mean")
-    heats = sorted({row["temperature"] for row in rows})
-    with style.picture(path, columns=len(heats), height_inches=3.6, sharey=True) as (figure, axes):
-        for axis, heat in zip(axes, heats, strict=True):
-            points = [(k, each.value) for (one, k), each in bounds.items() if one == heat]
-            axis.plot(
-                *zip(*points, strict=True),
-                color=style.BLACK,
-                linestyle=":",
-                zorder=3,
-                label="bound $\\sum_i w_i r_i$",
-            )
-            for form, colour, marker in zip(FORMS, style.COLOURS, style.MARKERS, strict=False):
-                curve = [
-                    (k, each)
-                    for (one, name, k), each in found.items()
-                    if (one, name) == (heat, form)
-                ]
-                axis.errorbar(
-                    [k for k, _ in curve],
-                    [each.value for _, each in curve],
-                    yerr=[
-                        [each.value - each.low for _, each in curve],
-                        [each.high - each.value for _, each in curve],
-                    ],
-                    color=colour,
-                    marker=marker,
-                    capsize=2,
-                    label=form,
+@dataclass(frozen=True)
+class Uploads:
+    """The experiment on one of the two columns: `bias` of the target, or `acceptance_change`."""
+
+    NAME: str
+    SUMMARY: str
+    column: str
+    other: str
+    label: str
+    CLOCKS: tuple[Clock, ...] = ("real",)
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        """A row per temperature, position, K and reconstruction."""
+        rows = measure(settings, progress)
+        return [{name: row[name] for name in row if name != self.other} for row in rows]
+
+    def summarise(self, rows: list[Row]) -> dict[str, Any]:
+        """Means beside the bound of Theorem 2 or 3, and whether it holds everywhere."""
+        return summarise(rows, self.column)
+
+    def plot(self, rows: list[Row], path: Path) -> None:
+        """A panel per temperature: the mean of both reconstructions over K, below the bound."""
+        panels = sorted(grouped(rows, "temperature").items())
+        with charts.picture(
+            path, columns=len(panels), height_inches=3.6, legend=3, sharey=True
+        ) as (_, axes):
+            for axis, ((heat,), some) in zip(axes[0], panels, strict=True):
+                bounds = estimates(some, "bound", "k", statistic="mean")
+                axis.plot(
+                    [k for (k,) in bounds],
+                    [each.value for each in bounds.values()],
+                    color=charts.BLACK,
+                    linestyle=":",
+                    zorder=3,
+                    label="bound $\\sum_i w_i r_i$",
                 )
-            axis.set_xscale("log", base=4)
-            axis.set_xticks(KS[::2], [str(k) for k in KS[::2]])
-            axis.set_yscale("log")
-            axis.set_title(f"temperature {heat:g}")
-            axis.set_xlabel("K")
-        axes[0].set_ylabel(label)
-        axes[0].set_ylim(1e-5, 1)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3)
+                found = estimates(some, self.column, "reconstruction", "k", statistic="mean")
+                charts.lines(axis, found, charts.looks(FORMS))
+                axis.set_xscale("log", base=4)
+                axis.set_xticks(KS[::2], [str(k) for k in KS[::2]])
+                axis.set(yscale="log", title=f"temperature {heat:g}", xlabel="K", ylim=(1e-5, 1))
+            axes[0, 0].set_ylabel(self.label)
+
+
+BIAS = Uploads(
+    "specfed-bias",
+    "Aggregation bias of top-K uploads over K and temperature (SPECFED Fig. 2; 3 minutes)",
+    "bias",
+    "acceptance_change",
+    "aggregation bias (TV), mean",
+)
+ACCEPTANCE = Uploads(
+    "specfed-acceptance",
+    "Acceptance change by top-K uploads over K and temperature (SPECFED Fig. 3; 3 minutes)",
+    "acceptance_change",
+    "bias",
+    "change of acceptance, mean",
+)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Estimate, Row, estimates
+from dragonrt.experiments.statistics import Interval, Row, distinct, estimates, grouped
 
 if TYPE_CHECKING:
     from dragonrt.experiments.lineup import Lineup
@@ -97,13 +97,13 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
                 }
                 | {"mean": _ratio(times, documents, name, round_trips)},
             }
-            for name in _methods(rows)
+            for name in distinct(rows, "method")
         }
     return summary
 
 
 def _ratio(
-    times: dict[tuple[Any, ...], Estimate], documents: int, name: str, round_trips: Sequence[int]
+    times: dict[tuple[Any, ...], Interval], documents: int, name: str, round_trips: Sequence[int]
 ) -> float:
     ratios = [
         times[documents, name, ms].value / times[documents, DRAGON, ms].value for ms in round_trips
@@ -111,49 +111,29 @@ def _ratio(
     return round(sum(ratios) / len(ratios), 3)
 
 
-def _methods(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in rows))
-
-
 def plot(rows: list[Row], path: Path) -> None:
     """Bars by round trip, a panel for each number of documents; medians with 95 % intervals.
 
     A single round trip is a measured one.
     """
-    times = estimates(rows, "first_ms", "documents", "method", "round_trip_ms")
-    panels = sorted({row["documents"] for row in rows})
-    round_trips = sorted({row["round_trip_ms"] for row in rows})
-    names = _methods(rows)
-    width = 0.8 / len(names)
-    what = "extra round trip (ms)" if len(round_trips) > 1 else "measured round trip (ms)"
-    with style.picture(
-        path, columns=len(panels), height_inches=4.2, squeeze=False, sharey=True
-    ) as (figure, axes):
-        for axis, documents in zip(axes[0], panels, strict=True):
-            for number, name in enumerate(names):
-                at = [times[documents, name, ms] for ms in round_trips]
-                shift = (number - (len(names) - 1) / 2) * width
-                axis.bar(
-                    [place + shift for place in range(len(round_trips))],
-                    [each.value for each in at],
-                    width,
-                    yerr=[
-                        [each.value - each.low for each in at],
-                        [each.high - each.value for each in at],
-                    ],
-                    error_kw={"elinewidth": 0.8},
-                    color=COLOURS[name],
-                    label=name,
-                )
-            axis.set_xticks(range(len(round_trips)), [f"{ms}" for ms in round_trips])
-            axis.set_xlabel(what)
-            axis.set_title(f"{documents} documents a side")
-            axis.grid(axis="x", visible=False)
+    panels = sorted(grouped(rows, "documents").items())
+    round_trips, names = sorted(distinct(rows, "round_trip_ms")), distinct(rows, "method")
+    what = "extra" if len(round_trips) > 1 else "measured"
+    looks = {name: charts.Look(COLOURS[name]) for name in names}
+    with charts.picture(
+        path, columns=len(panels), height_inches=4.2, legend=len(names), sharey=True
+    ) as (_, axes):
+        for axis, ((documents,), some) in zip(axes[0], panels, strict=True):
+            found = estimates(some, "first_ms", "method", "round_trip_ms")
+            charts.bars(axis, found, looks, round_trips)
+            axis.set(title=f"{documents} documents a side", xlabel=f"{what} round trip (ms)")
         axes[0, 0].set_ylabel("time to the first token (ms)\nmedian, 95 %")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(names))
 
 
 COLOURS = dict(
-    zip(METHODS, (style.GREY, style.GREEN, style.SKY, style.PURPLE, style.ORANGE), strict=True)
+    zip(
+        METHODS,
+        (charts.GREY, charts.GREEN, charts.SKY, charts.PURPLE, charts.ORANGE),
+        strict=True,
+    )
 )

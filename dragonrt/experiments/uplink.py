@@ -5,11 +5,11 @@ takes its time for the very bytes. The zero-distribution uplink sends tokens alo
 coupled noise (SPEC 2); all other codecs send distributions and verify by rejection.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, estimate, estimates, grouped
 
@@ -164,65 +164,42 @@ def _against(rows: list[Row]) -> dict[str, Any]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """Tokens per second over the rate, without and with drafting ahead; bits per token."""
-    speeds = estimates(rows, "tokens_per_s", "codec", "outstanding", "rate")
-    with style.picture(path, columns=3, height_inches=4.2, width_ratios=(1, 1, 0.8)) as (
-        figure,
-        (left, middle, right),
+    looks = {
+        codec: replace(
+            look,
+            line="--" if codec in SQS else "-",
+            label="ids: no distributions" if codec == IDS else codec,
+        )
+        for codec, look in charts.looks(CODECS).items()
+    }
+    kbits = [row | {"kbit/s": row["rate"] / 1e3} for row in rows]
+    speeds = estimates(kbits, "tokens_per_s", "outstanding", "codec", "kbit/s")
+    with charts.picture(path, columns=3, height_inches=4.4, legend=5, width_ratios=(1, 1, 0.8)) as (
+        _,
+        axes,
     ):
-        for axis, outstanding in ((left, 1), (middle, 4)):
-            for number, codec in enumerate(CODECS):
-                points = sorted(
-                    (key[2], each)
-                    for key, each in speeds.items()
-                    if key[:2] == (codec, outstanding)
-                )
-                if codec == IDS:  # bands of all would hide the lines
-                    axis.fill_between(
-                        [rate / 1e3 for rate, _ in points],
-                        [each.low for _, each in points],
-                        [each.high for _, each in points],
-                        color=_colour(number),
-                        alpha=0.12,
-                        linewidth=0,
-                    )
-                axis.plot(
-                    [rate / 1e3 for rate, _ in points],
-                    [each.value for _, each in points],
-                    marker=style.MARKERS[number % len(style.MARKERS)],
-                    color=_colour(number),
-                    linestyle="--" if codec in SQS else "-",
-                    label="ids: no distributions" if codec == IDS else codec,
-                )
-            axis.set_xscale("log")
-            axis.set_xlabel("uplink (kbit/s)")
-            axis.set_title(f"{outstanding} block{'s' * (outstanding > 1)} under way")
-            axis.set_ylim(0, 1.05 * max(each.value for each in speeds.values()))
-        left.set_ylabel("tokens/s, median (95 % of ids)")
-        _draw_bits(right, rows)
-        handles, names = left.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside upper center", ncols=5, fontsize=8)
-
-
-def _colour(number: int) -> str:
-    return style.YELLOW if number == len(style.COLOURS) else style.COLOURS[number]
-
-
-def _draw_bits(axis: Any, rows: list[Row]) -> None:
-    heard = [row for row in rows if row["tokens_per_s"] is not None]
-    for outstanding, offset in ((1, -0.2), (4, 0.2)):
-        bits = estimates(
-            [row for row in heard if row["outstanding"] == outstanding], "bits_per_token", "codec"
-        )
-        axis.barh(
-            [place + offset for place, codec in enumerate(CODECS) if (codec,) in bits],
-            [bits[codec,].value for codec in CODECS if (codec,) in bits],
-            height=0.4,
-            color=[_colour(place) for place, codec in enumerate(CODECS) if (codec,) in bits],
-            alpha=1.0 if outstanding == 1 else 0.45,
-        )
-    axis.set_yticks(range(len(CODECS)), CODECS, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xscale("log")
-    axis.set_xlim(left=5)
-    axis.set_xlabel("bits per token")
-    axis.set_title("pale: 4 under way")
+        for axis, outstanding in zip(axes[0], OUTSTANDING, strict=False):
+            found = {key[1:]: each for key, each in speeds.items() if key[0] == outstanding}
+            of_ids = {rate: each for (codec, rate), each in found.items() if codec == IDS}
+            charts.band(axis, of_ids, looks[IDS].colour)  # bands of all would hide the lines
+            charts.lines(axis, found, looks, intervals=False)
+            axis.set(
+                xscale="log",
+                xlabel="uplink (kbit/s)",
+                title=f"{outstanding} block{'s' * (outstanding > 1)} under way",
+                ylim=(0, 1.05 * max(each.value for each in speeds.values())),
+            )
+        axes[0, 0].set_ylabel("tokens/s, median (95 % of ids)")
+        heard = [row for row in rows if row["tokens_per_s"] is not None]
+        bits = estimates(heard, "bits_per_token", "outstanding", "codec")
+        right = axes[0, 2]
+        for place, (codec, look) in enumerate(looks.items()):
+            for outstanding, alpha, aside in zip(
+                OUTSTANDING, (1.0, 0.45), (-0.2, 0.2), strict=True
+            ):
+                if (outstanding, codec) in bits:
+                    value = bits[outstanding, codec].value
+                    right.barh(place + aside, value, 0.4, color=look.colour, alpha=alpha)
+        right.set_yticks(range(len(CODECS)), CODECS, fontsize=8)
+        right.invert_yaxis()
+        right.set(xscale="log", xlim=(5, None), xlabel="bits per token", title="pale: 4 under way")

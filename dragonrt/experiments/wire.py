@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution, codec, entropy, lattice_codec
 from dragonrt.distributions.bits import BitWriter
 from dragonrt.distributions.lattice_codec import LatticeKind
-from dragonrt.experiments import style
+from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
 
@@ -201,59 +201,36 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """Bytes by codec and source; and by entropy for what depends on it."""
-    means = estimates(rows, "bytes", "source", "vocabulary", "codec", statistic="mean")
-    sources = list(grouped(rows, "source", "vocabulary"))
-    with style.picture(path, rows=2, height_inches=8.0) as (_, (bars, curves)):
-        width = 0.8 / len(sources)
-        for number, (source, vocabulary) in enumerate(sources):
-            found = [means[source, vocabulary, name] for name in WAYS]
-            places = np.arange(len(WAYS)) + (number - (len(sources) - 1) / 2) * width
-            bars.bar(
-                places,
-                [each.value for each in found],
-                width,
-                yerr=[
-                    [each.value - each.low for each in found],
-                    [each.high - each.value for each in found],
-                ],
-                error_kw={"elinewidth": 0.8},
-                color=style.COLOURS[number],
-                label=f"{source}, V = {vocabulary:,}",
-            )
-        text = means.get(("synthetic", REPORTED_VOCABULARY, JSON))
+    rows = [row | {"law": f"{row['source']}, V = {row['vocabulary']:,}"} for row in rows]
+    looks = charts.looks(distinct(rows, "law"))
+    means = estimates(rows, "bytes", "law", "codec", statistic="mean")
+    with charts.picture(path, rows=2, height_inches=8.0) as (_, axes):
+        upper, lower = axes[:, 0]
+        charts.bars(upper, means, looks, WAYS)
+        text = means.get((f"synthetic, V = {REPORTED_VOCABULARY:,}", JSON))
         if text is not None:
-            bars.axhline(text.value / REPORTED, color=style.BLACK, linestyle="--", linewidth=1)
-            bars.text(
-                len(WAYS) - 0.5,
-                text.value / REPORTED * 1.2,
-                f"JSON of {REPORTED_VOCABULARY:,}\nover {REPORTED:,}, as\nDRAGON reports",
-                ha="right",
-                fontsize=8,
-            )
-        bars.set_yscale("log")
-        bars.set_ylabel("bytes per token (mean, 95 %)")
+            reported = text.value / REPORTED
+            upper.axhline(reported, color=charts.BLACK, linestyle="--", linewidth=1)
+            told = f"JSON of {REPORTED_VOCABULARY:,}\nover {REPORTED:,}, as\nDRAGON reports"
+            upper.text(len(WAYS) - 0.5, reported * 1.2, told, ha="right", fontsize=8)
         labels = [name.replace(", ", ",\n").replace(":", ":\n") for name in WAYS]
-        bars.set_xticks(range(len(WAYS)), labels, fontsize=8)
-        bars.legend(loc="upper right")
-        for number, (source, vocabulary) in enumerate(sources):
-            for name, filled in (("topp:0.95", False), ("topp:0.8", True)):
-                points = [
-                    (row["entropy"], row["bytes"])
-                    for row in rows
-                    if (row["source"], row["vocabulary"], row["codec"])
-                    == (source, vocabulary, name)
-                ]
-                colour = style.COLOURS[number]
-                curves.scatter(
-                    *zip(*points, strict=True),
+        upper.set_xticks(range(len(WAYS)), labels, fontsize=8)
+        upper.set(yscale="log", ylabel="bytes per token (mean, 95 %)")
+        upper.legend(loc="upper right")
+        for law, look in looks.items():
+            for codec, filled in (("topp:0.95", False), ("topp:0.8", True)):
+                some = having(rows, law=law, codec=codec)
+                lower.scatter(
+                    [row["entropy"] for row in some],
+                    [row["bytes"] for row in some],
                     s=12,
-                    marker=style.MARKERS[number],
-                    edgecolors=colour,
-                    facecolors=colour if filled else "none",
+                    marker=look.marker,
+                    edgecolors=look.colour,
+                    facecolors=look.colour if filled else "none",
                     linewidths=0.8,
-                    label=f"{name}, {source}, V = {vocabulary:,}",
+                    label=f"{codec}, {law}",
                 )
-        curves.set_yscale("log")
-        curves.set_xlabel("entropy of the distribution (nats)")
-        curves.set_ylabel("payload (bytes)")
-        curves.legend(fontsize=8, ncols=2)
+        lower.set(
+            yscale="log", xlabel="entropy of the distribution (nats)", ylabel="payload (bytes)"
+        )
+        lower.legend(fontsize=8, ncols=2)

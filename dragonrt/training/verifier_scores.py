@@ -27,12 +27,9 @@ class Scores:
 
     def auc(self) -> float:
         """The probability that an acceptable token scores above another one; ties count half."""
-        _, place, sizes = np.unique(self.probabilities, return_inverse=True, return_counts=True)
-        ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[place]
-        good = int(self.acceptable.sum())
-        others = len(self.acceptable) - good
-        above = float(ranks[self.acceptable].sum()) - good * (good + 1) / 2
-        return above / (good * others)
+        from sklearn.metrics import roc_auc_score
+
+        return float(roc_auc_score(self.acceptable, self.probabilities))
 
     def curve(self) -> list[tuple[float, ...]]:
         """(threshold, η_TP, η_FP) at `CURVE_POINTS` thresholds from 0 to 1."""

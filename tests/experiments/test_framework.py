@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments import catalogue
+from dragonrt.experiments.charts import WIDTH_INCHES, errors, lines, looks, picture
 from dragonrt.experiments.framework import (
     Clock,
     Experiment,
@@ -27,8 +28,7 @@ from dragonrt.experiments.framework import (
     run_experiment,
     write_rows,
 )
-from dragonrt.experiments.statistics import estimate, estimates, grouped
-from dragonrt.experiments.style import WIDTH_INCHES, picture
+from dragonrt.experiments.statistics import Interval, estimate, estimates, grouped, having
 
 
 class Doubling:
@@ -178,9 +178,31 @@ def test_groups_keep_their_order_and_skip_empty_cells() -> None:
 def test_a_picture_is_a_png_of_the_common_width(tmp_path: Path) -> None:
     path = tmp_path / "line.png"
     with picture(path, height_inches=2) as (figure, axes):
-        axes.plot([1, 2], [3, 4], label="line")
+        axes[0, 0].plot([1, 2], [3, 4], label="line")
         assert figure.get_size_inches()[0] == WIDTH_INCHES
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_stand_apart_with_their_intervals_and_without_those_that_are_missing(
+    tmp_path: Path,
+) -> None:
+    found = {("a", 2.0): Interval("mean", 5.0, 4.0, 7.0, 3), ("b", 1.0): estimate([2.0])}
+    assert errors(found.values()) == ([1.0, 0.0], [2.0, 0.0])
+    with picture(tmp_path / "lines.png", legend=1) as (_, axes):
+        axis = axes[0, 0]
+        lines(axis, found, looks(("a", "none", "b")), apart=0.1)
+        first, last = axis.containers
+        assert list(first.lines[0].get_xdata()) == [1.9]
+        assert [tuple(point) for point in first.lines[2][0].get_segments()[0]] == [
+            (1.9, 4.0),
+            (1.9, 7.0),
+        ]
+        assert (list(last.lines[0].get_xdata()), last.lines[2]) == ([1.1], ())
+
+
+def test_rows_are_chosen_by_the_values_of_columns() -> None:
+    rows: list[Row] = [{"way": "a", "ms": 1}, {"way": "a", "ms": 2}, {"way": "b", "ms": 1}]
+    assert having(rows, way="a", ms=1) == rows[:1]
 
 
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

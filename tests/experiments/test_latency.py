@@ -65,12 +65,14 @@ def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     axes = pytest.importorskip("matplotlib.axes").Axes
-    bars: list[tuple[list[str], list[float]]] = []
+    bars: list[tuple[float, float]] = []
     draw = axes.barh
 
-    def barh(self: Any, names: list[str], values: list[float], **looks: Any) -> Any:
-        bars.append((names, values))
-        return draw(self, names, values, **looks)
+    def barh(
+        self: Any, places: list[float], values: list[float], *width: float, **looks: Any
+    ) -> Any:
+        bars.extend(zip(places, values, strict=True))
+        return draw(self, places, values, *rest, **looks)
 
     monkeypatch.setattr(axes, "barh", barh)
     rows = [
@@ -78,7 +80,7 @@ def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
         for number, name in enumerate(OVER_A_NETWORK, start=1)
     ]
     latency.plot(rows, tmp_path / "latency.png")
-    assert bars == [(list(OVER_A_NETWORK), [1.0, 2.0, 3.0, 4.0, 5.0])]
+    assert bars == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 5.0)]
     assert (tmp_path / "latency.png").stat().st_size > 10_000
     at = latency.summarise(rows)["temperature 0.8"]["at 101 ms"]
     assert at["leaderless over DRAGON"] == pytest.approx(5 / 3, abs=1e-4)

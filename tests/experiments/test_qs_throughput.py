@@ -29,7 +29,7 @@ def test_recorded_texts_name_the_best_fixed_action() -> None:
     case = experiment.RecordedCase(experiment.Texts(PAIR, None, 4, 0.8), range(3, 5))
     rows = experiment._record(case)
     assert [row["way"] for row in rows[:2]] == [experiment.CLOUD, experiment.STATIC]
-    assert experiment.throughput(rows[:1])["tokens_per_s"] == 20
+    assert experiment.throughput(rows[:1]).value == 20
     assert len(rows) == 1 + 3 * experiment.EPISODES
     fixed = [row for row in rows if row["way"] == experiment.STATIC]
     assert len({(row["length"], row["resolution"]) for row in fixed}) == 1

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-from dragonrt.experiments import federated_text, specfed_acceptance, specfed_bias, top_k_uploads
+from dragonrt.experiments import federated_text, top_k_uploads
 from dragonrt.experiments.federated_text import DRAFT, WEIGHTS, WORKERS, Federation, Position
 from dragonrt.experiments.framework import Settings
 from dragonrt.language.model import LanguageModel
@@ -42,25 +41,25 @@ def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "column"), [(specfed_bias, "bias"), (specfed_acceptance, "acceptance_change")]
-)
+@pytest.mark.parametrize("experiment", [top_k_uploads.BIAS, top_k_uploads.ACCEPTANCE])
 def test_rows_summary_and_picture(
-    module: ModuleType, column: str, settings: Settings, tmp_path: Path
+    experiment: top_k_uploads.Uploads, settings: Settings, tmp_path: Path
 ) -> None:
-    rows = module.run(settings, lambda done, total: None)
+    column = experiment.column
+    rows = experiment.run(settings, lambda done, total: None)
     assert len(rows) == 2 * top_k_uploads.TEXTS_QUICK * 2 * 2
     for row in rows:
         assert 0 < row["bound"] < 1
+        assert experiment.other not in row
         assert row[column] <= row["bound"] + top_k_uploads.FP16_ERROR
-    found = module.summarise(rows)
+    found = experiment.summarise(rows)
     assert found["rows_above_bound"] == 0
     means = found["temperature 1"]["K = 4"]
     of = [row[column] for row in rows if (row["temperature"], row["k"]) == (1.0, 4)]
     assert np.mean([means[form]["mean"] for form in top_k_uploads.FORMS]) == pytest.approx(
         np.mean(of), abs=1e-4
     )
-    module.plot(rows, tmp_path / "picture.png")
+    experiment.plot(rows, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").exists()
 
 
