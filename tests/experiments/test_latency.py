@@ -68,9 +68,7 @@ def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
     bars: list[tuple[float, float]] = []
     draw = axes.barh
 
-    def barh(
-        self: Any, places: list[float], values: list[float], *width: float, **looks: Any
-    ) -> Any:
+    def barh(self: Any, places: list[float], values: list[float], *rest: Any, **looks: Any) -> Any:
         bars.extend(zip(places, values, strict=True))
         return draw(self, places, values, *rest, **looks)
 
