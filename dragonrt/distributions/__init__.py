@@ -1,28 +1,38 @@
 """A next-token distribution as a value, and as bits."""
 
-from dragonrt.distributions.block_codec import BlockCodec, Quantized, block_codec
-from dragonrt.distributions.codec import Codec, codec
+from dragonrt.distributions.block import (
+    block_steps,
+    decode_block,
+    decode_distribution,
+    encode_block,
+    encode_distribution,
+)
+from dragonrt.distributions.codec import codec, distribution_codec
 from dragonrt.distributions.conformal import ConformalThreshold, backtrack
 from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
 from dragonrt.distributions.errors import CodecError, DistributionError
 from dragonrt.distributions.lattice import LatticePoint
-from dragonrt.distributions.lattice_codec import LatticeCodec, lattice_codec
+from dragonrt.distributions.protocol import Codec, Quantized, Step, StepNoise
 
 __all__ = [
-    "BlockCodec",
     "Codec",
     "CodecError",
     "ConformalThreshold",
     "Distribution",
     "DistributionError",
-    "LatticeCodec",
     "LatticePoint",
     "Quantized",
+    "Step",
+    "StepNoise",
     "backtrack",
-    "block_codec",
+    "block_steps",
     "codec",
+    "decode_block",
+    "decode_distribution",
+    "distribution_codec",
+    "encode_block",
+    "encode_distribution",
     "entropy",
-    "lattice_codec",
     "mix",
     "total_variation",
 ]

@@ -18,13 +18,6 @@ def whole_number(text: str) -> int:
     return int(n) if (n := number(text)).is_integer() else 0
 
 
-def checked_vocabulary(vocabulary: int) -> int:
-    """The vocabulary's size. Raises CodecError for one that no codec can code."""
-    if not 0 < vocabulary < 2**31:
-        raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
-    return vocabulary
-
-
 def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
     """The sum of the probabilities `p`, floating [V].
 

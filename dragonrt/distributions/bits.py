@@ -4,10 +4,10 @@ from dragonrt.distributions.errors import CodecError
 
 
 class BitWriter:
-    """Fields of given widths, one after the other."""
+    """Fields of given widths, one after the other, behind the bytes of `header`."""
 
-    def __init__(self) -> None:
-        self._whole = bytearray()
+    def __init__(self, header: bytes = b"") -> None:
+        self._whole = bytearray(header)
         self._tail = 0  # the bits that do not fill a byte yet
         self._tail_bits = 0
 
@@ -25,6 +25,12 @@ class BitWriter:
         self._whole += (tail >> rest).to_bytes(count, "big")
         self._tail, self._tail_bits = tail & ((1 << rest) - 1), rest
 
+    def write_bytes(self, data: bytes) -> None:
+        """Append whole bytes, at the end of a byte. Raises ValueError in the middle of one."""
+        if self._tail_bits:
+            raise ValueError("whole bytes must begin where a byte begins")
+        self._whole += data
+
     def to_bytes(self) -> bytes:
         """What has been written, with zero bits up to a whole byte."""
         if not self._tail_bits:
@@ -33,11 +39,12 @@ class BitWriter:
 
 
 class BitReader:
-    """The fields of a BitWriter, out of bytes that came from the other side."""
+    """The fields of a BitWriter behind its header, out of bytes that came from the other side."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, header: int = 0) -> None:
+        """`header` is the number of bytes that are not read."""
         self._data = data
-        self._position = 0
+        self._position = 8 * header
 
     @property
     def left(self) -> int:
@@ -52,6 +59,19 @@ class BitReader:
         covering = int.from_bytes(self._data[self._position // 8 : -(-end // 8)], "big")
         self._position = end
         return covering >> (-end % 8) & ((1 << bits) - 1)
+
+    def rest(self) -> memoryview:
+        """The bytes that have not been read: `skip` those of them that belong to what was next.
+
+        Raises ValueError in the middle of a byte.
+        """
+        if self._position % 8:
+            raise ValueError("whole bytes must begin where a byte begins")
+        return memoryview(self._data)[self._position // 8 :]
+
+    def skip(self, count: int) -> None:
+        """Go on behind so many bytes, which are there."""
+        self._position += 8 * count
 
     def finish(self) -> None:
         """Raises CodecError unless only the zeros that fill the last byte are left."""

@@ -1,185 +1,101 @@
-"""Distributions as bits: what a side sends, and what the other side reconstructs from it.
-
-A draft is sampled from `decode(encode(p))` on both sides ("quantize, then sample", QSV Prop. 1),
-so whatever a codec throws away, the text stays exact with respect to what was sent.
-"""
-
-from __future__ import annotations
+"""The codecs by their names, and the one that sends no distribution."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.arguments import (
-    checked_sum,
-    checked_vocabulary,
-    number,
-    whole_number,
-)
+from dragonrt.distributions.arguments import checked_sum, number, whole_number
 from dragonrt.distributions.bits import BitReader, BitWriter
+from dragonrt.distributions.byte_codecs import Dense, TopKRenormalised, TopKResidual, TopP
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.errors import CodecError
-from dragonrt.distributions.lattice_codec import (
-    LATTICE_FAMILIES,
-    LATTICE_FORMS,
-    LatticeCodec,
-    lattice_codec,
-)
-from dragonrt.distributions.payload import (
-    FP16,
-    FP32,
-    Format,
-    Kind,
-    check_kind,
-    decode_dense,
-    decode_sparse,
-    encode_dense,
-    encode_sparse,
-    lattice_tag,
-    other_codec,
-)
-from dragonrt.distributions.truncation import top_k, top_p
+from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
+from dragonrt.distributions.payload import FP16, FP32
+from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
 
 VALID_FORMS = (
-    "dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
-    + LATTICE_FORMS
+    "ids, dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
+    "qs:L, ksqs:K:L (K >= 1), csqs:BETA:L (0 <= BETA <= 1) with L from 1 to "
+    f"{MAX_RESOLUTION}"
 )
 
-
-class Codec(Protocol):
-    """A lossy code of next-token distributions over one vocabulary."""
-
-    @property
-    def name(self) -> str:
-        """The name that `codec` makes this codec from."""
-
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        """The payload for the probabilities `p`, floating [V], of any positive sum.
-
-        Raises CodecError for another shape, negative or non-finite entries, or a zero sum.
-        """
-
-    def decode(self, payload: bytes) -> Distribution:
-        """What the payload says, renormalised to sum 1, the same to the last bit on every machine.
-
-        Raises CodecError for a payload that is malformed or of another codec.
-        """
+QS, K_SQS, C_SQS = LatticeKind
 
 
-def codec(name: str, vocabulary: int) -> Codec:
-    """The codec called `name` over `vocabulary` tokens; CodecError lists the valid names."""
-    checked_vocabulary(vocabulary)
+def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
+    """The codec called `name` over `vocabulary` tokens; CodecError lists the valid names.
+
+    `tokens_by_id` is for drafts that are not sampled from what travels, as in the baseline S-Q
+    (QSV): their tokens may have no rank in a lattice point's support, so they travel as ids.
+    """
+    if not 0 < vocabulary < 2**31:
+        raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
     match name.split(":"):
+        case ["ids"]:
+            return Ids(name, vocabulary)
         case ["dense", "fp16"]:
-            return _Dense(name, vocabulary, FP16)
+            return Dense(name, vocabulary, FP16)
         case ["dense", "fp32"]:
-            return _Dense(name, vocabulary, FP32)
+            return Dense(name, vocabulary, FP32)
         case ["topp", mass] if 0 < (p := number(mass)) <= 1:
-            return _TopP(name, vocabulary, p)
+            return TopP(name, vocabulary, p)
         case ["topk", count, "renorm"] if (k := whole_number(count)) >= 1:
-            return _TopKRenormalised(name, vocabulary, k)
+            return TopKRenormalised(name, vocabulary, k)
         case ["topk", count, "residual"] if (k := whole_number(count)) >= 1:
-            return _TopKResidual(name, vocabulary, k)
-        case [family, *_] if family in LATTICE_FAMILIES:
-            return _Lattice(name, vocabulary, lattice_codec(name, vocabulary))
+            return TopKResidual(name, vocabulary, k)
+        case ["qs", finest] if resolution := _resolution(finest):
+            k = vocabulary
+            return LatticeCodec(name, vocabulary, QS, resolution, k, 0.0, tokens_by_id)
+        case ["ksqs", count, finest] if (k := whole_number(count)) >= 1 and (
+            resolution := _resolution(finest)
+        ):
+            k = min(k, vocabulary)
+            return LatticeCodec(name, vocabulary, K_SQS, resolution, k, 0.0, tokens_by_id)
+        case ["csqs", threshold, finest] if 0 <= (beta := number(threshold)) <= 1 and (
+            resolution := _resolution(finest)
+        ):
+            return LatticeCodec(name, vocabulary, C_SQS, resolution, None, beta, tokens_by_id)
     raise CodecError(f"unknown codec {name!r}; valid are {VALID_FORMS}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Dense:
-    """All V probabilities."""
-
-    name: str
-    vocabulary: int
-    format: Format
-
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        checked_sum(p, self.vocabulary)
-        return encode_dense(self.format, p / p.max())
-
-    def decode(self, payload: bytes) -> Distribution:
-        check_kind(payload, self.name, self.format.kind)
-        return decode_dense(self.format, payload, self.vocabulary)
+def distribution_codec(name: str, vocabulary: int) -> Codec:
+    """The codec called `name`. Raises CodecError for one that sends no distributions, too."""
+    chosen = codec(name, vocabulary)
+    if not chosen.sends_distributions:
+        raise CodecError(
+            f"codec {name} sends no distributions; choose one that does, such as topk:64:residual"
+        )
+    return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class _TopP:
-    """The fewest most likely tokens that hold the mass `p`, renormalised (DRAGON, p = 0.8)."""
-
-    name: str
-    vocabulary: int
-    p: float
-
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        mass = self.p * checked_sum(p, self.vocabulary)
-        ids = np.sort(top_p(p, mass))
-        values = p[ids]
-        return encode_sparse(Kind.TOP_P, ids, values / values.max())
-
-    def decode(self, payload: bytes) -> Distribution:
-        check_kind(payload, self.name, Kind.TOP_P)
-        return decode_sparse(payload, self.vocabulary, at_most=self.vocabulary)
+def _resolution(text: str) -> int:
+    """The resolution that `text` writes, otherwise 0."""
+    resolution = whole_number(text)
+    return resolution if resolution <= MAX_RESOLUTION else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _TopKRenormalised:
-    """The `k` most likely tokens, renormalised (SPECFED)."""
+class Ids:
+    """Token ids alone: with coupled noise the other side needs no distribution (SPEC 2)."""
 
     name: str
     vocabulary: int
-    k: int
 
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        checked_sum(p, self.vocabulary)
-        ids = np.sort(top_k(p, self.k))
-        values = p[ids]
-        return encode_sparse(Kind.RENORMALISED, ids, values / values.max())
+    tokens_by_id: ClassVar = True
+    sends_distributions: ClassVar = False
+    has_resolution: ClassVar = False
+    light: ClassVar = False
+    longest: ClassVar = 2**31
+    header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'
 
-    def decode(self, payload: bytes) -> Distribution:
-        check_kind(payload, self.name, Kind.RENORMALISED)
-        return decode_sparse(payload, self.vocabulary, at_most=self.k)
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        q = Distribution.from_dense(p / checked_sum(p, self.vocabulary))
+        return Quantized(q, 0, token_bits(self, None), None, 0.0)
 
+    def write(self, quantized: Quantized, writer: BitWriter) -> None:
+        pass
 
-@dataclass(frozen=True, slots=True)
-class _TopKResidual:
-    """The `k` most likely tokens, the mass of the others spread evenly over them (SPECFED)."""
-
-    name: str
-    vocabulary: int
-    k: int
-
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        total = checked_sum(p, self.vocabulary)
-        ids = np.sort(top_k(p, self.k))
-        values = p[ids].astype(np.float64)
-        rest = max(0.0, total - float(values.sum()))
-        largest = max(float(values.max()), rest)
-        return encode_sparse(Kind.RESIDUAL, ids, values / largest, rest / largest)
-
-    def decode(self, payload: bytes) -> Distribution:
-        check_kind(payload, self.name, Kind.RESIDUAL, Kind.NO_RESIDUAL)
-        return decode_sparse(payload, self.vocabulary, at_most=self.k)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lattice:
-    """One lattice point of QS, K-SQS or C-SQS, with zero bits up to a whole byte (SPEC 2)."""
-
-    name: str
-    vocabulary: int
-    lattice: LatticeCodec
-
-    def encode(self, p: NDArray[np.floating[Any]]) -> bytes:
-        writer = BitWriter()
-        self.lattice.write(self.lattice.quantize(p), writer)
-        return lattice_tag(self.lattice.kind) + writer.to_bytes()
-
-    def decode(self, payload: bytes) -> Distribution:
-        if payload[:1] != lattice_tag(self.lattice.kind):
-            raise other_codec(self.name)
-        reader = BitReader(payload[1:])
-        point = self.lattice.read(reader, self.lattice.resolution)
-        reader.finish()
-        return point.distribution()
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
+        raise CodecError(f"codec {self.name} sends no distributions; choose one that does")

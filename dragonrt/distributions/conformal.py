@@ -1,4 +1,4 @@
-"""C-SQS's threshold, steered by online conformal prediction, and the bounds of SQS (SPEC 2).
+"""C-SQS's threshold, steered by online conformal prediction, and SQS's bound (SPEC 2).
 
 Every token's support is X_n = {x : q(x) ≥ β_n}; β falls where more than the wanted mass α was
 dropped and rises where less was (SQS Eq. (8)). β moves with the tokens that stand, so it is kept
@@ -48,11 +48,3 @@ def backtrack(
 def theorem2_bound(tokens: int, beta_1: float, eta: float, alpha: float) -> float:
     """SQS Theorem 2: the most that T ≥ 1 tokens can drop on average, α + (|β_1| + 1 + ηα)/(ηT)."""
     return alpha + (abs(beta_1) + 1 + eta * alpha) / (eta * tokens)
-
-
-def rejection_bound(tv: float, dropped: float, kept: int, resolution: int) -> float:
-    """SQS Theorem 1's term of one token, which its probability of being rejected cannot exceed.
-
-    TV(q, p) of the two models, plus the mass dropped, plus K/(4ℓ) for the lattice over K tokens.
-    """
-    return tv + dropped + kept / (4 * resolution)

@@ -36,14 +36,14 @@ def composition_bits(total: int, parts: int) -> int:
     return subset_bits(total + parts - 1, total)
 
 
-def subset_count(n: int, k: int) -> int:
-    """C(n, k): ranks of k-subsets of n are below it."""
-    return _binomial(n, k)
+def is_subset_rank(rank: int, n: int, k: int) -> bool:
+    """Whether `rank`, of `subset_bits` bits, is below C(n, k): only the upper half needs asking."""
+    return rank.bit_length() < subset_bits(n, k) or rank < _binomial(n, min(k, n - k))
 
 
-def composition_count(total: int, parts: int) -> int:
-    """C(total + parts - 1, parts - 1): ranks of compositions are below it."""
-    return subset_count(total + parts - 1, total)
+def is_composition_rank(rank: int, total: int, parts: int) -> bool:
+    """The same of a composition's rank: whether it is below C(total + parts - 1, parts - 1)."""
+    return is_subset_rank(rank, total + parts - 1, total)
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:

@@ -1,8 +1,7 @@
-"""The bytes of a payload, and every check of bytes that came from the other side.
+"""The bytes of one distribution, and every check of bytes that came from the other side.
 
-A payload, little endian, starts with the byte `kind | low_bits << 3`. Then follow
+They are little endian and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
-- for a lattice point (whose `low_bits` say which code it is in): its bits;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint of 7 bits a byte), their K
   values as fp16, for RESIDUAL one more for the sum of all the others, then the K ids (`support`).
 Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.
@@ -21,7 +20,7 @@ from dragonrt.distributions.support import decode_support, encode_support, low_b
 
 
 class Kind(IntEnum):
-    """What a payload is, in the three lowest bits of its first byte."""
+    """What follows the first byte, in its three lowest bits: 0 there is a code of bits."""
 
     DENSE_FP16 = 1
     DENSE_FP32 = 2
@@ -29,10 +28,10 @@ class Kind(IntEnum):
     RENORMALISED = 4
     RESIDUAL = 5
     NO_RESIDUAL = 6  # from the codec with a residual, where none is left
-    LATTICE = 7
 
 
 _KIND_BITS = 3
+_KINDS = (1 << _KIND_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,51 +48,41 @@ FP16 = Format(Kind.DENSE_FP16, np.dtype("<f2"), np.dtype("<u2"), 0x3C00)
 FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
 
 
-def check_kind(payload: bytes, name: str, *kinds: Kind) -> None:
-    """Raises CodecError unless the payload is of one of the kinds that the codec `name` writes."""
-    if not payload or payload[0] & ((1 << _KIND_BITS) - 1) not in kinds:
-        raise other_codec(name)
+def kind_of(data: memoryview) -> int:
+    """The kind of the code that begins `data`; 0, which is none, of no bytes."""
+    return data[0] & _KINDS if data else 0
 
 
-def other_codec(name: str) -> CodecError:
-    """The error of a payload that the codec `name` did not write."""
-    return CodecError(f"payload is not from the codec {name}; use one codec on both sides")
-
-
-def lattice_tag(code: int) -> bytes:
-    """The first byte of a payload that is a lattice point in the code of that number."""
-    return bytes((Kind.LATTICE | code << _KIND_BITS,))
-
-
-def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> bytes:
-    """The payload of all values, floating [V], the largest of which is 1."""
+def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
+    """The code of all values, floating [V], the largest of which is 1, and what it says."""
     rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
-    return bytes((form.kind,)) + rounded.tobytes()
+    return bytes((form.kind,)) + rounded.tobytes(), _all(rounded)
 
 
-def decode_dense(form: Format, payload: bytes, vocabulary: int) -> Distribution:
-    """The distribution in a payload of `encode_dense`. Raises CodecError for any other bytes."""
-    expected = 1 + vocabulary * form.dtype.itemsize
-    if len(payload) != expected or payload[0] != form.kind:
-        raise CodecError(
-            f"payload is not the {expected} bytes of all {vocabulary} tokens; discard it"
-        )
-    if int(np.frombuffer(payload, form.bits, offset=1).max()) > form.one:
+def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
+    """What a code of `encode_dense` says, at the beginning of `data`, and how many bytes it has.
+
+    Raises CodecError for any other bytes.
+    """
+    length = 1 + vocabulary * form.dtype.itemsize
+    if len(data) < length:
+        raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
+    if int(np.frombuffer(data, form.bits, vocabulary, 1).max()) > form.one:
         raise CodecError("payload has a value that is not between 0 and 1; discard it")
-    values = np.frombuffer(payload, form.dtype, offset=1).astype(np.float64)
-    ids = np.flatnonzero(values > 0)
-    if not ids.size:
+    values = np.frombuffer(data, form.dtype, vocabulary, 1)
+    if not values.any():
         raise CodecError("payload has no value above zero; discard it")
-    return _normalised(ids, values[ids], 0.0, vocabulary)
+    return _all(values), length
 
 
 def encode_sparse(
     kind: Kind,
     ids: NDArray[np.int64],
     values: NDArray[np.floating[Any]],
-    rest: float = 0.0,
-) -> bytes:
-    """The payload that lists `ids`, int64 [K], increasing, with `values`, floating [K].
+    rest: float,
+    vocabulary: int,
+) -> tuple[bytes, Distribution]:
+    """The code that lists `ids`, int64 [K], increasing, with `values`, floating [K]; what it says.
 
     The largest of the values and `rest`, the sum of all others, is 1. An entry that fp16
     rounds to zero is not listed; kind RESIDUAL becomes NO_RESIDUAL where `rest` is rounded to zero.
@@ -102,38 +91,46 @@ def encode_sparse(
     if not rounded.all():
         listed = np.flatnonzero(rounded)
         ids, rounded = ids[listed], rounded[listed]
-    tail = b""
+    left, tail = 0.0, b""
     if kind is Kind.RESIDUAL:
-        tail = np.array(rest).astype(FP16.dtype).tobytes()
-        if not any(tail):
+        half = np.array(rest).astype(FP16.dtype)
+        left, tail = float(half), half.tobytes()
+        if not left:
             kind, tail = Kind.NO_RESIDUAL, b""
     low_bits = low_bits_of(ids)
     head = bytes((kind | low_bits << _KIND_BITS,)) + _varint(ids.size)
-    return head + rounded.tobytes() + tail + encode_support(ids, low_bits)
+    code = head + rounded.tobytes() + tail + encode_support(ids, low_bits)
+    return code, _normalised(ids, rounded.astype(np.float64), left, vocabulary)
 
 
-def decode_sparse(payload: bytes, vocabulary: int, at_most: int) -> Distribution:
-    """The distribution in a payload of `encode_sparse`, of at most so many listed tokens.
+def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Distribution, int]:
+    """What a code of `encode_sparse` says, at the beginning of `data`, and how many bytes it has.
 
-    Raises CodecError for any other bytes.
+    It lists at most so many tokens. Raises CodecError for any other bytes.
     """
-    count, start = _read_varint(payload)
+    count, start = _read_varint(data)
     if not 0 < count <= min(at_most, vocabulary):
         raise CodecError(f"payload lists {count} tokens; discard it")
-    has_rest = payload[0] & ((1 << _KIND_BITS) - 1) == Kind.RESIDUAL
+    has_rest = data[0] & _KINDS == Kind.RESIDUAL
     if has_rest and count == vocabulary:
         raise CodecError("payload has a residual but lists all tokens; discard it")
     values_end = start + FP16.dtype.itemsize * (count + has_rest)
-    if len(payload) <= values_end:
+    if len(data) <= values_end:
         raise CodecError("payload ends before its last value; discard it")
-    encoded = np.frombuffer(payload, FP16.dtype, count=count + has_rest, offset=start)
+    encoded = np.frombuffer(data, FP16.dtype, count=count + has_rest, offset=start)
     # Minus one turns the pattern of 0 into the largest: one comparison finds every bad value.
     if int((encoded.view(FP16.bits) - FP16.bits.type(1)).max()) >= FP16.one:
         raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
     values = encoded.astype(np.float64)
     rest = float(values[count]) if has_rest else 0.0
-    ids = decode_support(payload[values_end:], count, payload[0] >> _KIND_BITS, vocabulary)
-    return _normalised(ids, values[:count], rest, vocabulary)
+    ids, length = decode_support(data[values_end:], count, data[0] >> _KIND_BITS, vocabulary)
+    return _normalised(ids, values[:count], rest, vocabulary), values_end + length
+
+
+def _all(values: NDArray[np.floating[Any]]) -> Distribution:
+    """What the values of all tokens, floating [V], say."""
+    ids = np.flatnonzero(values)
+    return _normalised(ids, values[ids].astype(np.float64), 0.0, values.size)
 
 
 def _normalised(
@@ -161,10 +158,10 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(payload: bytes) -> tuple[int, int]:
+def _read_varint(data: memoryview) -> tuple[int, int]:
     """The varint behind the first byte, and where the bytes after it start."""
     number = 0
-    for position, byte in enumerate(payload[1:5]):
+    for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
             if position and not byte:

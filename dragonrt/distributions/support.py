@@ -33,26 +33,31 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 
 
 def decode_support(
-    code: bytes | memoryview, count: int, low_bits: int, vocabulary: int
-) -> NDArray[np.int64]:
-    """The ids of a code of exactly `count` ≥ 1 ids: int64 [K], strictly increasing, below V.
+    data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
+) -> tuple[NDArray[np.int64], int]:
+    """The `count` ≥ 1 ids of the code that begins `data`, and how many bytes the code has.
 
-    Raises CodecError for bytes that are not such a code: too short, too long, another number
-    of ids, unsorted, repeated or outside of the vocabulary.
+    The ids are int64 [K], strictly increasing, below V. Raises CodecError for bytes that are not
+    such a code: too short, another number of ids, unsorted, repeated or outside of the vocabulary.
     """
     split = count * low_bits
-    bits = np.unpackbits(np.frombuffer(code, dtype=np.uint8), bitorder="little")
+    # No code of ids below V is longer, so not more is unpacked, whatever follows.
+    longest = (split + (vocabulary - 1 >> low_bits) + count + 7) // 8
+    bits = np.unpackbits(np.frombuffer(data[:longest], dtype=np.uint8), bitorder="little")
     unary: NDArray[np.int64] = np.flatnonzero(bits[split:])
-    if unary.size != count:
+    if unary.size < count:
         raise CodecError(f"payload lists {unary.size} token ids instead of {count}; discard it")
-    if (split + int(unary[-1])) // 8 + 1 != len(code):
-        raise CodecError("payload has bytes after its last token id; discard it")
+    length = (split + int(unary[count - 1])) // 8 + 1
+    if unary.size > count:
+        if split + int(unary[count]) < 8 * length:
+            raise CodecError(f"payload lists more token ids than {count}; discard it")
+        unary = unary[:count]
     ids = (unary - np.arange(count)) << low_bits
     if low_bits:
         ids += bits[:split].reshape(count, low_bits) @ _POWERS[:low_bits]
     if int(ids[-1]) >= vocabulary or not (ids[1:] > ids[:-1]).all():
         raise CodecError(f"payload's token ids are not increasing below {vocabulary}; discard it")
-    return ids
+    return ids, length
 
 
 _POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)

@@ -72,7 +72,7 @@ def _measure(
     noises = noises[:1] if certain else noises
     accepted = dict.fromkeys(SIDES, 0)
     shaped = rule(name, noises[0], sampler).shape
-    p = {side: code.decode(code.encode(shaped(dense[side]))) for side in SIDES}
+    p = {side: code.quantize(shaped(dense[side])).distribution for side in SIDES}
     for noise in noises:
         decided = rule(name, noise, sampler)
         device, cloud = (Candidate(decided.draft(side, step, p[side]), p[side]) for side in SIDES)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.distributions import Distribution, block_codec, entropy, total_variation
+from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.rouge import rouge_n
@@ -87,13 +87,13 @@ def _answers(
     expected = " ".join(question.expected)
     for way, (name, coded) in WAYS.items():
         rule = speculative_rule(name, noise, sampler)
-        codec = block_codec(coded, pair.draft.vocabulary)
-        blocks = Speculation(pair, codec, length=LENGTH).blocks(prompt, rule, TOKENS, stops)
+        coder = codec(coded, pair.draft.vocabulary)
+        blocks = Speculation(pair, coder, length=LENGTH).blocks(prompt, rule, TOKENS, stops)
         tokens = [token for block in blocks for token in block.tokens]
         said = _until(tokens, stops, pair)
         laws = []
         for each in positions:
-            sent = codec.quantize(each.q).distribution
+            sent = coder.quantize(each.q).distribution
             exact = Distribution.from_dense(each.q)
             drawn_from = sent if rule.drafts_from_quantized else exact
             laws.append(first_token_law(drawn_from, sent, each.p))

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dragonrt.distributions import (
-    BlockCodec,
+    Codec,
     ConformalThreshold,
     Distribution,
     Quantized,
+    Step,
     backtrack,
 )
 from dragonrt.errors import DragonError
@@ -116,7 +117,7 @@ class Speculation:
     def __init__(
         self,
         pair: Pair,
-        codec: BlockCodec,
+        codec: Codec,
         *,
         length: int,
         budget: int | None = None,
@@ -154,8 +155,8 @@ class Speculation:
             line = text + [each.token for each in drafted]
             q = rule.shape(model.after(line, len(line))[0])
             beta = threshold.beta if threshold else None
-            quantized = self._codec.quantize(q, threshold=beta)
-            bits += quantized.bits
+            quantized = self._codec.quantize(q, Step(len(line), threshold=beta))
+            bits += quantized.bits + quantized.token_bits
             if drafted and self._budget is not None and bits > self._budget:
                 break
             exact = None if rule.drafts_from_quantized else Distribution.from_dense(q)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import ConformalThreshold, Distribution, block_codec, total_variation
+from dragonrt.distributions import ConformalThreshold, Distribution, codec, total_variation
 from dragonrt.distributions.conformal import theorem2_bound
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
@@ -77,11 +77,11 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, texts, settings.corpus)]
     rows: list[Row] = []
     for coding in CODINGS:
-        codec = block_codec(coding.codec, pair.draft.vocabulary)
+        coder = codec(coding.codec, pair.draft.vocabulary)
         for heat in heats:
             threshold = coding.threshold()
             speculation = Speculation(
-                pair, codec, length=LENGTH, budget=BUDGET, threshold=threshold
+                pair, coder, length=LENGTH, budget=BUDGET, threshold=threshold
             )
             for number, prompt in enumerate(asked):
                 noise = Noise(settings.seed * texts + number)

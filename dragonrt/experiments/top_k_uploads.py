@@ -53,7 +53,7 @@ def changes(position: "Position", temperature: float) -> Iterator[Row]:
         bound = bias_bound(WEIGHTS, [missed_mass(p, k) for p in position.workers])
         for form in FORMS:
             code = codec(f"topk:{k}:{form}", position.draft.size)
-            uploads = [code.decode(code.encode(p)) for p in position.workers]
+            uploads = [code.quantize(p).distribution for p in position.workers]
             yield {
                 "temperature": temperature,
                 "text": position.text,

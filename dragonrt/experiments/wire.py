@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, codec, entropy, lattice_codec
+from dragonrt.distributions import (
+    Codec,
+    Distribution,
+    LatticePoint,
+    Quantized,
+    codec,
+    encode_distribution,
+    entropy,
+)
 from dragonrt.distributions.bits import BitWriter
-from dragonrt.distributions.lattice_codec import LatticeKind
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having
@@ -115,13 +122,13 @@ def _sizes(source: str, number: int, p: NDArray[np.floating[Any]]) -> Iterator[R
             row["bytes"] = 3 * row["entries"]
         else:
             code = codec(way, p.size)
-            payload = code.encode(p)
-            row["entries"] = entries[way] = len(code.decode(payload))
+            quantized = code.quantize(p)
+            payload = encode_distribution(code, quantized)
+            row["entries"] = entries[way] = len(quantized.distribution)
             row["bytes"] = len(payload)
             if len(payload) < 2**20:
                 row["message_bytes"] = len(encode(_draft(p.size - 1, payload)))
-        if way in LATTICE_CODECS:
-            row |= _lattice_bits(way, p)
+            row |= _lattice_bits(code, quantized)
         yield {**common, "codec": way, **row}
 
 
@@ -140,17 +147,18 @@ def _draft(token: int, payload: bytes) -> Draft:
     )
 
 
-def _lattice_bits(name: str, p: NDArray[np.floating[Any]]) -> Row:
+def _lattice_bits(code: Codec, quantized: Quantized) -> Row:
     """The bits of a lattice point as written, and by SQS Eq. (1), (2), (5) and QSV III-B."""
-    code = lattice_codec(name, p.size)
-    point, writer = code.quantize(p), BitWriter()
-    code.write(point, writer)
+    point, writer = quantized.code, BitWriter()
+    if not isinstance(point, LatticePoint):
+        return {}
+    code.write(quantized, writer)
     kept = point.ids.size
     formula = _bits(comb(point.resolution + kept - 1, point.resolution))
-    if code.kind is not LatticeKind.QS:
-        formula += _bits(comb(p.size, kept))
-    if code.kind is LatticeKind.C_SQS:
-        formula += _bits(p.size)
+    if not code.name.startswith("qs"):
+        formula += _bits(comb(code.vocabulary, kept))
+    if code.name.startswith("csqs"):
+        formula += _bits(code.vocabulary)
     return {"bits": writer.bits, "formula_bits": formula}
 
 

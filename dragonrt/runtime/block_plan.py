@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dragonrt.distributions import BlockCodec, block_codec
+from dragonrt.distributions import Codec, codec
 from dragonrt.errors import DragonError
 from dragonrt.runtime.outcome import Turn
 from dragonrt.sampling.noise import Noise
@@ -36,10 +36,10 @@ class BlockPlan:
         """The rule of this plan with its keyed noise."""
         return speculative_rule(self.rule, Noise(self.seed), self.sampler)
 
-    def block_codec(self, vocabulary: int) -> BlockCodec:
+    def block_codec(self, vocabulary: int) -> Codec:
         """The codec of blocks; drafts that are not sampled from what travels go by their ids."""
         by_id = not self.speculative_rule().drafts_from_quantized
-        return block_codec(self.codec, vocabulary, tokens_by_id=by_id)
+        return codec(self.codec, vocabulary, tokens_by_id=by_id)
 
     def for_answer(self, seed: int, stop_tokens: tuple[int, ...]) -> Self:
         """This plan with the seed and the stop tokens of one answer."""
@@ -51,7 +51,7 @@ class BlockPlan:
 
     def check(self) -> None:
         """Refuse names that this side does not know, with their package's own line."""
-        block_codec(self.codec, 2)
+        codec(self.codec, 2)
         self.speculative_rule()
 
     def check_distributions(self) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.distributions.codec import Codec
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
 from dragonrt.sampling.aggregation import Candidate
 
 
@@ -52,7 +51,8 @@ class Draft:
         """This draft with its distribution at hand; CodecError for a malformed payload."""
         if self.distribution is not None:
             return self
-        return replace(self, distribution=codec.decode(self.payload))
+        distribution = decode_distribution(codec, self.payload, Step(self.step))
+        return replace(self, distribution=distribution)
 
     def traced(self) -> dict[str, Any]:
         """The fields of its trace event: all that a simulation needs to give it again."""

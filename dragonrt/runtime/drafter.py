@@ -6,8 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.codec import Codec
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions import Codec, Distribution, Step, encode_distribution
 from dragonrt.runtime.draft import Line
 from dragonrt.sampling.aggregation import Rule
 from dragonrt.sampling.noise import Side
@@ -63,6 +62,6 @@ def quantize(
 
     `p` is the side's dense distribution [V]; the token is sampled from what the bytes decode to.
     """
-    payload = codec.encode(rule.shape(p))
-    distribution = codec.decode(payload)
-    return rule.draft(side, step, distribution), distribution, payload
+    quantized = codec.quantize(rule.shape(p), Step(step))
+    sent = quantized.distribution
+    return rule.draft(side, step, sent), sent, encode_distribution(codec, quantized)

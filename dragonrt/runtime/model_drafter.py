@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from dragonrt.distributions.codec import Codec
+from dragonrt.distributions import Codec
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Mixture, Reader
 from dragonrt.runtime.draft import Line, extend_hash

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from dragonrt.distributions.codec import codec
+from dragonrt.distributions import distribution_codec
 from dragonrt.errors import DragonError
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.aggregation import Rule, rule
@@ -70,7 +70,7 @@ class Plan:
 
     def check(self) -> None:
         """Refuse names that this side does not know, with their package's own line."""
-        codec(self.codec, 2)
+        distribution_codec(self.codec, 2)
         self.aggregation_rule()
         if self.rule != "coupled" and self.placement is Placement.BOTH:
             raise DragonError(

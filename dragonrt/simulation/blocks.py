@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragonrt.distributions import Distribution, Quantized, backtrack
+from dragonrt.distributions import Distribution, Quantized, Step, backtrack
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, OnLoss
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
@@ -49,10 +49,10 @@ def rejection_oracle(plan: SpeculativePlan, script: Script) -> list[int]:
         bits, at = 0, threshold
         while len(drafted) < longest and line.tokens[len(text) :][-1:] not in _stops(plan):
             q = rule.shape(script.distribution("device", line.hash).astype("float32"))
-            quantized = codec.quantize(q, None, at.beta if at is not None else None)
-            if drafted and shape.budget is not None and bits + quantized.bits > shape.budget:
+            quantized = codec.quantize(q, Step(len(line), None, None if at is None else at.beta))
+            bits += quantized.bits + quantized.token_bits
+            if drafted and shape.budget is not None and bits > shape.budget:
                 break
-            bits += quantized.bits
             source = quantized.distribution
             if not rule.drafts_from_quantized:
                 source = Distribution.from_dense(q)

@@ -118,7 +118,7 @@ def federated_oracle(plan: FederatedPlan, scripts: Sequence[Script], weights: We
     while len(tokens) < plan.max_tokens and not (tokens and tokens[-1] in plan.stop_tokens):
         taken = weights(len(tokens))
         uploads = [
-            code.decode(code.encode(scripts[worker].distribution("cloud", prefix_hash)))
+            code.quantize(scripts[worker].distribution("cloud", prefix_hash)).distribution
             for worker in taken
         ]
         target = rule.shape(mixture(uploads, list(taken.values())))
@@ -140,7 +140,7 @@ def federated_rounds(
         taken = weights(decided)
         uploads = [
             [
-                code.decode(code.encode(_said(scripts[worker], "cloud", each)))
+                code.quantize(_said(scripts[worker], "cloud", each)).distribution
                 for each in line.hashes[decided:]
             ]
             for worker in taken

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.distributions.codec import codec
+from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.errors import DragonError
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.drafter import Prediction, quantize
@@ -115,7 +115,7 @@ class RecordedDrafter(TimedDrafter):
             p[prefix_hash % self._vocabulary] = 1.0
             token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
             return Prediction(token, distribution, payload, 0.0, 0, decode_s)
-        distribution = self._codec.decode(draft.payload)
+        distribution = decode_distribution(self._codec, draft.payload, Step(step))
         token = self._rule.draft(self._side, step, distribution)
         return Prediction(token, distribution, draft.payload, draft.relevance, 0, decode_s)
 

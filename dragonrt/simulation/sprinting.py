@@ -39,7 +39,7 @@ class KnownRates:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SprintedToken:
     """The next token of a text, and whether the target was called for it."""
 
     token: int
@@ -53,7 +53,7 @@ class Lockstep:
         self.drafting = SprinterDrafting(plan, vocabulary, verifier)
         self._verifying = SprinterVerifying(plan, vocabulary)
 
-    def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> Step:
+    def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""
         advance = self.drafting.draft(NextToken(q, 0.0, p), math.inf)
         block = advance.block
@@ -71,4 +71,4 @@ class Lockstep:
             read = self._verifying.read(sent)
             verdict = self._verifying.answer(read, [NextToken(p, 0.0, p)])
             advance = self.drafting.take(wire.Verdict(1, 1, verdict.accepted, verdict.token, 0))
-        return Step(advance.decided[0].token, block is not None)
+        return SprintedToken(advance.decided[0].token, block is not None)

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control import Action, ControlState
-from dragonrt.distributions import Distribution
-from dragonrt.distributions.lattice_codec import lattice_codec, token_bits
+from dragonrt.distributions import Distribution, Step
 from dragonrt.sampling.speculative import Rejection, token_acceptance
 from dragonrt.training.course import Course, IterationCosts, Transition, estimated_accepted
-from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks
+from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks, resolved_codec
 
 
 class LiveEnvironment:
@@ -21,7 +20,7 @@ class LiveEnvironment:
     ) -> None:
         self._pair = pair
         self._tasks = tasks
-        self._codec = lattice_codec(codec_name, costs.vocabulary)
+        self._codec = resolved_codec(codec_name, costs.vocabulary)
         self._costs = costs
         self._stops = set(pair.target.stop_tokens)
 
@@ -89,8 +88,9 @@ class LiveEnvironment:
         while len(tokens) < length and not self._stops & set(tokens[-1:]):
             text = self._answer + tokens
             exact.append(self._rule.shape(self._draft.after(text, len(text))[0]))
-            point = self._codec.quantize(exact[-1], resolution)
-            sent.append(point.distribution())
-            tokens.append(self._rule.draft(len(self._answer) + len(tokens), sent[-1]))
-            bits += self._codec.bits(point) + token_bits(point)
+            step = Step(len(self._answer) + len(tokens), resolution)
+            quantized = self._codec.quantize(exact[-1], step)
+            sent.append(quantized.distribution)
+            tokens.append(self._rule.draft(step.index, sent[-1]))
+            bits += quantized.bits + quantized.token_bits
         return tokens, exact, sent, bits

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution
-from dragonrt.distributions.lattice_codec import LatticeCodec, lattice_codec, token_bits
+from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.language import LanguageModel, Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.runtime.draft import Line, start_hash
@@ -79,7 +78,7 @@ class ModelPair:
         progress: Progress,
     ) -> PairRecording:
         """Let the target do the tasks of these numbers; note what both gave to its tokens."""
-        codec = lattice_codec(codec_name, self.target.vocabulary)
+        coder = resolved_codec(codec_name, self.target.vocabulary)
         texts = []
         for number, seed in enumerate(seeds):
             progress(number, len(seeds))
@@ -87,13 +86,13 @@ class ModelPair:
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
             reader = AnswerReader(self.draft, prompt, len(tokens))
             q = [sampler.dense(one) for one in reader.after(tokens[:-1], 0)]
-            texts.append(_recorded(tokens, p, q, codec, resolutions))
+            texts.append(_recorded(tokens, p, q, coder, resolutions))
         return PairRecording(
             self.draft.name,
             self.target.name,
             codec_name,
             tuple(resolutions),
-            codec.vocabulary,
+            coder.vocabulary,
             tuple(texts),
         )
 
@@ -111,22 +110,32 @@ class ModelPair:
         return tokens, distributions
 
 
+def resolved_codec(name: str, vocabulary: int) -> Codec:
+    """The codec called `name`. Raises TrainingError for one without a resolution to choose."""
+    coder = codec(name, vocabulary)
+    if not coder.has_resolution:
+        raise TrainingError(
+            f"the codec {name} has no resolution to choose: use qs:L, ksqs:K:L or csqs:BETA:L"
+        )
+    return coder
+
+
 def _recorded(
     tokens: Sequence[int],
     p: Sequence[NDArray[np.float64]],
     q: Sequence[NDArray[np.float64]],
-    codec: LatticeCodec,
+    coder: Codec,
     resolutions: Sequence[int],
 ) -> RecordedText:
     given, overlap = (np.empty((len(tokens), len(resolutions))) for _ in range(2))
     bits = np.empty(given.shape, np.int64)
     for row, (token, p_t, q_t) in enumerate(zip(tokens, p, q, strict=True)):
         for column, resolution in enumerate(resolutions):
-            point = codec.quantize(q_t, resolution)
-            sent = point.distribution()
+            quantized = coder.quantize(q_t, Step(row, resolution))
+            sent = quantized.distribution
             given[row, column] = sent.probability(token)
             overlap[row, column] = np.minimum(p_t[sent.ids], sent.probabilities).sum()
-            bits[row, column] = codec.bits(point) + token_bits(point)
+            bits[row, column] = quantized.bits + quantized.token_bits
     stated, confidence = (
         np.array([one[token] for one, token in zip(each, tokens, strict=True)]) for each in (p, q)
     )

@@ -36,7 +36,7 @@ def test_without_weights_all_are_equal() -> None:
         ("--worker a:1=1 --worker b:1", "give every worker a weight, or none"),
         ("--worker a:1 --worker a:1", "each worker may be named once"),
         ("--worker a:1=1 --weights relevance", "give the workers none"),
-        ("--worker a:1 --codec ids", "unknown codec 'ids'"),
+        ("--worker a:1 --codec ids", "codec ids sends no distributions"),
         ("--worker a:1 --rule sample-quantize", "use coupled or rejection"),
         ("--worker a:1 --budget 9", "--budget has no meaning with --mode federated"),
         ("--worker a:1 --on-loss wait", "--on-loss has no meaning with --mode federated"),

@@ -1,11 +1,22 @@
 """The contract of every codec, and what each of them keeps."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from dragonrt.distributions import Codec, CodecError, Distribution, codec, total_variation
+from dragonrt.distributions import (
+    Codec,
+    CodecError,
+    Distribution,
+    codec,
+    decode_distribution,
+    encode_distribution,
+    total_variation,
+)
 
 NAMES = [
     "dense:fp16",
@@ -22,8 +33,24 @@ NAMES = [
 VOCABULARY = 400
 
 
-def spread(seed: int, vocabulary: int = VOCABULARY, concentration: float = 0.05) -> np.ndarray:
+def spread(
+    seed: int, vocabulary: int = VOCABULARY, concentration: float = 0.05
+) -> NDArray[np.float64]:
     return np.random.default_rng(seed).dirichlet(np.full(vocabulary, concentration))
+
+
+def encoded(each: Codec, p: NDArray[np.floating[Any]]) -> bytes:
+    return encode_distribution(each, each.quantize(p))
+
+
+def through(each: Codec, p: NDArray[np.floating[Any]]) -> Distribution:
+    """What the other side reads, which is what the drafter sampled from, in the announced bits."""
+    quantized = each.quantize(p)
+    payload = encode_distribution(each, quantized)
+    assert len(payload) == len(each.header) + -(-quantized.bits // 8)
+    read = decode_distribution(each, payload)
+    assert same(read, quantized.distribution)
+    return read
 
 
 def same(a: Distribution, b: Distribution) -> bool:
@@ -48,7 +75,7 @@ class TestContract:
         for seed in range(20):
             for dtype in (np.float64, np.float32):
                 p = spread(seed, concentration=10.0 ** (seed % 4 - 2)).astype(dtype)
-                q = each.decode(each.encode(p))
+                q = through(each, p)
                 assert q.vocabulary == VOCABULARY
                 assert q.ids.dtype == np.int64
                 assert q.probabilities.dtype == np.float64
@@ -60,43 +87,43 @@ class TestContract:
                 assert q.probabilities.sum() + q.rest == pytest.approx(1, abs=1e-13)
 
     def test_determinism(self, each: Codec) -> None:
-        payload = each.encode(spread(3))
-        assert payload == each.encode(spread(3))
-        assert same(each.decode(payload), each.decode(payload))
+        payload = encoded(each, spread(3))
+        assert payload == encoded(each, spread(3))
+        assert same(decode_distribution(each, payload), decode_distribution(each, payload))
 
     def test_the_most_likely_token_survives(self, each: Codec) -> None:
         for seed in range(20):
             p = spread(seed)
-            q = each.decode(each.encode(p))
+            q = through(each, p)
             assert q.probability(int(p.argmax())) == q.probabilities.max()
 
     def test_certainty_is_exact(self, each: Codec) -> None:
         p = np.zeros(VOCABULARY)
         p[VOCABULARY - 1] = 1
-        q = each.decode(each.encode(p))
+        q = through(each, p)
         assert q.ids.tolist() == [VOCABULARY - 1]
         assert q.probabilities.tolist() == [1.0]
         assert q.rest == 0
 
     def test_uniform(self, each: Codec) -> None:
-        q = each.decode(each.encode(np.full(VOCABULARY, 1 / VOCABULARY)))
+        q = through(each, np.full(VOCABULARY, 1 / VOCABULARY))
         assert len(set(q.probabilities.tolist())) == 1
 
     def test_scale_does_not_matter(self, each: Codec) -> None:
-        assert each.encode(spread(4) * 0.5) == each.encode(spread(4))
+        assert encoded(each, spread(4) * 0.5) == encoded(each, spread(4))
 
     def test_every_truncation_is_refused(self, each: Codec) -> None:
-        payload = each.encode(spread(5))
+        payload = encoded(each, spread(5))
         step = max(1, len(payload) // 200)
         for length in range(0, len(payload), step):
             with pytest.raises(CodecError):
-                each.decode(payload[:length])
+                decode_distribution(each, payload[:length])
 
     def test_trailing_bytes_are_refused(self, each: Codec) -> None:
-        payload = each.encode(spread(6))
+        payload = encoded(each, spread(6))
         for tail in (b"\0", b"\1", b"\xff" * 9):
             with pytest.raises(CodecError):
-                each.decode(payload + tail)
+                decode_distribution(each, payload + tail)
 
     def test_other_codecs_payloads_are_refused(self, each: Codec) -> None:
         for name in NAMES:
@@ -104,12 +131,12 @@ class TestContract:
                 if name == each.name:
                     continue
                 with pytest.raises(CodecError):
-                    each.decode(codec(name, VOCABULARY).encode(spread(7)))
+                    decode_distribution(each, encoded(codec(name, VOCABULARY), spread(7)))
 
     def test_another_vocabulary_is_refused_or_in_range(self, each: Codec) -> None:
-        payload = each.encode(np.eye(VOCABULARY)[VOCABULARY - 1])
+        payload = encoded(each, np.eye(VOCABULARY)[VOCABULARY - 1])
         try:
-            q = codec(each.name, VOCABULARY - 1).decode(payload)
+            q = decode_distribution(codec(each.name, VOCABULARY - 1), payload)
         except CodecError:
             return
         assert each.name.split(":")[0] in ("qs", "ksqs")  # their ranks may be as many bits
@@ -126,22 +153,22 @@ class TestContract:
             np.r_[-0.1, np.ones(VOCABULARY - 1)],
         ],
     )
-    def test_what_is_no_distribution_is_refused(self, each: Codec, p: np.ndarray) -> None:
+    def test_what_is_no_distribution_is_refused(self, each: Codec, p: NDArray[np.float64]) -> None:
         with pytest.raises(CodecError):
-            each.encode(p)
+            encoded(each, p)
 
     @given(data=st.data())
     def test_only_codec_errors_escape(self, data: st.DataObject) -> None:
         """Damaged and random bytes are refused, or decode to some distribution."""
         each = codec(data.draw(st.sampled_from(NAMES)), VOCABULARY)
-        payload = bytearray(each.encode(spread(data.draw(st.integers(0, 9)))))
+        payload = bytearray(encoded(each, spread(data.draw(st.integers(0, 9)))))
         if data.draw(st.booleans()):
             at = data.draw(st.integers(0, min(len(payload) - 1, 80)))
             payload[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
         else:
             payload[1:] = data.draw(st.binary(max_size=60))
         try:
-            q = each.decode(bytes(payload))
+            q = decode_distribution(each, bytes(payload))
         except CodecError:
             return
         assert (np.diff(q.ids) > 0).all()
@@ -157,11 +184,11 @@ class TestMalformed:
 
     def refused(self, payload: bytes, name: str = "topp:0.8", match: str = "") -> None:
         with pytest.raises(CodecError, match=match):
-            codec(name, 8).decode(payload)
+            decode_distribution(codec(name, 8), payload)
 
     def test_a_payload_by_hand(self) -> None:
         # Two tokens, no low bits: unary bits 1 and 3 stand for the ids 1 and 2.
-        q = codec("topp:0.8", 8).decode(b"\x03\x02" + self.ONE * 2 + b"\x0a")
+        q = decode_distribution(codec("topp:0.8", 8), b"\x03\x02" + self.ONE * 2 + b"\x0a")
         assert q.ids.tolist() == [1, 2]
         assert q.probabilities.tolist() == [0.5, 0.5]
 
@@ -180,7 +207,7 @@ class TestMalformed:
 
     def test_a_huge_count_allocates_nothing(self) -> None:
         with pytest.raises(CodecError, match="ends before"):
-            codec("topp:1", 2**30).decode(b"\xfb\xff\xff\xff\x7f" + self.ONE)
+            decode_distribution(codec("topp:1", 2**30), b"\xfb\xff\xff\xff\x7f" + self.ONE)
 
     @pytest.mark.parametrize("bits", [0x0000, 0x8000, 0x8001, 0xBC00, 0x3C01, 0x7C00, 0x7E00])
     def test_values_that_are_no_probabilities(self, bits: int) -> None:
@@ -192,17 +219,18 @@ class TestMalformed:
     @pytest.mark.parametrize("value", [-0.5, np.nan, np.inf, 1.5])
     def test_dense_values_that_are_no_probabilities(self, name: str, value: float) -> None:
         dtype = "<f2" if name == "dense:fp16" else "<f4"
-        tag = codec(name, 8).encode(np.ones(8))[:1]
+        tag = encoded(codec(name, 8), np.ones(8))[:1]
         values = np.r_[value, np.ones(7)].astype(dtype)
         self.refused(tag + values.tobytes(), name, "value")
 
     @pytest.mark.parametrize("name", ["dense:fp16", "dense:fp32"])
     def test_dense_zero_total(self, name: str) -> None:
-        payload = codec(name, 8).encode(np.ones(8))
+        payload = encoded(codec(name, 8), np.ones(8))
         self.refused(payload[:1] + bytes(len(payload) - 1), name, "above zero")
 
     def test_ids_out_of_range(self) -> None:
-        self.refused(b"\x03\x01" + self.ONE + b"\x00\x01", match="below 8")
+        self.refused(b"\x03\x01" + self.ONE + b"\x00\x01", match="0 token ids instead of 1")
+        self.refused(b"\x0b\x01" + self.ONE + b"\x20", match="below 8")
 
     def test_ids_repeated_or_unsorted(self) -> None:
         # One low bit each: (low 0, high 0) twice; then low 1 before low 0 in the same high part.
@@ -211,7 +239,7 @@ class TestMalformed:
 
     def test_too_few_or_too_many_ids(self) -> None:
         self.refused(b"\x03\x02" + self.ONE * 2 + b"\x02", match="1 token ids instead of 2")
-        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x0b", match="3 token ids instead of 2")
+        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x0b", match="more token ids than 2")
 
     def test_a_residual_over_no_tokens(self) -> None:
         self.refused(b"\x05\x08" + self.ONE * 9 + b"\xff", "topk:8:residual", "lists all")
@@ -242,15 +270,14 @@ class TestNames:
             "",
             " topp:0.8",
             "topp:0.8 ",
+            *("id", "ids:3", "qs", "qs:", "qs:0", "qs:10001", "qs:1.5", "qs:1:2", "ksqs", "ksqs:3"),
+            *("ksqs:0:100", "ksqs:-1:100", "csqs:2:100", "csqs:x:100", "csqs:0.1:100:3"),
+            "csqs:nan:100",
         ],
     )
     def test_ill_formed_names_list_the_valid_ones(self, name: str) -> None:
-        with pytest.raises(CodecError, match=r"dense:fp16, .*topp:P.*topk:K:residual"):
+        with pytest.raises(CodecError, match=r"ids, dense:fp16, .*topp:P.*ksqs:K:L.*csqs:BETA:L"):
             codec(name, VOCABULARY)
-
-    def test_ill_formed_names_of_lattice_codecs_list_theirs(self) -> None:
-        with pytest.raises(CodecError, match=r"qs:L, ksqs:K:L"):
-            codec("qs:0", VOCABULARY)
 
     @pytest.mark.parametrize("vocabulary", [0, -1, 2**31])
     def test_a_vocabulary_that_cannot_be_coded(self, vocabulary: int) -> None:
@@ -261,16 +288,14 @@ class TestNames:
 class TestWhatIsKept:
     def test_top_p_keeps_the_token_that_crosses(self) -> None:
         p = np.array([0.1, 0.5, 0.3, 0.05, 0.05])
-        q = codec("topp:0.8", 5).decode(codec("topp:0.8", 5).encode(p))
+        q = through(codec("topp:0.8", 5), p)
         assert q.ids.tolist() == [1, 2]
-        q = codec("topp:0.81", 5).decode(codec("topp:0.81", 5).encode(p))
+        q = through(codec("topp:0.81", 5), p)
         assert q.ids.tolist() == [0, 1, 2]
 
     def test_ties_go_to_the_lower_id(self) -> None:
         p = np.array([0.2, 0.2, 0.2, 0.2, 0.2])
-        assert codec("topk:2:renorm", 5).decode(
-            codec("topk:2:renorm", 5).encode(p)
-        ).ids.tolist() == [
+        assert through(codec("topk:2:renorm", 5), p).ids.tolist() == [
             0,
             1,
         ]
@@ -280,14 +305,14 @@ class TestWhatIsKept:
         p = spread(seed)
         each = codec("topk:16:renorm", VOCABULARY)
         residual = 1 - np.sort(p)[-16:].sum()
-        tv = total_variation(Distribution.from_dense(p), each.decode(each.encode(p)))
+        tv = total_variation(Distribution.from_dense(p), through(each, p))
         assert tv == pytest.approx(residual, abs=1e-3)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_residual_keeps_the_mass_of_the_others(self, seed: int) -> None:
         p = spread(seed)
         each = codec("topk:16:residual", VOCABULARY)
-        q = each.decode(each.encode(p))
+        q = through(each, p)
         assert q.rest == pytest.approx(1 - np.sort(p)[-16:].sum(), rel=1e-3)
         assert total_variation(Distribution.from_dense(p), q) <= q.rest + 1e-3
 
@@ -295,7 +320,7 @@ class TestWhatIsKept:
         p = np.zeros(VOCABULARY)
         p[[3, 70, 300]] = 0.3, 0.6, 0.1
         each = codec("topk:16:residual", VOCABULARY)
-        assert each.decode(each.encode(p)).rest == 0
+        assert through(each, p).rest == 0
 
     @pytest.mark.parametrize(
         ("name", "precision"), [("dense:fp16", 2**-10), ("dense:fp32", 2**-22)]
@@ -303,27 +328,27 @@ class TestWhatIsKept:
     def test_dense_precision(self, name: str, precision: float) -> None:
         p = spread(1, concentration=5.0)
         each = codec(name, VOCABULARY)
-        assert np.allclose(each.decode(each.encode(p)).to_dense(), p, rtol=precision, atol=0)
+        assert np.allclose(through(each, p).to_dense(), p, rtol=precision, atol=0)
 
     def test_fp16_rounds_like_numpy(self) -> None:
         p = np.r_[1.0, np.exp(-np.linspace(0, 20, 4999))]
         with np.errstate(under="ignore"):
             expected = p.astype(np.float16)
-        payload = codec("dense:fp16", 5000).encode(p)
+        payload = encoded(codec("dense:fp16", 5000), p)
         assert payload[1:] == expected.astype("<f2").tobytes()
 
     def test_entries_below_fp16_are_not_listed(self) -> None:
         p = np.full(VOCABULARY, 1e-9)
         p[7] = 1
         for name in ("dense:fp16", "topp:1", "topk:16:renorm", "topk:16:residual"):
-            q = codec(name, VOCABULARY).decode(codec(name, VOCABULARY).encode(p))
+            q = through(codec(name, VOCABULARY), p)
             assert q.ids.tolist() == [7]
 
     def test_all_probabilities_may_be_tiny(self) -> None:
         p = np.full(VOCABULARY, 1e-30)
         for name in NAMES:
             each = codec(name, VOCABULARY)
-            assert len(each.decode(each.encode(p))) > 0
+            assert len(through(each, p)) > 0
 
 
 class TestSize:
@@ -332,12 +357,12 @@ class TestSize:
         p = np.zeros(151_936)
         p[token] = 1
         for name in ("topp:0.8", "topk:64:renorm", "topk:64:residual"):
-            assert len(codec(name, p.size).encode(p)) == size
+            assert len(encoded(codec(name, p.size), p)) == size
 
     @pytest.mark.parametrize("k", [10, 64, 200])
     def test_ids_cost_at_most_two_bits_over_the_logarithm_of_the_gap(self, k: int) -> None:
         p = spread(2, 8192, 1.0)
-        size = len(codec(f"topk:{k}:renorm", 8192).encode(p))
+        size = len(encoded(codec(f"topk:{k}:renorm", 8192), p))
         assert size <= 4 + 2 * k + k * (2.1 + np.log2(8192 / k)) / 8
 
     def test_large_vocabulary(self) -> None:
@@ -347,6 +372,6 @@ class TestSize:
         p[ids] = rng.dirichlet(np.full(63, 5.0))
         for name in ("topp:1", "topk:63:renorm", "topk:63:residual", "dense:fp16"):
             each = codec(name, p.size)
-            q = each.decode(each.encode(p))
+            q = through(each, p)
             assert q.ids.tolist() == ids.tolist()
             assert np.allclose(q.probabilities, p[ids], rtol=2**-10)

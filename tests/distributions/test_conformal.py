@@ -9,14 +9,16 @@ from numpy.typing import NDArray
 from dragonrt.distributions import (
     ConformalThreshold,
     Distribution,
+    LatticePoint,
+    Step,
     backtrack,
-    block_codec,
+    codec,
     total_variation,
 )
-from dragonrt.distributions.conformal import rejection_bound, theorem2_bound
+from dragonrt.distributions.conformal import theorem2_bound
 
 VOCABULARY = 40
-CODEC = block_codec("csqs:0.5:100", VOCABULARY)
+CODEC = codec("csqs:0.5:100", VOCABULARY)
 
 
 def just_below(beta: float) -> NDArray[np.float64]:
@@ -38,7 +40,7 @@ def run(
     for _ in range(tokens):
         drawn = rng.dirichlet(np.full(VOCABULARY, 10.0 ** rng.integers(-2, 2)))
         next_q = q if q is not None else just_below(threshold.beta) if rng.random() < 0.7 else drawn
-        dropped.append(CODEC.quantize(next_q, threshold=threshold.beta).dropped)
+        dropped.append(CODEC.quantize(next_q, Step(threshold=threshold.beta)).dropped)
         threshold = threshold.after(dropped[-1])
     return dropped, threshold
 
@@ -64,7 +66,7 @@ def test_the_mean_dropped_mass_tends_to_alpha() -> None:
     threshold, dropped = ConformalThreshold(0.3, eta=0.05, alpha=0.1), []
     for _ in range(3000):
         q = rng.dirichlet(np.full(VOCABULARY, 0.5))
-        dropped.append(CODEC.quantize(q, threshold=threshold.beta).dropped)
+        dropped.append(CODEC.quantize(q, Step(threshold=threshold.beta)).dropped)
         threshold = threshold.after(dropped[-1])
     assert np.mean(dropped) == pytest.approx(0.1, abs=0.005)
 
@@ -115,15 +117,13 @@ def test_a_batch_that_stands_whole_takes_the_new_tokens_mass_where_it_is_known()
 
 @given(st.integers(0, 2**32), st.sampled_from([None, 0.001, 0.03, 0.2]), st.integers(1, 200))
 def test_theorem_1(seed: int, threshold: float | None, resolution: int) -> None:
-    """A token is rejected with the probability TV(q̂, p), within the bound for every pair."""
+    """TV(q̂, p), by which a token is rejected, is at most TV(q, p) + dropped mass + K/(4ℓ)."""
     rng = np.random.default_rng(seed)
     q, p = (rng.dirichlet(np.full(VOCABULARY, 0.2)) for _ in range(2))
-    quantized = CODEC.quantize(q, resolution, threshold)
+    quantized = CODEC.quantize(q, Step(0, resolution, threshold))
+    assert isinstance(quantized.code, LatticePoint)
     target = Distribution.from_dense(p)
-    bound = rejection_bound(
-        total_variation(Distribution.from_dense(q), target),
-        quantized.dropped,
-        len(quantized.code.ids),
-        resolution,
-    )
+    discrepancy = total_variation(Distribution.from_dense(q), target)
+    lattice = quantized.code.ids.size / (4 * resolution)
+    bound = discrepancy + quantized.dropped + lattice
     assert total_variation(quantized.distribution, target) <= bound + 1e-12

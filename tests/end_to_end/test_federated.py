@@ -91,7 +91,7 @@ def expected(plan: FederatedPlan, trace: Path, workers: list[WorkerAddress]) -> 
             uploads = {}
             for name, (_, rows) in sequences.items():
                 code = codec(plan.codec, models[name].vocabulary)
-                uploads[name] = code.decode(code.encode(aggregate_locally(rows, [0.0])[0]))
+                uploads[name] = code.quantize(aggregate_locally(rows, [0.0])[0]).distribution
             present = [uploads[MODELS[names.index(each)]] for each in event["weights"]]
             target = rule.shape(mixture(present, list(event["weights"].values())))
             tokens.append(rule.verify(len(tokens), (), None, [target]).token)

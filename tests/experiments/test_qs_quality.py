@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.distributions import Distribution, block_codec, total_variation
+from dragonrt.distributions import Distribution, codec, total_variation
 from dragonrt.experiments import qs_quality
 from dragonrt.experiments.qs_quality import Position, first_token_law
 from dragonrt.experiments.statistics import Row
@@ -14,7 +14,7 @@ from dragonrt.sampling.speculative import speculative_rule
 
 Q = np.array((0.55, 0.24, 0.14, 0.07))
 P = np.array((0.2, 0.5, 0.1, 0.2))
-SENT = block_codec("qs:4", 4).quantize(Q).distribution
+SENT = codec("qs:4", 4).quantize(Q).distribution
 
 
 def test_drafts_from_what_is_sent_leave_the_cloud_s_law() -> None:

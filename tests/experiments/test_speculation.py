@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.distributions import ConformalThreshold, block_codec
+from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import Pair, Speculation, TextModel
@@ -26,7 +26,7 @@ def pair(model: LanguageModel) -> Pair:
 @pytest.mark.slow
 def test_a_coupled_text_is_what_the_target_alone_gives(pair: Pair) -> None:
     rule = speculative_rule("coupled", Noise(3), Sampler(0.3))
-    speculation = Speculation(pair, block_codec("ids", pair.draft.vocabulary), length=2)
+    speculation = Speculation(pair, codec("ids", pair.draft.vocabulary), length=2)
     blocks = list(speculation.blocks(PROMPT, rule, TOKENS))
     text = [token for block in blocks for token in block.tokens]
     alone = TextModel(pair.target, PROMPT, 64)
@@ -51,10 +51,10 @@ def test_what_a_model_says_does_not_depend_on_what_it_read_before(pair: Pair) ->
 @pytest.mark.slow
 def test_a_block_ends_before_its_bits_exceed_the_budget(pair: Pair) -> None:
     rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
-    codec = block_codec("ksqs:16:100", pair.draft.vocabulary)
-    speculation = Speculation(pair, codec, length=20, budget=1000)
+    coder = codec("ksqs:16:100", pair.draft.vocabulary)
+    speculation = Speculation(pair, coder, length=20, budget=1000)
     for block in speculation.blocks(PROMPT, rule, TOKENS):
-        bits = [each.quantized.bits for each in block.drafted]
+        bits = [each.quantized.bits + each.quantized.token_bits for each in block.drafted]
         assert sum(bits) <= 1000
         assert sum(bits) + max(bits) > 1000 - 20, "one token more would not have fitted"
 
@@ -62,9 +62,9 @@ def test_a_block_ends_before_its_bits_exceed_the_budget(pair: Pair) -> None:
 @pytest.mark.slow
 def test_the_threshold_moves_once_for_every_token_of_the_text(pair: Pair) -> None:
     rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
-    codec = block_codec("csqs:0.01:100", pair.draft.vocabulary)
+    coder = codec("csqs:0.01:100", pair.draft.vocabulary)
     start = ConformalThreshold(0.01, eta=0.01, alpha=0.0005)
-    speculation = Speculation(pair, codec, length=4, threshold=start)
+    speculation = Speculation(pair, coder, length=4, threshold=start)
     expected = start.beta
     for block in speculation.blocks(PROMPT, rule, TOKENS):
         dropped = [each.quantized.dropped for each in block.judged]

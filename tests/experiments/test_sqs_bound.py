@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.distributions import block_codec
+from dragonrt.distributions import codec
 from dragonrt.experiments import sqs_bound
 from dragonrt.experiments.speculation import Block, Drafted
 from dragonrt.experiments.statistics import Row
@@ -17,7 +17,7 @@ P = np.array((0.25, 0.5, 0.15, 0.1))
 
 def block(accepted: int) -> Block:
     """Two drafts from the two likeliest tokens of Q, in sixths: 4/6 and 2/6."""
-    quantized = block_codec("ksqs:2:6", 4).quantize(Q)
+    quantized = codec("ksqs:2:6", 4).quantize(Q)
     drafted = [Drafted(0, Q, quantized), Drafted(0, Q, quantized)]
     return Block(drafted, [P, P, P], Verdict(accepted, 1))
 

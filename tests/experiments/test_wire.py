@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.distributions import Distribution, entropy
+from dragonrt.distributions import Distribution, codec, entropy
 from dragonrt.experiments import wire
 from dragonrt.experiments.statistics import Row
 
@@ -47,8 +47,12 @@ def test_a_lattice_point_takes_the_bits_of_the_formula(name: str) -> None:
     # C(100 + 2, 2) = 5151 points over three tokens, 13 bits; C(3, 2) = 3 sets of two, 2 bits.
     three = np.array((0.5, 0.3, 0.2))
     codes = {"qs:100": 13, "ksqs:2:100": 2 + 7, "csqs:0.25:100": 2 + 2 + 7}
-    for code, bits in codes.items():
-        assert wire._lattice_bits(code, three) == {"bits": bits, "formula_bits": bits}
+    for coded, bits in codes.items():
+        code = codec(coded, 3)
+        assert wire._lattice_bits(code, code.quantize(three)) == {
+            "bits": bits,
+            "formula_bits": bits,
+        }
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import pytest
 
-from dragonrt.distributions import block_codec
+from dragonrt.distributions import codec, encode_block
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
@@ -19,7 +19,7 @@ from dragonrt.runtime.draft import start_hash
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.modes.blocks import BlockError, BlockSession
 from dragonrt.runtime.modes.blocks.answering import IDLE_S
-from dragonrt.runtime.modes.blocks.sizes import LONGEST_LATTICES
+from dragonrt.runtime.modes.blocks.sizes import longest_upload
 from dragonrt.runtime.modes.federated import FederatedPlan, FederatedVerifying
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.runtime.outcome import Finish
@@ -164,7 +164,7 @@ def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number() -> Non
         peer = device.connector.peer
         assert peer is not None
         number = peer.open(Hostile(), lambda n: plan(1).open_message("who?", (), (), n))
-        hashed, payload = start_hash(1) & 0xFFFFFFFF, block_codec("ids", 33).encode([5], [])
+        hashed, payload = start_hash(1) & 0xFFFFFFFF, encode_block(codec("ids", 33), [5], [])
         peer.send(wire.Block(number, 1, 0, hashed, 1, (), (), payload))
         await asyncio.sleep(9.9)  # the cloud reads the block for some more moments
         peer.close(number, Reason.CANCELLED)
@@ -222,7 +222,7 @@ def test_who_reads_no_verdicts_is_not_waited_for_without_end(
         session, peer = Hostile(), device.connector.peer
         assert peer is not None
         number = peer.open(session, lambda n: plan(1).open_message("who?", (), (), n))
-        hashed, payload = start_hash(1) & 0xFFFFFFFF, block_codec("ids", 33).encode([5], [])
+        hashed, payload = start_hash(1) & 0xFFFFFFFF, encode_block(codec("ids", 33), [5], [])
         peer.send(wire.Block(number, 1, 0, hashed, 1, (), (), payload))
         await asyncio.sleep(IDLE_S - 1.0)
         assert cloud.sessions == 1
@@ -247,6 +247,6 @@ def test_an_upload_of_lattice_points_is_bounded() -> None:
     flat = NextToken(np.full(vocabulary, 1 / vocabulary, np.float32), 0.0, np.zeros(1, np.float32))
     few, many = (cast(Any, [flat] * count) for count in (3, 257))
     uploads = verifying.answer(cast(Any, None), few)
-    assert sum(map(len, uploads.payloads)) < LONGEST_LATTICES
+    assert sum(map(len, uploads.payloads)) < longest_upload("qs:100")
     with pytest.raises(BlockError, match="draft shorter blocks or use a coarser codec"):
         verifying.answer(cast(Any, None), many)

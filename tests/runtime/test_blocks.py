@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.distributions import block_codec
+from dragonrt.distributions import codec, encode_block
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.runtime.draft import extend_hash, start_hash
@@ -39,7 +39,8 @@ from dragonrt.wire.errors import Reason
 
 SCRIPT = Script(3, vocabulary=33)
 PLAN = SpeculativePlan(seed=1, sampler=Sampler(0.8), max_tokens=12)
-IDS = block_codec("ids", 33)
+IDS = codec("ids", 33)
+K_SQS = codec("ksqs:4:20", 33).header
 LATTICE = replace(PLAN, rule="rejection", codec="ksqs:4:20")
 
 
@@ -68,7 +69,7 @@ def block(number: int = 1, **fields: Any) -> Callable[[int], wire.SessionMessage
         "count": 2,
         "resolutions": (),
         "decided": (),
-        "payload": IDS.encode([5, 7], []),
+        "payload": encode_block(IDS, [5, 7], []),
     }
     return lambda session: wire.Block(session=session, **{**good, **fields})
 
@@ -122,10 +123,10 @@ def test_a_good_block_is_answered() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (block(payload=b""), "too early"),
+        (block(payload=IDS.header), "too early"),
         (block(payload=b"\xff\xff\xff"), "not from the codec ids"),
-        (block(payload=IDS.encode([5, 7], []) + b"\0"), "after its last field"),
-        (block(payload=b"\x05\xff\xff"), "beyond 33"),
+        (block(payload=encode_block(IDS, [5, 7], []) + b"\0"), "after its last field"),
+        (block(payload=IDS.header + b"\xff\xff"), "beyond 33"),
         (block(count=3), "too early"),
         (block(step=11), "longest answer"),
         (block(count=200), "longest answer"),
@@ -144,10 +145,10 @@ def test_a_bad_block_ends_its_session(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"payload": IDS.encode([5, 7], [])}, "not from the codec"),
-        ({"payload": b"\x02\xff\xff\xff\xff\xff\xff\xff\xff"}, "discard it"),
-        ({"payload": b"\x02" + bytes(40), "resolutions": (2**20,)}, "resolution"),
-        ({"payload": b"\x02" + bytes(2**15)}, "takes too long to read"),
+        ({"payload": encode_block(IDS, [5, 7], [])}, "not from the codec"),
+        ({"payload": K_SQS + b"\xff\xff\xff\xff\xff\xff\xff\xff"}, "discard it"),
+        ({"payload": K_SQS + bytes(40), "resolutions": (2**20,)}, "resolution"),
+        ({"payload": K_SQS + bytes(2**15)}, "takes too long to read"),
     ],
 )
 def test_bad_lattice_points_end_their_session(fields: dict[str, Any], reason: str) -> None:
@@ -187,7 +188,7 @@ def test_a_block_that_takes_too_much_memory_ends_its_session(
     monkeypatch.setattr(answering, "LARGEST_READING", 3 * 256 * 33)
     many = replace(PLAN, documents=256)
     assert said_to_the_cloud(many, block()).reason is None
-    stranger = said_to_the_cloud(many, block(count=3, payload=IDS.encode([5, 7, 9], [])))
+    stranger = said_to_the_cloud(many, block(count=3, payload=encode_block(IDS, [5, 7, 9], [])))
     assert stranger.reason is not None
     assert "3 tokens over 256 documents takes too much memory" in stranger.reason
 

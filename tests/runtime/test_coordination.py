@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.distributions import Distribution, block_codec, codec
+from dragonrt.distributions import Distribution, block_steps, codec, decode_block
 from dragonrt.errors import DragonError
 from dragonrt.runtime.draft import extend_hash, start_hash
 from dragonrt.runtime.modes.federated.coordination import Coordination
@@ -49,7 +49,7 @@ def answer(plan: FederatedPlan) -> Coordination:
         hashes = line.hashes[decided:]
         assert len(hashes) == len(coordination.drafted) + 1
         uploads = [
-            [coder.decode(coder.encode(says(who, each))) for each in hashes] for who in (1, 2)
+            [coder.quantize(says(who, each)).distribution for each in hashes] for who in (1, 2)
         ]
         before = line.tokens[:decided]
         verified = coordination.verify(uploads, WEIGHTS)
@@ -64,7 +64,7 @@ def token_by_token(plan: FederatedPlan) -> list[int]:
     tokens: list[int] = []
     prefix_hash = start_hash(plan.seed)
     while len(tokens) < plan.max_tokens and not (tokens and tokens[-1] in plan.stop_tokens):
-        uploads = [coder.decode(coder.encode(says(who, prefix_hash))) for who in (1, 2)]
+        uploads = [coder.quantize(says(who, prefix_hash)).distribution for who in (1, 2)]
         target = rule.shape(mixture(uploads, WEIGHTS))
         tokens.append(rule.verify(len(tokens), (), None, [target]).token)
         prefix_hash = extend_hash(prefix_hash, tokens[-1])
@@ -99,7 +99,7 @@ def test_every_pair_of_tokens_comes_as_often_as_the_mixture_says(
 
     @functools.cache
     def uploaded(who: int, first: int | None) -> Distribution:
-        return coder.decode(coder.encode(model(who, first)))
+        return coder.quantize(model(who, first)).distribution
 
     def target(first: int | None) -> NDArray[np.float64]:
         both = (uploaded(who, first).to_dense() for who in (1, 2))
@@ -142,7 +142,7 @@ def test_a_drafted_stop_token_ends_block_and_answer() -> None:
     sure[2] = 1
     coordination.draft(sure)
     assert coordination.complete
-    upload = [codec(plan.codec, V).decode(codec(plan.codec, V).encode(sure))] * 2
+    upload = [codec(plan.codec, V).quantize(sure).distribution] * 2
     verified = coordination.verify([upload, upload], WEIGHTS)
     assert (verified.tokens, verified.accepted, verified.resampled) == ((2,), 1, False)
     assert coordination.finish is Finish.STOP
@@ -152,7 +152,7 @@ def test_the_payload_holds_the_block() -> None:
     coordination = Coordination(PLAN, V)
     while not coordination.complete:
         coordination.draft(says(0, coordination.line.hash))
-    assert block_codec("ids", V).decode(coordination.payload(), 3) == (
+    assert decode_block(codec("ids", V), coordination.payload(), block_steps(0, 3)) == (
         list(coordination.drafted),
         None,
     )

@@ -313,7 +313,7 @@ def test_an_answer_can_be_stopped_between_two_tokens() -> None:
 
 def test_a_worker_refuses_a_codec_without_distributions() -> None:
     FederatedVerifying(BlockPlan("federated", 0, Sampler(), codec="topk:4:renorm"), 16)
-    with pytest.raises(CodecError, match="unknown codec 'ids'"):
+    with pytest.raises(CodecError, match="codec ids sends no distributions"):
         FederatedVerifying(BlockPlan("federated", 0, Sampler(), codec="ids"), 16)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dragonrt.distributions import Distribution
 from dragonrt.runtime.draft import Draft, Line
 from dragonrt.runtime.drafter import Prediction
 from dragonrt.runtime.modes.dragon import Answer, OnLoss
@@ -321,14 +322,15 @@ class DivergingDrafter(SimulatedDrafter):
     async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
         predictions = await super().predict(line, first, last)
         return [
-            replace(prediction, distribution=self._codec.decode(self._other(line, step)))
+            replace(prediction, distribution=self._other(line, step))
             if step % 4 == 3
             else prediction
             for step, prediction in enumerate(predictions, start=first)
         ]
 
-    def _other(self, line: Line, step: int) -> bytes:
-        return self._codec.encode(self._script.distribution("device", ~line.hashes[step] % 2**64))
+    def _other(self, line: Line, step: int) -> Distribution:
+        p = self._script.distribution("device", ~line.hashes[step] % 2**64)
+        return self._codec.quantize(p).distribution
 
 
 def test_a_cloud_that_decides_another_text_is_noticed_and_the_devices_text_stands() -> None:

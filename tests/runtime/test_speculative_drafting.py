@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dragonrt.control import Action, ControlState
-from dragonrt.distributions import ConformalThreshold, backtrack
+from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.errors import DragonError
 from dragonrt.runtime.modes.blocks import Advance, BlockError, EncodedBlock
 from dragonrt.runtime.modes.speculative import (
@@ -63,7 +63,7 @@ def verdict(accepted: int, token: int = 1) -> wire.Verdict:
 def test_a_block_is_what_its_codec_reads_back() -> None:
     one = drafting(rule="rejection", codec="ksqs:5:30", shape={"length": 6})
     block = draft(one)
-    tokens, q = one._codec.decode(block.payload, block.count)
+    tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
     assert tokens == one.line.tokens
     assert q is not None
     assert all(each.probability(token) > 0 for each, token in zip(q, tokens, strict=True))
@@ -78,7 +78,7 @@ def test_no_block_takes_more_bits_than_its_budget(budget: int) -> None:
     while one.finish is None:
         block = draft(one)
         assert block.bits <= budget or block.count == 1
-        bits = [each.quantized.bits for each in one._sent[0].tokens]
+        bits = [each.bits for each in one._sent[0].tokens]
         assert sum(bits) == block.bits
         one.take(verdict(block.count))
 
@@ -264,7 +264,7 @@ def test_the_baseline_drafts_from_what_the_model_said() -> None:
     """Tokens may then be none that the lattice gives mass, so they travel by id."""
     one = drafting(rule="sample-quantize", codec="ksqs:1:1", shape={"length": 8})
     block = draft(one)
-    tokens, q = one._codec.decode(block.payload, block.count)
+    tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
     assert q is not None
     assert tokens == one.line.tokens
     assert any(each.probability(token) == 0 for each, token in zip(q, tokens, strict=True))

@@ -59,7 +59,7 @@ class DrawnNoise(Noise):
 def run(each: Rule, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Both drafts and the target of every step, distributions as they are received."""
     coder = codec("dense:fp32", DEVICE.size)
-    device, cloud = (coder.decode(coder.encode(each.shape(p))) for p in (DEVICE, CLOUD))
+    device, cloud = (coder.quantize(each.shape(p)).distribution for p in (DEVICE, CLOUD))
     tokens = np.empty((3, steps), dtype=np.int64)
     for step in range(steps):
         a = Candidate(each.draft("device", step, device), device)
@@ -204,7 +204,7 @@ class TestExpectedAcceptance:
     def test_coupled_by_definition(self, seed: int, name: str) -> None:
         rng = np.random.default_rng(seed)
         coder = codec(name, 40)
-        p, q = (coder.decode(coder.encode(rng.dirichlet(np.full(40, 0.2)))) for _ in range(2))
+        p, q = (coder.quantize(rng.dirichlet(np.full(40, 0.2))).distribution for _ in range(2))
         target = mix((p, q), WEIGHTS)
         for a, b in ((p, q), (p, target), (q, target), (target, p)):
             expected = self.by_definition(a.to_dense(), b.to_dense())

@@ -21,8 +21,7 @@ from dragonrt.sampling import (
 
 RNG = np.random.default_rng(6)
 P, Q_DENSE = RNG.dirichlet(np.full(8, 0.6), 2)
-_CODER = codec("topk:5:residual", 8)
-Q = _CODER.decode(_CODER.encode(Q_DENSE))
+Q = codec("topk:5:residual", 8).quantize(Q_DENSE).distribution
 TARGET = Distribution.from_dense(P)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from dragonrt.distributions import block_codec
+from dragonrt.distributions import codec
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import DRAFT, TARGET, Pair, Speculation, TextModel
@@ -107,8 +107,7 @@ def _alone(pair: Pair, sampler: Sampler, tokens: int, seed: int) -> Generate:
 
 def _speculative(pair: Pair, sampler: Sampler, length: int, tokens: int, seed: int) -> Generate:
     rule = speculative_rule("coupled", Noise(seed), sampler)
-    codec = block_codec("ids", pair.draft.vocabulary)
-    speculation = Speculation(pair, codec, length=length)
+    speculation = Speculation(pair, codec("ids", pair.draft.vocabulary), length=length)
 
     def generate(prompt: list[int]) -> list[int]:
         blocks = speculation.blocks(prompt, rule, tokens)

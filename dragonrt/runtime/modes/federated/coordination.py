@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, block_codec
+from dragonrt.distributions import Distribution, codec, encode_block
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.federated.plan import FederatedPlan
 from dragonrt.runtime.outcome import Finish
@@ -40,7 +40,7 @@ class Coordination:
     def __init__(self, plan: FederatedPlan, vocabulary: int) -> None:
         self._plan = plan
         self._rule = plan.speculative_rule()
-        self._blocks = block_codec("ids", vocabulary)
+        self._blocks = codec("ids", vocabulary)
         self._q: list[Distribution] = []
         self.line = Line(start_hash(plan.seed))
         self.decided = 0
@@ -66,8 +66,8 @@ class Coordination:
         self.line.append(self._rule.draft(len(self.line), q))
 
     def payload(self) -> bytes:
-        """The block in the bits of the block codec `ids`."""
-        return self._blocks.encode(self.drafted, ())
+        """The block in the bits of the codec `ids`."""
+        return encode_block(self._blocks, self.drafted, ())
 
     def verify(self, uploads: Sequence[Upload], weights: Sequence[float]) -> Verified:
         """Decide the block's fate by the mixture of `uploads`, of the weights that sum to 1."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dragonrt.distributions.codec import codec
+from dragonrt.distributions import distribution_codec
 from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.sampling.speculative import SampleQuantize
@@ -42,7 +42,7 @@ class FederatedPlan(BlockPlan):
 
     def check(self) -> None:
         """Refuse what this mode cannot do, with one line."""
-        codec(self.codec, 2)
+        distribution_codec(self.codec, 2)
         self.speculative_rule()
         if self.rule == SampleQuantize.name:
             raise DragonError(

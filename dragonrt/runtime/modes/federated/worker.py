@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dragonrt.distributions import Codec, Distribution
+from dragonrt.distributions import Codec, Distribution, decode_distribution
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.modes.blocks import BlockError, BlockSession, EncodedBlock
@@ -140,7 +140,7 @@ class Worker:
         size = sum(map(len, message.payloads))
         if size > longest_upload(self._plan.codec):
             raise BlockError(f"an upload of {size} bytes takes too long to read")
-        distributions = [self._code.decode(payload) for payload in message.payloads]
+        distributions = [decode_distribution(self._code, each) for each in message.payloads]
         verify_s = message.verify_us / 1e6
         self.received = Received(self.asked, distributions, message.relevance, verify_s)
         self.asked = None

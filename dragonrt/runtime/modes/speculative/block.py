@@ -29,6 +29,11 @@ class DraftedToken:
     threshold: ConformalThreshold | None
     drafted: Drafted
 
+    @property
+    def bits(self) -> int:
+        """What it takes in a block."""
+        return self.quantized.bits + self.quantized.token_bits
+
 
 @dataclass(frozen=True, slots=True)
 class Carried:
@@ -101,7 +106,7 @@ class DraftedBlock:
 
     def append(self, token: DraftedToken) -> None:
         self.tokens.append(token)
-        self.bits += token.quantized.bits
+        self.bits += token.bits
 
     def thresholds(self, accepted: int) -> tuple[tuple[int, float, float], ...]:
         """(step, β, dropped mass) of every update that stands after that many accepted tokens.

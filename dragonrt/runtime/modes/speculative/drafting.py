@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, entropy
+from dragonrt.distributions import Distribution, Step, encode_block, entropy
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks.counts import BlockCounts
 from dragonrt.runtime.modes.blocks.drafting import Advance, Decided, EncodedBlock
@@ -60,7 +60,7 @@ class SpeculativeDrafting:
             self._block = self._begin(rate)
         block = self._block
         token = self._drafted(block, q, said)
-        bits = block.bits + token.quantized.bits
+        bits = block.bits + token.bits
         if block.tokens and bits > self._plan.longest_block_bits:
             encoded = self._end(block)
             if self.ready:
@@ -120,7 +120,7 @@ class SpeculativeDrafting:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold = block.threshold
         beta = threshold.beta if threshold is not None else None
-        quantized = self._codec.quantize(q, block.resolution, beta)
+        quantized = self._codec.quantize(q, Step(block.end, block.resolution, beta))
         source = quantized.distribution
         if not self._rule.drafts_from_quantized:
             source = Distribution.from_dense(q)
@@ -144,7 +144,7 @@ class SpeculativeDrafting:
         self._block = None
         self._sent.append(block)
         tokens = [each.token for each in block.tokens]
-        payload = self._codec.encode(tokens, [each.quantized for each in block.tokens])
+        payload = encode_block(self._codec, tokens, [each.quantized for each in block.tokens])
         resolutions = (
             (block.resolution,) if sends_lattice(self._plan.codec) and block.resolution else ()
         )

@@ -6,6 +6,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.distributions import block_steps, decode_block
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.blocks.sizes import longest_block
@@ -33,10 +34,8 @@ class SpeculativeVerifying:
                 f"a block of {len(block.payload)} bytes takes too long to read: send at most "
                 f"{self._longest}"
             )
-        resolutions = block.resolutions
-        if len(resolutions) == 1:
-            resolutions *= block.count
-        tokens, q = self._codec.decode(block.payload, block.count, resolutions or None)
+        steps = block_steps(block.step, block.count, block.resolutions)
+        tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q, block.step)
 
     def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> Verdict:

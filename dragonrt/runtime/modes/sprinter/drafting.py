@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Quantized
+from dragonrt.distributions import Quantized, Step, encode_block
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks.counts import BlockCounts
 from dragonrt.runtime.modes.blocks.drafting import Advance, Decided, EncodedBlock
@@ -101,7 +101,7 @@ class SprinterDrafting:
 
     def _drafted(self, said: NextToken) -> tuple[Quantized, int]:
         """What the model says, as the cloud would see it, and the token drawn from that."""
-        quantized = self._codec.quantize(self._rule.shape(said.p))
+        quantized = self._codec.quantize(self._rule.shape(said.p), Step(len(self.line)))
         return quantized, self._rule.draft(len(self.line), quantized.distribution)
 
     def _pass(self, token: int) -> Advance:
@@ -120,7 +120,7 @@ class SprinterDrafting:
             step=self.decided,
             prefix_hash=self.line.hashes[self.decided],
             count=1,
-            payload=self._codec.encode([token], [quantized]),
-            bits=quantized.bits,
+            payload=encode_block(self._codec, [token], [quantized]),
+            bits=quantized.bits + quantized.token_bits,
             decided=tuple(self.line.tokens[self._known : self.decided]),
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dragonrt.distributions import block_steps, decode_block
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes.blocks.errors import BlockError
 from dragonrt.runtime.modes.blocks.verifying import InPlace, ReadBlock
@@ -23,7 +24,8 @@ class SprinterVerifying:
     def read(self, block: wire.Block) -> ReadBlock:
         if block.count != 1:
             raise BlockError(f"a block of a sprinter has one token to verify, not {block.count}")
-        tokens, q = self._codec.decode(block.payload, 1, block.resolutions or None)
+        steps = block_steps(block.step, 1, block.resolutions)
+        tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q, block.step)
 
     def answer(self, block: ReadBlock, said: Sequence[NextToken]) -> InPlace:

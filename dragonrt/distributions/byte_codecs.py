@@ -1,0 +1,142 @@
+"""Codecs of whole bytes: all probabilities, or the likeliest ones as Elias-Fano and fp16.
+
+Their bytes say themselves what they are and where they end, so a payload has no other header.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions.arguments import checked_sum
+from dragonrt.distributions.bits import BitReader, BitWriter
+from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.errors import CodecError, other_codec
+from dragonrt.distributions.payload import (
+    Format,
+    Kind,
+    decode_dense,
+    decode_sparse,
+    encode_dense,
+    encode_sparse,
+    kind_of,
+)
+from dragonrt.distributions.protocol import PLAIN, Quantized, Step
+from dragonrt.distributions.truncation import top_k, top_p
+
+
+@dataclass(frozen=True, slots=True)
+class ByteCodec:
+    """What the codecs of whole bytes have in common. Tokens travel as ids."""
+
+    name: str
+    vocabulary: int
+
+    tokens_by_id: ClassVar = True
+    sends_distributions: ClassVar = True
+    has_resolution: ClassVar = False
+    light: ClassVar = False
+    longest: ClassVar = 2**31
+    header: ClassVar = b""
+
+    def write(self, quantized: Quantized, writer: BitWriter) -> None:
+        if not isinstance(quantized.code, bytes):
+            raise CodecError(f"{self.name} cannot send what another codec quantized")
+        writer.write_bytes(quantized.code)
+
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
+        data = reader.rest()
+        distribution, length = self._decode(data)
+        reader.skip(length)
+        return distribution
+
+    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        """The distribution at the beginning of `data`, and how many bytes say it."""
+        raise NotImplementedError
+
+    def _quantized(
+        self, p: NDArray[np.floating[Any]], total: float, coded: tuple[bytes, Distribution]
+    ) -> Quantized:
+        """`p`, of the sum `total`, in its code."""
+        code, distribution = coded
+        kept = float(p[distribution.ids].sum(dtype=np.float64))
+        token = (self.vocabulary - 1).bit_length()
+        return Quantized(distribution, 8 * len(code), token, code, max(0.0, 1 - kept / total))
+
+
+@dataclass(frozen=True, slots=True)
+class Dense(ByteCodec):
+    """All V probabilities."""
+
+    format: Format
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        total = checked_sum(p, self.vocabulary)
+        return self._quantized(p, total, encode_dense(self.format, p / p.max()))
+
+    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        if kind_of(data) != self.format.kind:
+            raise other_codec(self.name)
+        return decode_dense(self.format, data, self.vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class TopP(ByteCodec):
+    """The fewest most likely tokens that hold the mass `p`, renormalised (DRAGON, p = 0.8)."""
+
+    p: float
+    light: ClassVar = True
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        total = checked_sum(p, self.vocabulary)
+        ids = np.sort(top_p(p, self.p * total))
+        values = p[ids]
+        coded = encode_sparse(Kind.TOP_P, ids, values / values.max(), 0.0, self.vocabulary)
+        return self._quantized(p, total, coded)
+
+    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        if kind_of(data) != Kind.TOP_P:
+            raise other_codec(self.name)
+        return decode_sparse(data, self.vocabulary, at_most=self.vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class TopKRenormalised(ByteCodec):
+    """The `k` most likely tokens, renormalised (SPECFED)."""
+
+    k: int
+    light: ClassVar = True
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        total = checked_sum(p, self.vocabulary)
+        ids = np.sort(top_k(p, self.k))
+        values = p[ids]
+        coded = encode_sparse(Kind.RENORMALISED, ids, values / values.max(), 0.0, self.vocabulary)
+        return self._quantized(p, total, coded)
+
+    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        if kind_of(data) != Kind.RENORMALISED:
+            raise other_codec(self.name)
+        return decode_sparse(data, self.vocabulary, at_most=self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class TopKResidual(ByteCodec):
+    """The `k` most likely tokens, the mass of the others spread evenly over them (SPECFED)."""
+
+    k: int
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        total = checked_sum(p, self.vocabulary)
+        ids = np.sort(top_k(p, self.k))
+        values = p[ids].astype(np.float64)
+        rest = max(0.0, total - float(values.sum()))
+        scale = max(float(values.max()), rest)
+        coded = encode_sparse(Kind.RESIDUAL, ids, values / scale, rest / scale, self.vocabulary)
+        return self._quantized(p, total, coded)
+
+    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
+        if kind_of(data) not in (Kind.RESIDUAL, Kind.NO_RESIDUAL):
+            raise other_codec(self.name)
+        return decode_sparse(data, self.vocabulary, at_most=self.k)

@@ -1,0 +1,123 @@
+"""Distributions as bits: what a side sends, and what the other side reconstructs from it.
+
+A draft is sampled from what the other side will reconstruct ("quantize, then sample", QSV Prop. 1),
+so whatever a codec throws away, the text stays exact with respect to what was sent.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions.bits import BitReader, BitWriter
+from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.lattice import LatticePoint
+
+
+class StepNoise(Protocol):
+    """The keyed noise of one step, which both sides know."""
+
+    def __call__(
+        self, vocabulary: int, ids: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        """E(x) ~ Exp(1) of the tokens `ids`, float64 [K], or without them of all: float64 [V]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a codec may know of a token beside its distribution; both sides know it.
+
+    `index` is the token's place in the answer. `resolution` and `threshold` take the place of the
+    ℓ and the β in a codec's name; codecs that have none ignore them.
+    """
+
+    index: int = 0
+    resolution: int | None = None
+    threshold: float | None = None
+    noise: StepNoise | None = None
+
+
+PLAIN = Step()
+"""A step of which nothing is known: codecs go by their names alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantized:
+    """A distribution as the other side will see it.
+
+    `distribution` is what the draft is sampled from. `bits` is what it takes on the wire (the
+    papers' formulas), `token_bits` what a token drafted from it takes beside it. `code` is what
+    travels: bytes, a lattice point, or None where nothing does. `dropped` is the mass of the
+    original outside of what travels: α_n(X_n) of SQS Eq. (4).
+    """
+
+    distribution: Distribution
+    bits: int
+    token_bits: int
+    code: LatticePoint | bytes | None
+    dropped: float
+
+
+class Codec(Protocol):
+    """A code of next-token distributions over one vocabulary, and of tokens drafted from them.
+
+    `encode_block` and `decode_block` make whole payloads of it.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that `codec` makes this codec from."""
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens, V."""
+
+    @property
+    def tokens_by_id(self) -> bool:
+        """Whether a token travels as its id, in ⌈log2 V⌉ bits, instead of its rank in the support.
+
+        Ranks are for tokens that were sampled from what travels.
+        """
+
+    @property
+    def sends_distributions(self) -> bool:
+        """Whether a distribution travels at all."""
+
+    @property
+    def has_resolution(self) -> bool:
+        """Whether a Step's resolution changes what travels: lattice points."""
+
+    @property
+    def light(self) -> bool:
+        """Whether decoding a short payload, and mixing it, never touches the whole vocabulary."""
+
+    @property
+    def longest(self) -> int:
+        """How many bytes may be read at once: of a block, or of an upload's payloads together."""
+
+    @property
+    def header(self) -> bytes:
+        """The first byte of a payload, for codes whose own bits do not say what they are."""
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        """`p`, floating [V] of any positive sum, as the other side will see it.
+
+        Raises CodecError for another shape, negative or non-finite entries, a zero sum, or a
+        resolution out of range.
+        """
+
+    def write(self, quantized: Quantized, writer: BitWriter) -> None:
+        """Append what travels. Raises CodecError for what another codec quantized."""
+
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
+        """The next distribution, of sum 1, the same to the last bit on every machine.
+
+        Raises CodecError for bits that are malformed or of another codec.
+        """
+
+
+def token_bits(codec: Codec, support: Distribution | None) -> int:
+    """The bits of a token: ⌈log2 V⌉ by its id, ⌈log2 n⌉ by its rank among the n of `support`."""
+    choices = codec.vocabulary if support is None or codec.tokens_by_id else len(support)
+    return (choices - 1).bit_length()
