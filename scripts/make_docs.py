@@ -1,0 +1,219 @@
+"""Writes the pages of docs/ that say what the code says: `python scripts/make_docs.py`.
+
+A test makes them again and compares.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from dragonrt.wire import connection, encoding, frames, sessions
+from dragonrt.wire.errors import MessageError, Reason
+from dragonrt.wire.fields import MAX_LINE
+from dragonrt.wire.messages import (
+    CONNECTION_MESSAGES,
+    PROTOCOL_VERSION,
+    SESSION_MESSAGES,
+    Message,
+    Source,
+)
+
+DOCS = Path(__file__).parents[1] / "docs"
+MADE = "<!-- Made by scripts/make_docs.py from the code; change that, and run it again. -->"
+
+
+def wire_page() -> str:
+    """docs/wire.md: frames, states, and every message with its fields."""
+    return _page(
+        f"# The wire: protocol version {PROTOCOL_VERSION}",
+        "What two processes say to each other over TCP or TLS. Both run the same code; `device` "
+        "and `cloud` are roles.",
+        "## Frames",
+        _text(frames),
+        _text(encoding),
+        _table(
+            ("limit", "value"),
+            (
+                ("bytes of a frame's body, before and after decompression", frames.MAX_BODY),
+                ("the same during the handshake", connection.HANDSHAKE_LIMIT),
+                ("bytes from which on compression is tried", frames.COMPRESS_ABOVE + 1),
+                ("bytes of a text for people, of which the rest is cut off", MAX_LINE),
+                ("entries of an array", encoding.LONGEST_ARRAY),
+                ("sessions of one connection", connection.DEFAULT_MAX_SESSIONS),
+                ("closed sessions whose late messages are ignored", sessions.REMEMBERED_CLOSED),
+            ),
+        ),
+        "## The connection",
+        _text(connection),
+        "What may be received in each state, and the state that follows:",
+        _transitions(connection.State, connection.RECEIVE),
+        "## Sessions",
+        _text(sessions),
+        _states(sessions.SessionState),
+        "What may be received in each state, and the state that follows:",
+        _transitions(sessions.SessionState, sessions.RECEIVE),
+        "What may be sent in each state, and the state that follows:",
+        _transitions(sessions.SessionState, sessions.SEND),
+        "## Messages of the connection",
+        *(_message(kind) for kind in CONNECTION_MESSAGES),
+        "## Messages of a session",
+        *(_message(kind) for kind in SESSION_MESSAGES),
+        "## Parts of messages",
+        _part(Source),
+        "## Reasons",
+        _text(Reason),
+        _states(Reason),
+    )
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"wire.md": wire_page}
+"""What each file in docs/ is made by."""
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join((title, MADE, *parts)) + "\n"
+
+
+def _text(documented: Any) -> str:
+    return inspect.getdoc(documented) or ""
+
+
+def _table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    def line(cells: Iterable[Any]) -> str:
+        shown = (f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells)
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in shown) + " |"
+
+    return "\n".join((line(heading), "|" + "---|" * len(heading), *map(line, rows)))
+
+
+def _transitions(states: type[Enum], table: Mapping[Any, Mapping[type[Message], Enum]]) -> str:
+    """A row for each message that may come in some state, a column for each state."""
+    kinds = sorted({kind for row in table.values() for kind in row}, key=lambda kind: kind.TYPE)
+    return _table(
+        ("", *(f"in `{state.value}`" for state in states)),
+        (
+            (
+                kind.__name__,
+                *(f"→ `{table[s][kind].value}`" if kind in table[s] else "" for s in states),
+            )
+            for kind in kinds
+        ),
+    )
+
+
+def _states(states: type[Enum]) -> str:
+    """The members of an enumeration, with the comments behind them in the source."""
+    said = re.findall(r'= "(\w+)"(?:  # (.*))?$', inspect.getsource(states), re.MULTILINE)
+    return _table(("", "meaning"), ((f"`{value}`", comment) for value, comment in said))
+
+
+def _message(kind: type[Message]) -> str:
+    return f"### {kind.TYPE} {kind.__name__}\n\n{_part_body(kind)}"
+
+
+def _part(kind: type) -> str:
+    return f"### {kind.__name__}\n\n{_part_body(kind)}"
+
+
+def _part_body(kind: Any) -> str:
+    hints = get_type_hints(kind)
+    must = limits(kind)
+    rows = (
+        (f"`{each.name}`", f"`{_type(hints[each.name])}`", must[each.name], _default(each))
+        for each in fields(kind)
+    )
+    return f"{_text(kind)}\n\n{_table(('field', 'type', 'must be', 'default'), rows)}"
+
+
+def _type(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " | ".join(repr(value) for value in get_args(hint))
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
+
+
+def _default(each: Field[Any]) -> str:
+    return "" if each.default is MISSING else f"`{each.default!r}`"
+
+
+class _Wrong:
+    """What no field takes."""
+
+
+_LONG = "x" * 2**24
+"""A text that no field takes whole."""
+
+
+def limits(kind: Any) -> dict[str, str]:
+    """What each field of a message must be, in the words with which the message refuses others.
+
+    All fields begin as wrong; the one that is refused gets a value that the message takes, and so
+    on. Raises ValueError for a field that takes anything.
+    """
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {each.name: _Wrong() for each in fields(kind)}
+    found: dict[str, str] = {}
+
+    def refusal(**changed: Any) -> str:
+        try:
+            kind(**{**values, **changed})
+        except MessageError as error:
+            return error.text.partition(", not ")[0]
+        return ""
+
+    while said := refusal():
+        name, _, must = said.partition(" must be ")
+        candidates = _candidates(hints[name], must)
+        of_the_next = {value: refusal(**{name: value}) for value in candidates}
+        values[name], said = next(
+            (value, said) for value, said in of_the_next.items() if not said.startswith(f"{name} ")
+        )
+        if hints[name] is str:
+            must = refusal(**{name: _LONG}).removeprefix(said) or must
+        of_an_entry = refusal(**{name: (_Wrong(),)})
+        if get_origin(hints[name]) is tuple and of_an_entry != said:
+            must += "; " + of_an_entry
+        found[name] = _readable(must.removeprefix(f"{name} must be "))
+    if free := values.keys() - found.keys():
+        raise ValueError(f"{kind.__name__} takes anything for {', '.join(sorted(free))}")
+    return found
+
+
+def _candidates(hint: Any, must: str) -> Iterable[Any]:
+    """Values of which a field of that type should take one; the largest integer it may be."""
+    numbers = [int(digits) for digits in re.findall(r"\d+", must)]
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) is tuple:
+        return ((),)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return tuple(hint)
+    kinds: Mapping[Any, tuple[Any, ...]] = {
+        bool: (True,),
+        int: (numbers[-1],) if numbers else (),
+        float: (0.0, 1.0),
+        bytes: (bytes(numbers[0]),) if numbers else (),
+        str: ("", "x"),
+    }
+    return kinds[hint]
+
+
+def _readable(must: str) -> str:
+    for exponent in (31, 32, 63, 64):
+        must = must.replace(str(2**exponent - 1), f"2^{exponent} - 1")
+    largest = f"{sys.float_info.max:g}"
+    return must.replace(f"a number from -{largest} to {largest}", "a finite number")
+
+
+def main() -> None:
+    """Write all pages."""
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
