@@ -12,6 +12,7 @@ from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise
+from dragonrt.setting import setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,10 @@ class Sampler:
     to the lower id. Raises SamplingError for parameters out of range.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    temperature: float = setting(1.0, "0: always the most likely token.", low=0, high=100)
+    top_k: int = setting(0, "Keep so many of the likeliest; 0: all.", low=0, high=2**31 - 1)
+    top_p: float = setting(1.0, "Keep the likeliest with this mass; 1: all.", low=0, high=1)
+    min_p: float = setting(0.0, "Keep what has this part of the top one's; 0: all.", low=0, high=1)
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

@@ -1,0 +1,176 @@
+"""The modes there are: for each its settings and the two machines that follow them.
+
+A fifth mode is one module beside this one, a class of settings, and one entry here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dragonrt.control import Controller
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.errors import DragonError
+from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.federated import Coordinator, FederatedJudging
+from dragonrt.modes.mode import Mode
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.modes.speculative import (
+    AcceptanceHead,
+    SpeculativeDrafting,
+    SpeculativeJudging,
+)
+from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
+from dragonrt.modes.verifier import BlockVerifier
+from dragonrt.patience import USUAL, Patience
+from dragonrt.sampling.stopping import StoppingRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What a side brings to an answer beside the question and the settings.
+
+    `members` are the weights of the other sides by name. `profile` is the side's offline decode
+    profile; `controller`, `stopping`, `acceptance` and `verifier` are what was trained for its
+    models; `rate` gives the uplink's bit/s at a time where it is known.
+    """
+
+    vocabulary: int
+    patience: Patience = USUAL
+    members: Mapping[str, float] = field(default_factory=lambda: {"cloud": 1.0})
+    profile: DecodeProfile | None = None
+    controller: Controller | None = None
+    stopping: StoppingRule | None = None
+    acceptance: AcceptanceHead | None = None
+    verifier: TokenVerifier | None = None
+    rate: Callable[[float], float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModeEntry:
+    """One way to work together: `device` and `cloud` make its machines.
+
+    `model` runs on the device unless its user names another; `exact` says whether the text is the
+    target's, to the token; `help` is a line for people.
+    """
+
+    name: str
+    settings: type[Settings]
+    device: Callable[[Question, Any, Kit], Mode]
+    cloud: Callable[[Question, Any, Kit], Mode]
+    model: str
+    exact: bool
+    help: str
+
+
+def _dragon_device(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
+    return Dragon("device", question, settings, kit.vocabulary, kit.profile, kit.patience)
+
+
+def _dragon_cloud(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
+    return Dragon("cloud", question, settings, kit.vocabulary, kit.profile, kit.patience)
+
+
+def _speculative_device(question: Question, settings: SpeculativeSettings, kit: Kit) -> Mode:
+    drafting = SpeculativeDrafting(
+        question, settings, kit.vocabulary, kit.controller, kit.stopping, kit.acceptance
+    )
+    return BlockDrafter(
+        drafting,
+        settings.on_loss,
+        kit.vocabulary,
+        kit.patience,
+        times_bandwidth=kit.controller is not None,
+        rate=kit.rate,
+    )
+
+
+def _speculative_cloud(question: Question, settings: SpeculativeSettings, kit: Kit) -> Mode:
+    judging = SpeculativeJudging(question, settings, kit.vocabulary)
+    return BlockVerifier(question, judging, kit.vocabulary, kit.patience)
+
+
+def _federated_device(question: Question, settings: FederatedSettings, kit: Kit) -> Mode:
+    return Coordinator(question, settings, kit.vocabulary, kit.members, kit.patience)
+
+
+def _federated_cloud(question: Question, settings: FederatedSettings, kit: Kit) -> Mode:
+    judging = FederatedJudging(question, settings, kit.vocabulary)
+    return BlockVerifier(question, judging, kit.vocabulary, kit.patience)
+
+
+def _sprinter_device(question: Question, settings: SprinterSettings, kit: Kit) -> Mode:
+    if kit.verifier is None:
+        raise DragonError("mode sprinter needs a verifier trained for the two models: --verifier")
+    drafting = SprinterDrafting(question, settings, kit.vocabulary, kit.verifier)
+    return BlockDrafter(drafting, settings.on_loss, kit.vocabulary, kit.patience)
+
+
+def _sprinter_cloud(question: Question, settings: SprinterSettings, kit: Kit) -> Mode:
+    judging = SprinterJudging(question, settings, kit.vocabulary)
+    return BlockVerifier(question, judging, kit.vocabulary, kit.patience)
+
+
+MODES: Mapping[str, ModeEntry] = {
+    entry.name: entry
+    for entry in (
+        ModeEntry(
+            "dragon",
+            DragonSettings,
+            _dragon_device,
+            _dragon_cloud,
+            "dragon-small",
+            True,
+            "both sides answer from their documents",
+        ),
+        ModeEntry(
+            "speculative",
+            SpeculativeSettings,
+            _speculative_device,
+            _speculative_cloud,
+            "dragon-draft",
+            True,
+            "this side drafts blocks for the cloud's model, whose text comes out",
+        ),
+        ModeEntry(
+            "federated",
+            FederatedSettings,
+            _federated_device,
+            _federated_cloud,
+            "dragon-draft",
+            True,
+            "this side drafts blocks for the mixture of several workers",
+        ),
+        ModeEntry(
+            "sprinter",
+            SprinterSettings,
+            _sprinter_device,
+            _sprinter_cloud,
+            "dragon-draft",
+            False,
+            "a trained verifier asks the cloud about doubtful tokens only: the text is approximate",
+        ),
+    )
+}
+
+
+def mode_entry(name: str) -> ModeEntry:
+    """The mode of that name; DragonError for one that this side does not have."""
+    entry = MODES.get(name)
+    if entry is None:
+        raise DragonError(
+            f"this side has no mode {name!r}: install the same dragonrt on both sides"
+        )
+    return entry
+
+
+def entry_of(settings: Settings) -> ModeEntry:
+    """The mode that these settings are of."""
+    return next(entry for entry in MODES.values() if type(settings) is entry.settings)

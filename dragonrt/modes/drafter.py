@@ -1,0 +1,411 @@
+"""The device's part of the modes in which it drafts blocks and one cloud verifies them (SPEC 2, 4).
+
+    draft --block complete--> Block out --Verdict in--> decided, and draft on
+    the cloud is   connected --left--> waiting or alone --joined--> connected
+
+What is drafted and when it is sent is the mode's `Drafting`; this machine sends blocks, takes their
+verdicts in order, and goes on without the cloud where there is none.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dragonrt.modes.line import LOW_BITS, Line
+from dragonrt.modes.mode import (
+    Effects,
+    Finish,
+    Grounds,
+    Head,
+    Leave,
+    ModeError,
+    OnLoss,
+    Span,
+    Work,
+)
+from dragonrt.patience import USUAL, Patience
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.errors import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBlock:
+    """A block that is ready to be sent; the session adds its numbers.
+
+    `count` drafted tokens follow the text of `step` tokens with `prefix_hash`; `bits` is what the
+    papers' formulas count of the payload. The other fields are those of the wire's Block.
+    """
+
+    step: int
+    prefix_hash: int
+    count: int
+    payload: bytes
+    bits: int
+    resolutions: tuple[int, ...] = ()
+    decided: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The next token of the answer.
+
+    `stands` is True for a token that the device drafted, False for one that took the place of a
+    refused draft, None for one at whose place nothing was drafted.
+    """
+
+    token: int
+    stands: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one prediction or one verdict led to.
+
+    `cut` says that the blocks under way follow another text now: nobody will answer them.
+    `judged` is the number of tokens that a verdict was about. `thresholds` has (step, β, dropped
+    mass) for every token that C-SQS's threshold moved on.
+    """
+
+    decided: tuple[Decided, ...] = ()
+    block: EncodedBlock | None = None
+    cut: bool = False
+    judged: int = 0
+    thresholds: tuple[tuple[int, float, float], ...] = ()
+
+
+class Drafting(Protocol):
+    """What one mode does on the device. `line` holds the decided tokens, then the drafted ones.
+
+    A head computes on what the model says after the line; what it gives is handed to `take_draft`
+    or `decide_alone` unless the line has changed meanwhile.
+    """
+
+    line: Line
+    decided: int
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the answer is complete, or None while it is not."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether a prediction of what follows the line is wanted now; otherwise a verdict is."""
+        ...
+
+    def head(self, rate: float) -> Head:
+        """What to compute for the next draft; `rate` is the uplink's in bit/s."""
+        ...
+
+    def take_draft(self, result: Any) -> Advance:
+        """Go on with what `head` gave."""
+        ...
+
+    def take_verdict(self, accepted: int, token: int) -> Advance:
+        """The verdict on the oldest block that was sent; ModeError for an impossible one."""
+        ...
+
+    def head_alone(self) -> Head:
+        """What to compute to decide the next token without the cloud."""
+        ...
+
+    def decide_alone(self, result: Any) -> Advance:
+        """Decide the next token without the cloud; nothing is drafted behind the decided text."""
+        ...
+
+    def rewind(self) -> None:
+        """The cloud is gone: forget what is drafted and not decided."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    count: int
+    sent_s: float
+
+
+class BlockDrafter:
+    """Implements Mode for the device.
+
+    `rate` gives the uplink's bit/s at a time where it is known; otherwise, with `times_bandwidth`,
+    the link is probed.
+    """
+
+    verifies = True
+
+    def __init__(
+        self,
+        drafting: Drafting,
+        on_loss: OnLoss,
+        vocabulary: int,
+        patience: Patience = USUAL,
+        *,
+        times_bandwidth: bool = False,
+        rate: Callable[[float], float] | None = None,
+    ) -> None:
+        self._drafting = drafting
+        self._on_loss = on_loss
+        self._vocabulary = vocabulary
+        self._patience = patience
+        self.times_bandwidth = times_bandwidth and rate is None
+        self._rate = rate
+        self._bits_per_s = float("inf")
+        self._ready = False
+        self._finish: Finish | None = None
+        # The cloud: its name and session while it is connected, and blocks under way there.
+        self._peer: str | None = None
+        self._session = 0
+        self._round = 0
+        self._sent: dict[int, _Sent] = {}
+        self._given_up: set[int] = set()
+        self._alone = False
+        self._waiting_since_s: float | None = None
+        self._loss = "the cloud is not connected"
+        # Under way, and since when.
+        self._reading: tuple[Work, bool] | None = None
+        self._draft_s = 0.0
+        self._decision_s = self._progress_s = 0.0
+        self._now = 0.0
+        self._out = Effects()
+
+    # What the driver asks.
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self._drafting.line.tokens[: self._drafting.decided]
+
+    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+        self._bits_per_s = bits_per_s or float("inf")
+
+    def deadline(self) -> float | None:
+        if not self._ready or self._ended:
+            return None
+        if self._waiting_since_s is not None:
+            return self._waiting_since_s + self._patience.answer_s
+        waits = self._peer is not None and self._reading is None and not self._drafting.ready
+        return self._progress_s + self._patience.answer_s if waits else None
+
+    @property
+    def _ended(self) -> bool:
+        return self._finish is not None
+
+    # The cloud comes and goes.
+
+    def prepared(self, grounds: Grounds, now: float) -> Effects:
+        self._ready = True
+        self._decision_s = self._progress_s = now
+        self._check_finished()
+        if self._peer is None and not self._ended:
+            self._miss(self._waiting_since_s is not None, now)
+        return self._effects()
+
+    def joined(self, peer: str, session: int, now: float) -> Effects:
+        """Go on with the cloud from the decided tokens."""
+        if self._ready:
+            self._drafting.rewind()
+            self._preempt_if_dead()
+            self._out.events.append(events.Rejoined(self._drafting.decided))
+        self._peer, self._session = peer, session
+        self._sent.clear()
+        self._given_up.clear()
+        self._round = 0
+        self._alone, self._waiting_since_s = False, None
+        self._progress_s = now
+        return self._effects()
+
+    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+        self._peer, self._loss = None, reason
+        self._waiting_since_s = now if returns else None
+        if self._ready and not self._ended:
+            self._drafting.rewind()
+            self._preempt_if_dead()
+            self._miss(returns, now)
+        return self._effects()
+
+    def _miss(self, returns: bool, now: float) -> None:
+        """Go on without the cloud, or wait for it if it may come back and that is wanted."""
+        if self._on_loss == "wait" and returns:
+            self._waiting_since_s = now
+            self._notice(f"waiting for the cloud at token {self._drafting.decided}: {self._loss}")
+        else:
+            self._go_alone(self._loss)
+
+    def _go_alone(self, reason: str) -> None:
+        """Decide by the draft model, from the next undecided step on."""
+        self._drafting.rewind()
+        self._peer, self._waiting_since_s, self._alone = None, None, True
+        step = self._drafting.decided
+        self._preempt_if_dead()
+        self._out.events.append(events.WentAlone(step))
+        self._notice(f"answering with the draft model alone from token {step}: {reason}")
+
+    def tick(self, now: float) -> Effects:
+        limit = self.deadline()
+        if limit is not None and now >= limit:
+            seconds = f"{self._patience.answer_s:g} s"
+            if self._waiting_since_s is not None:
+                self._go_alone(f"the cloud did not come back in {seconds}")
+            elif self._peer is not None:
+                reason = f"the cloud has not verified a block in {seconds}"
+                self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
+                self._go_alone(reason)
+        return self._effects()
+
+    def stop(self, reason: Finish, now: float) -> Effects:
+        self._end(reason)
+        return self._effects()
+
+    def _check_finished(self) -> None:
+        finish = self._drafting.finish
+        if finish is not None:
+            self._end(finish)
+
+    def _end(self, finish: Finish) -> None:
+        if self._finish is None:
+            self._finish = self._out.finished = finish
+            self._out.preempt = True
+
+    # Drafting.
+
+    def wanted(self) -> Work | None:
+        if not self._ready or self._ended or self._reading is not None:
+            return None
+        drafting, line = self._drafting, self._drafting.line
+        if self._alone:
+            head = drafting.head_alone()
+        elif self._peer is not None and drafting.ready:
+            rate = self._bits_per_s if self._rate is None else self._rate(self._now)
+            head = drafting.head(rate)
+        else:
+            return None
+        work = Work(head, Span.of(line, len(line), len(line)))
+        self._reading = work, self._alone
+        return work
+
+    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+        self._now = now
+        alone = self._reading is not None and self._reading[1]
+        self._reading = None
+        if work.span is None:
+            return self._effects()
+        self._draft_s += seconds
+        step, prefix_hash = work.span.first, work.span.hashes[-1]
+        self._out.events.append(events.ForwardDone(step, 1, seconds))
+        if self._ended or self._drafting.line.hash != prefix_hash or alone != self._alone:
+            return self._effects()
+        self._progress_s = now
+        if alone:
+            waited = now - self._decision_s
+            self._take(self._drafting.decide_alone(result), "own", waited, now)
+        elif self._peer is not None:
+            self._take(self._drafting.take_draft(result), "own", 0.0, now)
+        return self._effects()
+
+    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+        self._reading, self._now = None, now
+        if work.span is not None:
+            self._out.events.append(events.ForwardStopped(work.span.first, seconds))
+        return self._effects()
+
+    def _preempt_if_dead(self) -> None:
+        span = self._reading[0].span if self._reading is not None else None
+        if span is not None and (self._ended or self._drafting.line.hash != span.hashes[-1]):
+            self._out.events.append(events.ForwardPreempted(span.first))
+            self._out.preempt = True
+
+    # Blocks out, verdicts in.
+
+    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+        match message:
+            case wire.Opened():
+                pass
+            case wire.Verdict():
+                self._receive_verdict(message, now)
+            case wire.Upload():
+                raise ModeError("an upload came where a verdict was due")
+            case _:
+                raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
+        return self._effects()
+
+    def _receive_verdict(self, message: wire.Verdict, now: float) -> None:
+        number = message.round
+        if number in self._given_up:
+            self._given_up.remove(number)
+            return
+        if number != next(iter(self._sent), None):
+            raise ModeError(f"an answer to block {number} came, which is not the next one due")
+        sent = self._sent.pop(number)
+        self._given_up = {each for each in self._given_up if each > number}
+        if message.accepted > sent.count:
+            raise ModeError(
+                f"a verdict accepts {message.accepted} tokens of a block of {sent.count}"
+            )
+        if message.token >= self._vocabulary:
+            raise ModeError(f"token {message.token} is beyond the vocabulary")
+        self._now = self._progress_s = now
+        advance = self._drafting.take_verdict(message.accepted, message.token)
+        waited_s = now - sent.sent_s
+        self._out.events.append(
+            events.BlockJudged(
+                number,
+                advance.judged,
+                message.accepted,
+                message.token,
+                waited_s,
+                message.verify_us / 1e6,
+            )
+        )
+        self._take(advance, "target", waited_s, now)
+        self._preempt_if_dead()
+
+    def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
+        """Say what was decided, send what is to be sent."""
+        out, drafting = self._out, self._drafting
+        if advance.cut:  # want no answers to the blocks under way any more
+            self._given_up |= self._sent.keys()
+            self._sent.clear()
+        for step, beta, dropped in advance.thresholds:
+            out.events.append(events.ThresholdMoved(step, beta, dropped))
+        first = drafting.decided - len(advance.decided)
+        for step, decided in enumerate(advance.decided, start=first):
+            share = float(decided.stands is True or cause == "own")
+            out.events.append(
+                events.TokenDecided(
+                    step, decided.token, decided.stands, None, cause, waited_s, share
+                )
+            )
+            waited_s, self._decision_s = 0.0, now
+        if advance.block is not None and self._peer is not None:
+            self._send(advance.block, now)
+        self._check_finished()
+
+    def _send(self, block: EncodedBlock, now: float) -> None:
+        if self._peer is None:
+            return
+        self._round += 1
+        self._sent[self._round] = _Sent(block.count, now)
+        message = wire.Block(
+            session=self._session,
+            round=self._round,
+            step=block.step,
+            prefix_hash=block.prefix_hash & LOW_BITS,
+            count=block.count,
+            resolutions=block.resolutions,
+            decided=block.decided,
+            payload=block.payload,
+        )
+        self._out.send.append((self._peer, message))
+        self._out.events.append(
+            events.BlockSent(self._round, block.step, block.count, block.bits, self._draft_s)
+        )
+        self._draft_s = 0.0
+
+    # Effects.
+
+    def _notice(self, text: str) -> None:
+        self._out.events.append(events.Noticed(text))
+
+    def _effects(self) -> Effects:
+        out, self._out = self._out, Effects()
+        return out

@@ -1,0 +1,117 @@
+"""Drafts of mode dragon, kept for each side and looked up by step and prefix hash (SPEC 1.3).
+
+A draft of step `t` carries a 64-bit running hash of the tokens it was conditioned on. Nothing
+else, no step number and no order of arrival, decides whether it may be aggregated.
+"""
+
+from dataclasses import dataclass, replace
+
+from dragonrt.distributions import Codec, Distribution, Step, decode_block
+from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
+from dragonrt.sampling.aggregation import Candidate, Rule, side_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One side's next-token guess for one prefix.
+
+    `payload` is the encoded distribution as it travels, `distribution` the same, decoded: a side
+    knows its own; the other side's is None while decoding it is left to a head. `relevance` is h̃,
+    the log-sum-exp of the side's document relevances; `decode_s` the seconds the forward took;
+    `document` the own row that carried the token.
+    """
+
+    step: int
+    prefix_hash: int
+    token: int
+    payload: bytes
+    relevance: float
+    decode_s: float
+    distribution: Distribution | None = None
+    document: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A step as both sides decide it: the target, the device's share of its probability.
+
+    `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
+    """
+
+    token: int
+    share: float
+    expected: tuple[float, float] | None
+
+
+def decoded(code: Codec, draft: Draft) -> Draft:
+    """The draft with its distribution; CodecError for a malformed payload."""
+    _, distributions = decode_block(code, draft.payload, [Step(draft.step)], with_tokens=False)
+    return replace(draft, distribution=distributions[0] if distributions else None)
+
+
+def mixed(by: Rule, step: int, device: Draft, cloud: Draft, *, expects: bool = False) -> Mixed:
+    """What two decoded drafts of a step, each after the decided prefix, come to."""
+    p, q = device.distribution, cloud.distribution
+    if p is None or q is None:
+        raise ValueError("the drafts are not decoded yet")
+    weights = side_weights(device.relevance, cloud.relevance)
+    token = by.target(step, Candidate(device.token, p), Candidate(cloud.token, q), weights)
+    of_device, of_cloud = weights[0] * p.probability(token), weights[1] * q.probability(token)
+    total = of_device + of_cloud
+    expected = None
+    if expects:
+        expected = (
+            expected_acceptance_algorithm1(p, q, weights[0]),
+            expected_acceptance_algorithm1(q, p, weights[1]),
+        )
+    return Mixed(token, of_device / total if total > 0 else 0.5, expected)
+
+
+LINES_PER_STEP = 4
+"""Drafts kept per step. The newest are kept: once a side has drafted along the decided prefix it
+never leaves it, so a valid draft cannot be pushed out by later ones of dead lines."""
+
+
+class DraftQueue:
+    """Bounded: at most `LINES_PER_STEP` drafts for each undecided step inside the window.
+
+    The window begins at `decided`, the first undecided step, and moves on with every decision.
+    """
+
+    def __init__(self, window: int, decided: int = 0) -> None:
+        self._window = window
+        self._decided = decided
+        self._drafts: dict[int, dict[int, Draft]] = {}
+
+    def put(self, draft: Draft) -> bool:
+        """Keep a draft; False if its step lies beyond the window, which an honest side never does.
+
+        A draft of a step that is already decided is dropped silently: it came too late.
+        """
+        if draft.step < self._decided:
+            return True
+        if draft.step >= self._decided + self._window:
+            return False
+        lines = self._drafts.setdefault(draft.step, {})
+        lines.pop(draft.prefix_hash, None)
+        lines[draft.prefix_hash] = draft
+        if len(lines) > LINES_PER_STEP:
+            del lines[next(iter(lines))]
+        return True
+
+    def get(self, step: int, prefix_hash: int) -> Draft | None:
+        """The draft of `step` that is valid for the prefix with this hash, if it is here."""
+        lines = self._drafts.get(step)
+        return lines.get(prefix_hash) if lines else None
+
+    def decide(self, step: int) -> None:
+        """Drop everything up to and including `step`."""
+        self._drafts.pop(step, None)
+        self._decided = step + 1
+
+    def clear(self) -> None:
+        """Drop everything; the window stays where it is."""
+        self._drafts.clear()
+
+    def __len__(self) -> int:
+        return sum(len(lines) for lines in self._drafts.values())

@@ -1,0 +1,570 @@
+"""Distributed RAG (SPEC 1; DRAGON): both sides draft ahead and decide every token by their mixture.
+
+Both sides run this same machine. It drafts along its line without waiting for decisions, up to the
+run-ahead bound; everything that arrives may decide steps: look up both drafts of the next undecided
+step, aggregate, and where the decision goes against the line cut it back and preempt the forward.
+
+    the other side is   connected --left--> waiting or alone --joined--> connected
+    a step is decided   by both sides alike (aggregator both), or by the aggregator, whose Target
+                        carries the token and who aggregates next; alone, by the own draft
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dragonrt.control.estimates import Estimates
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
+from dragonrt.distributions import Step, codec, encode_block
+from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, decoded, mixed
+from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
+from dragonrt.modes.lookahead import Lookahead
+from dragonrt.modes.lookup import Lookup
+from dragonrt.modes.mode import (
+    Effects,
+    Finish,
+    Grounds,
+    Leave,
+    ModeError,
+    Said,
+    Span,
+    Work,
+)
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.patience import USUAL, Patience
+from dragonrt.sampling.aggregation import Algorithm1, rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.side import Side, other
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.errors import Reason
+
+LIGHT_BYTES = 2048
+"""A payload of so many bytes lists so few tokens that it is mixed on the spot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What one forward gave: own drafts of consecutive steps, `guessed` tokens being tried."""
+
+    guessed: int
+    drafts: list[Draft]
+
+
+class Dragon:
+    """Implements Mode for either side. `profile` is the offline decode profile of this one."""
+
+    verifies = False
+
+    def __init__(
+        self,
+        side: Side,
+        question: Question,
+        settings: DragonSettings,
+        vocabulary: int,
+        profile: DecodeProfile | None = None,
+        patience: Patience = USUAL,
+    ) -> None:
+        self.side = side
+        self._question = question
+        self._settings = settings
+        self._patience = patience
+        self._vocabulary = vocabulary
+        self._noise = Noise(question.seed)
+        self._rule = rule(settings.rule, self._noise, question.sampler)
+        self._codec = codec(settings.codec, vocabulary)
+        self._line = Line(start_hash(question.seed), question.accepted)
+        self._decided = len(question.accepted)
+        self._own = DraftQueue(settings.window, self._decided)
+        self._theirs = DraftQueue(settings.window, self._decided)
+        expects = settings.rule == Algorithm1.name and settings.aggregator is Aggregator.GREEDY
+        self._estimates = Estimates(side, profile, expects=expects)
+        sync = settings.aggregator is Aggregator.SYNC
+        self._lookahead = Lookahead(
+            1 if sync else settings.run_ahead,
+            question.max_tokens,
+            question.stop_tokens,
+            settings.follow and not sync,
+            self._line,
+            self._own,
+            self._theirs,
+            self._light_target,
+            lambda: self._estimates.trusts_other(side),
+        )
+        self._ahead = not sync
+        self._aggregator = settings.aggregator.first()
+        self._grounds: Grounds | None = None
+        self._lookup = Lookup(())
+        # The other side: its name and session while it is connected.
+        self._peer: str | None = None
+        self._session = 0
+        self._alone = False
+        self._loss = "the cloud is not connected"
+        self._waiting_since_s: float | None = None
+        self._other_decided: tuple[int, int] | None = None
+        self._diverged = False
+        self._rtt_s = 0.0
+        self._bits_per_s: float | None = None
+        # Under way, and since when.
+        self._reading: Work | None = None
+        self._deciding: Work | None = None
+        self._finish: Finish | None = None
+        self._decision_s = self._progress_s = 0.0
+        self._out = Effects()
+
+    # What the driver asks.
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self._line.tokens[: self._decided]
+
+    @property
+    def times_bandwidth(self) -> bool:
+        return self._settings.aggregator is Aggregator.GREEDY
+
+    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+        self._rtt_s, self._bits_per_s = rtt_s, bits_per_s
+
+    def deadline(self) -> float | None:
+        if self._grounds is None or self._finish is not None:
+            return None
+        if self._waiting_since_s is not None:
+            return self._waiting_since_s + self._patience.answer_s
+        if self._peer is not None and self._reading is None and self._deciding is None:
+            return self._progress_s + self._patience.answer_s
+        return None
+
+    # The other side comes and goes.
+
+    def prepared(self, grounds: Grounds, now: float) -> Effects:
+        self._grounds = grounds
+        self._lookup = Lookup(grounds.texts)
+        self._decision_s = self._progress_s = now
+        self._check_finished()
+        if self._peer is None and self._finish is None:
+            self._miss(returns=self._waiting_since_s is not None, now=now)
+        self._advance("other", now)
+        return self._effects()
+
+    def joined(self, peer: str, session: int, now: float) -> Effects:
+        """Work with the other side from the decided prefix on; own undecided drafts go there."""
+        if self._grounds is not None:
+            self._out.events.append(events.Rejoined(self._decided))
+        self._peer, self._session = peer, session
+        self._alone, self._waiting_since_s = False, None
+        self._progress_s = now
+        self._theirs.clear()
+        self._other_decided = None
+        self._aggregator = self._settings.aggregator.first()
+        for step in range(self._decided, len(self._line) + 1):
+            draft = self._own.get(step, self._line.hashes[step])
+            if draft is not None:
+                self._send_draft(draft)
+        return self._effects()
+
+    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+        self._peer, self._loss = None, reason
+        self._waiting_since_s = now if returns else None
+        if self.side == "cloud":
+            self._end(Finish.CANCELLED)
+        elif self._grounds is not None and self._finish is None:
+            self._miss(returns, now)
+        return self._effects()
+
+    def _miss(self, returns: bool, now: float) -> None:
+        """Go on without the cloud, or wait for it if it may come back and that is wanted."""
+        if self._settings.on_loss == "wait" and returns:
+            self._waiting_since_s = now
+            self._notice(f"waiting for the cloud at token {self._decided}: {self._loss}")
+        else:
+            self._go_alone(self._loss, now)
+
+    def _go_alone(self, reason: str, now: float) -> None:
+        """Answer from the own documents alone, from the next undecided step on."""
+        self._peer, self._waiting_since_s = None, None
+        if self._finish is None and not self._alone:
+            self._alone = True
+            self._notice(
+                f"answering from the {self.side}'s documents alone from token {self._decided}: "
+                f"{reason}"
+            )
+            self._out.events.append(events.WentAlone(self._decided))
+            self._advance("own", now)
+
+    def _give_up(self, reason: str, now: float) -> None:
+        """The other side's session is of no use: it ends, and the device answers alone."""
+        if self._peer is not None:
+            self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
+        if self.side == "device":
+            self._go_alone(reason, now)
+
+    def tick(self, now: float) -> Effects:
+        limit = self.deadline()
+        if limit is not None and now >= limit:
+            seconds = f"{self._patience.answer_s:g} s"
+            if self._waiting_since_s is not None:
+                self._go_alone(f"the cloud did not come back in {seconds}", now)
+            else:
+                self._give_up(f"the other side sent nothing useful for {seconds}", now)
+        return self._effects()
+
+    def stop(self, reason: Finish, now: float) -> Effects:
+        self._end(reason)
+        return self._effects()
+
+    # What arrives.
+
+    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+        match message:
+            case wire.Draft():
+                self._receive_draft(message, now)
+            case wire.Target():
+                self._receive_target(message, now)
+            case wire.Opened():
+                pass
+            case _:
+                raise ModeError(f"a {type(message).__name__} has no place in an answer")
+        return self._effects()
+
+    def _receive_draft(self, message: wire.Draft, now: float) -> None:
+        step, payload = message.step, message.payload
+        if message.token >= self._vocabulary:
+            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        draft = Draft(
+            step,
+            message.prefix_hash,
+            message.token,
+            payload,
+            message.relevance,
+            message.decode_us / 1e6,
+        )
+        if self._codec.light and len(payload) <= LIGHT_BYTES:
+            draft = decoded(self._codec, draft)
+        if not self._theirs.put(draft):
+            raise ModeError(
+                f"a draft of step {step} came while step {self._decided} is undecided: "
+                f"further ahead than the agreed {self._settings.run_ahead}"
+            )
+        self._other_decided = (step - message.ahead, message.decided_hash)
+        self._compare_decided()
+        if step:  # what follows the question was read before
+            self._estimates.decoded(other(self.side), step, draft.decode_s)
+        self._advance("other", now)
+
+    def _receive_target(self, message: wire.Target, now: float) -> None:
+        step, token = message.step, message.token
+        if self._finish is not None:
+            return
+        if self._decides() or step != self._decided:
+            raise ModeError(f"a target token of step {step} came at step {self._decided}")
+        if token >= self._vocabulary or message.prefix_hash != self._line.hashes[step]:
+            raise ModeError(f"the target token of step {step} is for another text")
+        own = self._own.get(step, message.prefix_hash)
+        theirs = self._theirs.get(step, message.prefix_hash)
+        mixed = None
+        if own is not None and theirs is not None and self._is_light(own, theirs):
+            mixed = self._mixed(step, own, theirs)
+        share = mixed.share if mixed is not None else 0.5
+        self._commit(token, own, theirs, "target", share, now)
+        self._aggregator = message.aggregator
+        self._advance("target", now)
+
+    def _compare_decided(self) -> None:
+        """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
+        if self._other_decided is None or self._other_decided[0] > self._decided:
+            return
+        length, low_bits = self._other_decided
+        self._other_decided = None
+        if self._line.hashes[length] & LOW_BITS == low_bits or self._peer is None:
+            return
+        self._out.events.append(events.TextsDiverged(length))
+        if self.side == "device":  # its text stands: the cloud starts again from it, once
+            again, self._diverged = not self._diverged, True
+            text = "the two sides decided different texts"
+            self._out.leave.append(Leave(self._peer, Reason.ERROR, text, again=again))
+            self._peer, self._waiting_since_s = None, self._progress_s
+            if not again:
+                self._go_alone(f"{text} twice", self._progress_s)
+
+    # Deciding.
+
+    def _decides(self) -> bool:
+        if self._alone or self._settings.aggregator is Aggregator.BOTH:
+            return True
+        return self._aggregator == self.side
+
+    def _advance(self, cause: events.Cause, now: float) -> None:
+        """Decide as many steps as both queues allow; `cause` is what arrived last."""
+        while self._finish is None and self._grounds is not None and self._decides():
+            step = self._decided
+            own = self._own.get(step, self._line.hashes[step])
+            if own is None:
+                return
+            if self._alone:
+                share = 1.0 if self.side == "device" else 0.0
+                self._commit(own.token, own, None, cause, share, now)
+                continue
+            theirs = self._theirs.get(step, own.prefix_hash)
+            if theirs is None or self._peer is None or not self._is_light(own, theirs):
+                return  # what is not light is mixed by a head
+            self._decide(self._mixed(step, own, theirs), own, theirs, cause, now)
+
+    def _decide(
+        self, mixed: Mixed, own: Draft, theirs: Draft, cause: events.Cause, now: float
+    ) -> None:
+        step = self._decided
+        self._commit(mixed.token, own, theirs, cause, mixed.share, now)
+        if self._settings.aggregator is not Aggregator.BOTH:
+            self._hand_over(step, mixed, own)
+
+    def _is_light(self, own: Draft, theirs: Draft) -> bool:
+        return self._codec.light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
+
+    def _mixed(self, step: int, own: Draft, theirs: Draft) -> Mixed:
+        device, cloud = (own, theirs) if self.side == "device" else (theirs, own)
+        return mixed(self._rule, step, device, cloud, expects=self._estimates.expects)
+
+    def _light_target(self, step: int, own: Draft, theirs: Draft) -> int | None:
+        return self._mixed(step, own, theirs).token if self._is_light(own, theirs) else None
+
+    def _heavy_decision(self) -> Work | None:
+        """The next step as a Work, where both drafts are at hand and mixing them takes long."""
+        if self._deciding is not None or self._peer is None or not self._decides() or self._alone:
+            return None
+        step = self._decided
+        own = self._own.get(step, self._line.hashes[step])
+        theirs = self._theirs.get(step, self._line.hashes[step])
+        if own is None or theirs is None or self._is_light(own, theirs):
+            return None
+
+        def head(said: Sequence[Said]) -> tuple[Mixed, Draft, Draft]:
+            known = decoded(self._codec, theirs)
+            return self._mixed(step, own, known), own, known
+
+        return Work(head, peer=self._peer)
+
+    def _commit(
+        self,
+        token: int,
+        own: Draft | None,
+        theirs: Draft | None,
+        cause: events.Cause,
+        share: float,
+        now: float,
+    ) -> None:
+        """Make `token` the decided token of the next step and bring the line to it."""
+        step, line, out = self._decided, self._line, self._out
+        waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
+        accepted: dict[Side, bool | None] = {}
+        for draft, side in ((own, self.side), (theirs, other(self.side))):
+            accepted[side] = None if draft is None else draft.token == token
+            if draft is not None and not self._alone:
+                self._estimates.compared(side, draft.token == token)
+        document = own.document if own is not None and own.token == token else None
+        out.events.append(
+            events.TokenDecided(
+                step, token, accepted["device"], accepted["cloud"], cause, waited, share, document
+            )
+        )
+        if len(line) == step:
+            line.append(token)
+        elif line.tokens[step] != token:
+            out.events.append(events.RolledBack(step, len(line) - step))
+            line.replace_from(step, [token])
+            span = self._reading.span if self._reading is not None else None
+            if span is not None and len(span.tokens) > step:
+                out.events.append(events.ForwardPreempted(len(span.tokens)))
+                out.preempt = True
+        self._decided = step + 1
+        self._own.decide(step)
+        self._theirs.decide(step)
+        self._compare_decided()
+        self._check_finished()
+
+    def _hand_over(self, step: int, mixed: Mixed, own: Draft) -> None:
+        """Tell the other side what was decided and who decides next."""
+        if mixed.expected is not None:
+            self._estimates.expected(*mixed.expected)
+        bits = 8 * len(own.payload)
+        rtt_s = self._rtt_s + (bits / self._bits_per_s if self._bits_per_s else 0.0)
+        estimate = self._estimates.for_scheduling(step, rtt_s)
+        self._out.events.append(
+            events.LatencyEstimated(
+                step + 1,
+                latency_difference("device", estimate),
+                rtt_s,
+                estimate.acceptance["device"],
+                estimate.acceptance["cloud"],
+            )
+        )
+        aggregator = self._settings.aggregator
+        chosen = next_aggregator(aggregator, step + 1, self._aggregator, estimate, self._noise)
+        if chosen != self._aggregator:
+            difference = latency_difference(self.side, estimate)
+            self._out.events.append(events.AggregatorSwitched(step + 1, chosen, difference))
+        self._aggregator = chosen
+        if self._peer is not None:
+            target = wire.Target(
+                self._session, step, own.prefix_hash, self._line.tokens[step], chosen
+            )
+            self._out.send.append((self._peer, target))
+
+    def _check_finished(self) -> None:
+        if self._finish is not None or self._decided == 0:
+            return
+        if self._line.tokens[self._decided - 1] in self._question.stop_tokens:
+            self._end(Finish.STOP)
+        elif self._decided >= self._question.max_tokens:
+            self._end(Finish.LENGTH)
+
+    def _end(self, finish: Finish) -> None:
+        if self._finish is None:
+            self._finish = self._out.finished = finish
+            self._out.preempt = True
+
+    # Drafting.
+
+    def wanted(self) -> Work | None:
+        if self._grounds is None or self._finish is not None:
+            return None
+        heavy = self._heavy_decision()
+        if heavy is not None:
+            self._deciding = heavy
+            return heavy
+        if self._reading is not None:
+            return None
+        self._lookahead.extend(self._decided)
+        span = self._lookahead.unpredicted(self._decided)
+        if span is None:
+            return None
+        first, last = span
+        self._reading = self._drafts(Span.of(self._line, first, last))
+        return self._reading
+
+    def _drafts(self, span: Span) -> Work:
+        """Draft after every prefix of the span, and after what its documents say next."""
+        guess = self._guess(span.tokens)
+
+        def head(said: Sequence[Said]) -> Drafts:
+            return Drafts(len(guess), self._drafted(span, guess, said))
+
+        def following(result: Drafts) -> Work | None:
+            new = [draft.token for draft in result.drafts[span.count - 1 :]]
+            length = len(span.tokens) + len(new)
+            ends = new[-1] in self._question.stop_tokens or length >= self._question.max_tokens
+            if ends or not self._ahead:
+                return None
+            hashes = extended(span.hashes, new)
+            return self._drafts(Span([*span.tokens, *new], hashes, length))
+
+        return Work(head, span, guess, following=following)
+
+    def _guess(self, tokens: list[int]) -> list[int]:
+        """What the lookup offers, as far as the answer may go."""
+        grounds = self._grounds
+        exact = grounds is not None and grounds.exact_blocks
+        if not (tokens and self._lookahead.follows and exact):
+            return []
+        guess = self._lookup.guess(tokens, self._question.max_tokens - len(tokens) - 1)
+        for length, token in enumerate(guess):
+            if token in self._question.stop_tokens:
+                return guess[:length]
+        return guess
+
+    def _drafted(self, span: Span, guess: Sequence[int], said: Sequence[Said]) -> list[Draft]:
+        """Drafts after the prefixes of the span, then along the guess while it comes true."""
+        drafts: list[Draft] = []
+        hashes = extended(span.hashes, guess)
+        for step, each in enumerate(said, start=span.first):
+            beyond = step - len(span.tokens)
+            if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
+                break
+            quantized = self._codec.quantize(self._rule.shape(each.p), Step(step))
+            token = self._rule.draft(self.side, step, quantized.distribution)
+            payload = encode_block(self._codec, None, [quantized])
+            drafts.append(
+                Draft(
+                    step,
+                    hashes[step],
+                    token,
+                    payload,
+                    each.relevance,
+                    0.0,
+                    quantized.distribution,
+                    each.carrier(token),
+                )
+            )
+        return drafts
+
+    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+        if work is self._deciding:
+            self._deciding = None
+            found, own, theirs = result
+            wanted = self._finish is None and self._peer is not None and self._decides()
+            if wanted and own.step == self._decided:  # one prefix of that length is ever decided
+                self._decide(found, own, theirs, "other", now)
+                self._advance("other", now)
+        elif work.span is not None:
+            self._reading = None
+            self._take(work.span, result, seconds, now)
+        return self._effects()
+
+    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+        if work is self._deciding:
+            self._deciding = None
+        else:
+            self._reading = None
+            step = work.span.first if work.span is not None else self._decided
+            self._out.events.append(events.ForwardStopped(step, seconds))
+        return self._effects()
+
+    def _take(self, span: Span, result: Drafts, seconds: float, now: float) -> None:
+        """Queue and send own drafts, as far as the line is alive that they were computed for."""
+        self._progress_s = now
+        drafts, line, last = result.drafts, self._line, len(span.tokens)
+        self._out.events.append(events.ForwardDone(span.first, len(drafts), seconds))
+        self._lookup.learn(result.guessed, len(drafts) - span.count)
+        if len(line) < last or line.hashes[last] != span.hashes[last]:
+            return
+        decode_s = seconds / len(drafts)
+        for place, each in enumerate(drafts):
+            step, before = each.step, drafts[place - 1].token
+            if step > last and not self._lookahead.step_to(step, before, self._decided):
+                break
+            draft = replace(each, decode_s=decode_s)
+            self._out.events.append(
+                events.Drafted(step, draft.prefix_hash, decode_s, draft.relevance, draft.payload)
+            )
+            if step:  # what follows the question was read before
+                self._estimates.decoded(self.side, step, decode_s)
+            if step >= self._decided:
+                self._own.put(draft)
+                self._send_draft(draft)
+        self._advance("own", now)
+
+    def _send_draft(self, draft: Draft) -> None:
+        if self._peer is None:
+            return
+        message = wire.Draft(
+            session=self._session,
+            step=draft.step,
+            prefix_hash=draft.prefix_hash,
+            token=draft.token,
+            relevance=draft.relevance,
+            decode_us=int(draft.decode_s * 1e6),
+            ahead=draft.step - self._decided,
+            decided_hash=self._line.hashes[self._decided] & LOW_BITS,
+            payload=draft.payload,
+        )
+        self._out.send.append((self._peer, message))
+
+    # Effects.
+
+    def _notice(self, text: str) -> None:
+        self._out.events.append(events.Noticed(text))
+
+    def _effects(self) -> Effects:
+        out, self._out = self._out, Effects()
+        return out

@@ -1,0 +1,552 @@
+"""Federated inference (SPEC 3; SPECFED): a coordinator drafts, several workers verify together.
+
+    drafting --block complete--> asking --block out--> gathering --uploads in--> deciding --> drafting
+
+The coordinator broadcasts each block; every worker uploads its distributions of all positions from
+one forward, truncated to the top K; their mixture decides. The target is the mixture of what the
+uploads are reconstructed to, and it is sampled exactly. A worker that is lost or misses a round's
+deadline takes no part in that round, and the weights of the others are renormalised; it takes part
+again as soon as it has caught up.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from dragonrt.distributions import (
+    Codec,
+    Distribution,
+    Step,
+    codec,
+    decode_block,
+    encode_block,
+)
+from dragonrt.errors import DragonError
+from dragonrt.modes.line import LOW_BITS, Line, start_hash
+from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import FederatedSettings, Weighing
+from dragonrt.modes.verifier import ReadBlock, Uploads
+from dragonrt.patience import USUAL, Patience
+from dragonrt.sampling.federated import mixture, relevance_weights, renormalise
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.speculative import Verdict, speculative_rule
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.errors import Reason
+from dragonrt.wire.limits import MAX_BLOCK
+
+LEAST_DEADLINE_S = 1.0
+DEADLINE_FACTOR = 4.0
+REMEMBERED_ROUNDS = 16
+
+
+class FederationError(DragonError):
+    """Too few workers are left to go on with the answer."""
+
+
+def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
+    """How long to wait for these workers where nobody said: four times the slowest median.
+
+    Each has the seconds from block to upload of its newest rounds; uploads that came after a
+    round's deadline count, too: who is slow once is left out once, who is always slow is waited for.
+    """
+    slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
+
+
+def round_weights(
+    weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
+) -> tuple[float, ...]:
+    """The weights of a round, 0 for each worker whose relevance is None: it is not there.
+
+    Raises SamplingError where none of them is.
+    """
+    present = [relevance is not None for relevance in relevances]
+    if weighing == "fixed":
+        return renormalise(weights, present)
+    found = iter(relevance_weights([h for h in relevances if h is not None]))
+    return tuple(next(found) if here else 0.0 for here in present)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An upload of round `round`: p̃ after each prefix of the block, and h̃."""
+
+    round: int
+    distributions: Sequence[Distribution]
+    relevance: float
+    verify_s: float
+
+
+@dataclass(slots=True)
+class Worker:
+    """What the coordinator knows of one worker during one answer.
+
+    It has at most one unanswered block, that of round `asked`: while it computes, nothing more is
+    sent to it. `known` of the decided tokens are known to it; `refused` says that it will not come
+    back; `reading` an upload that is being decoded.
+    """
+
+    name: str
+    weight: float
+    session: int | None = None
+    opened: bool = False
+    refused: bool = False
+    known: int = 0
+    asked: int | None = None
+    asked_s: float = 0.0
+    reading: Work | None = None
+    received: Received | None = None
+    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ROUNDS))
+    loss: str = "it is not connected"
+
+    @property
+    def here(self) -> bool:
+        """Whether it has a session."""
+        return self.session is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether a block can be sent to it."""
+        return self.here and self.asked is None
+
+    @property
+    def silence(self) -> str:
+        """Why nothing is heard of it."""
+        return "it does not answer" if self.here else self.loss
+
+    def of_round(self, number: int) -> Received | None:
+        """Its upload of that round; one of an earlier round came too late."""
+        return self.received if self.received and self.received.round == number else None
+
+    def gone(self) -> None:
+        """Its session is over."""
+        self.session, self.opened, self.asked, self.reading = None, False, None, None
+
+
+class Coordinator:
+    """Implements Mode for the device. `members` are the workers' weights by name, each above 0."""
+
+    times_bandwidth = False
+    verifies = True
+
+    def __init__(
+        self,
+        question: Question,
+        settings: FederatedSettings,
+        vocabulary: int,
+        members: Mapping[str, float],
+        patience: Patience = USUAL,
+    ) -> None:
+        self._question = question
+        self._settings = settings
+        self._patience = patience
+        self._vocabulary = vocabulary
+        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
+        self._ids = codec("ids", vocabulary)
+        self._codec = codec(settings.codec, vocabulary)
+        self._line = Line(start_hash(question.seed), question.accepted)
+        self._decided = len(question.accepted)
+        self._q: list[Distribution] = []
+        self._workers = {name: Worker(name, weight) for name, weight in members.items()}
+        self._absent: set[str] = set()
+        # The round: its number, its workers (None before any is asked), since when and how long.
+        self._round = 0
+        self._asked: list[Worker] | None = None
+        self._since_s: float | None = None
+        self._limit_s = self._give_up_s = 0.0
+        self._queue: deque[Work] = deque()
+        self._reading: Work | None = None
+        self._judging: Work | None = None
+        self._draft_s = 0.0
+        self._ready = False
+        self._finish: Finish | None = None
+        self._out = Effects()
+
+    # What the driver asks.
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self._line.tokens[: self._decided]
+
+    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+        """Deadlines follow whole round trips, which are measured here."""
+
+    def deadline(self) -> float | None:
+        if not self._ready or self._finish is not None or not self._complete or self._judging:
+            return None
+        return self._give_up_s if self._is_patient else self._limit_s
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether the round waits beyond its deadline: for the first upload, or for all."""
+        return self._asked is None or self._settings.require_all or not self._received()
+
+    def _received(self) -> list[Worker]:
+        """The workers whose upload of this round is there."""
+        asked = self._asked or []
+        return [worker for worker in asked if worker.of_round(self._round) is not None]
+
+    # Workers come and go.
+
+    def prepared(self, grounds: Grounds, now: float) -> Effects:
+        self._ready = True
+        self._check_finished()
+        self._turn(now)
+        return self._effects()
+
+    def joined(self, peer: str, session: int, now: float) -> Effects:
+        worker = self._workers[peer]
+        worker.gone()
+        worker.session, worker.known, worker.refused = session, self._decided, False
+        self._turn(now)
+        return self._effects()
+
+    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+        worker = self._workers[peer]
+        worker.gone()
+        worker.loss, worker.refused = reason, not returns
+        self._turn(now)
+        return self._effects()
+
+    def tick(self, now: float) -> Effects:
+        self._turn(now)
+        return self._effects()
+
+    def stop(self, reason: Finish, now: float) -> Effects:
+        self._end(reason)
+        return self._effects()
+
+    def _end(self, finish: Finish) -> None:
+        if self._finish is None:
+            self._finish = self._out.finished = finish
+            self._out.preempt = True
+
+    def _check_finished(self) -> None:
+        if self._decided and self._line.tokens[self._decided - 1] in self._question.stop_tokens:
+            self._end(Finish.STOP)
+        elif self._decided >= self._question.max_tokens:
+            self._end(Finish.LENGTH)
+
+    # Drafting.
+
+    @property
+    def _drafted(self) -> list[int]:
+        return self._line.tokens[self._decided :]
+
+    @property
+    def _complete(self) -> bool:
+        """Whether the block is to be verified as it is: the token that follows it fits, too."""
+        room = self._question.max_tokens - self._decided - 1
+        drafted = self._drafted
+        stopped = bool(drafted) and drafted[-1] in self._question.stop_tokens
+        return stopped or len(drafted) >= min(self._settings.block_tokens, room)
+
+    def wanted(self) -> Work | None:
+        if self._finish is not None:
+            return None
+        if self._queue:
+            return self._queue.popleft()
+        if not self._ready or self._complete or self._reading is not None:
+            return None
+        step = len(self._line)
+        self._reading = Work(
+            lambda said: self._draft(step, said), Span.of(self._line, step, step)
+        )
+        return self._reading
+
+    def _draft(self, step: int, said: Sequence[Said]) -> tuple[Distribution, int]:
+        q = self._ids.quantize(self._rule.shape(said[0].p), Step(step)).distribution
+        return q, self._rule.draft(step, q)
+
+    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+        if work is self._reading:
+            self._reading = None
+            self._draft_s += seconds
+            self._out.events.append(events.ForwardDone(len(self._line), 1, seconds))
+            q, token = result
+            self._q.append(q)
+            self._line.append(token)
+        elif work is self._judging:
+            self._judging = None
+            if self._finish is None:
+                self._decide(result, now)
+        for worker in self._workers.values():
+            if worker.reading is work:
+                worker.reading, worker.asked, worker.received = None, None, result
+                worker.round_trips.append(now - worker.asked_s)
+        self._turn(now)
+        return self._effects()
+
+    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+        if work is self._reading:
+            self._reading = None
+            self._out.events.append(events.ForwardStopped(len(self._line), seconds))
+        return self._effects()
+
+    # A round: ask, gather, decide.
+
+    def _turn(self, now: float) -> None:
+        """Go as far as what is there allows."""
+        while self._ready and self._finish is None and self._complete and self._judging is None:
+            if self._since_s is None:
+                self._since_s, self._give_up_s = now, now + self._patience.answer_s
+            if self._asked is None and not self._ask(now):
+                return
+            received = self._received()
+            waits = any(worker.asked == self._round for worker in self._asked or ())
+            if waits and now < (self._give_up_s if self._is_patient else self._limit_s):
+                return
+            if received and not (self._settings.require_all and self._missing(received)):
+                self._judge(received)
+                return
+            self._asked = None
+
+    def _missing(self, received: Sequence[Worker]) -> list[Worker]:
+        return [worker for worker in self._workers.values() if worker not in received]
+
+    def _ask(self, now: float) -> bool:
+        """Send the block to every worker that can take one; False while there is none."""
+        everyone = self._workers.values()
+        enough = any if self._settings.require_all else all
+        if enough(worker.refused for worker in everyone):
+            return self._fail()
+        asked = self._to_ask()
+        if not asked:
+            self._note_waiting()
+            return self._fail() if now >= self._give_up_s else False
+        self._round += 1
+        payload = encode_block(self._ids, self._drafted, [])
+        self._out.events.append(
+            events.BlockSent(
+                self._round, self._decided, len(self._drafted), 8 * len(payload), self._draft_s
+            )
+        )
+        self._draft_s = 0.0
+        for worker in asked:
+            self._send(worker, payload, now)
+        self._limit_s = now + self._quorum_s(asked)
+        self._asked = asked
+        return True
+
+    def _to_ask(self) -> list[Worker]:
+        """All that are there, later those that have read the question if there is one."""
+        idle = []
+        for worker in self._workers.values():
+            if worker.idle and self._decided - worker.known > MAX_BLOCK:
+                text = "beginning again from the decided text"  # it took no part for too long
+                self._out.leave.append(Leave(worker.name, Reason.FINISHED, text, again=True))
+                worker.gone()
+            elif worker.idle:
+                idle.append(worker)
+        if self._settings.require_all:
+            return idle if len(idle) == len(self._workers) else []
+        if self._round == 0:  # they all read it now: who is slower belongs to the mixture, too
+            return idle
+        return [worker for worker in idle if worker.opened] or idle
+
+    def _fail(self) -> bool:
+        away = (worker for worker in self._workers.values() if not worker.idle)
+        losses = "; ".join(f"{worker.name}: {worker.silence}" for worker in away)
+        self._out.failed = FederationError(f"the answer ends here: {losses}")
+        self._finish = Finish.CANCELLED
+        return False
+
+    def _send(self, worker: Worker, payload: bytes, now: float) -> None:
+        if worker.session is None:
+            return
+        line, decided = self._line, self._decided
+        message = wire.Block(
+            session=worker.session,
+            round=self._round,
+            step=decided,
+            prefix_hash=line.hashes[decided] & LOW_BITS,
+            count=len(line) - decided,
+            resolutions=(),
+            decided=tuple(line.tokens[worker.known : decided]),
+            payload=payload,
+        )
+        worker.known, worker.asked, worker.asked_s = decided, self._round, now
+        self._out.send.append((worker.name, message))
+
+    def _quorum_s(self, asked: Sequence[Worker]) -> float:
+        seconds = self._settings.quorum_deadline
+        if seconds is None:
+            seconds = deadline_s([worker.round_trips for worker in asked])
+        reading = any(not worker.opened for worker in asked)
+        return max(seconds, self._patience.join_s) if reading else seconds
+
+    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+        worker = self._workers[peer]
+        match message:
+            case wire.Opened():
+                worker.opened = True
+            case wire.Upload():
+                self._receive_upload(worker, message)
+            case wire.Verdict():
+                raise ModeError("a verdict came where an upload was due")
+            case _:
+                raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
+        self._turn(now)
+        return self._effects()
+
+    def _receive_upload(self, worker: Worker, message: wire.Upload) -> None:
+        number, payloads = message.round, message.payloads
+        if worker.asked != number or worker.reading is not None:
+            raise ModeError(f"an answer to block {number} came, which is not the next one due")
+        size = sum(map(len, payloads))
+        if size > self._codec.longest:
+            raise ModeError(f"an upload of {size} bytes takes too long to read")
+
+        def head(_: Sequence[Said]) -> Received:
+            distributions = [_decoded(self._codec, payload) for payload in payloads]
+            verify_s = message.verify_us / 1e6
+            return Received(number, distributions, message.relevance, verify_s)
+
+        if number == self._round and len(payloads) != len(self._drafted) + 1:
+            raise ModeError(
+                f"an upload has {len(payloads)} distributions for a block of "
+                f"{len(self._drafted)} tokens"
+            )
+        worker.reading = Work(head, peer=worker.name)
+        self._queue.append(worker.reading)
+
+    def _judge(self, received: Sequence[Worker]) -> None:
+        """Have the block's fate decided by the mixture of those uploads."""
+        workers = list(self._workers.values())
+        uploads = [worker.of_round(self._round) for worker in workers]
+        weights = round_weights(
+            self._settings.weights,
+            [worker.weight for worker in workers],
+            [upload.relevance if upload is not None else None for upload in uploads],
+        )
+        pairs = zip(uploads, weights, strict=True)
+        present = [(upload, weight) for upload, weight in pairs if upload is not None]
+        drafted, decided = self._drafted, self._decided
+        q = list(self._q) if self._rule.sends_distributions else None
+
+        def head(_: Sequence[Said]) -> _Judged:
+            shares = [weight for _, weight in present]
+            each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
+            p = [self._rule.shape(mixture(each, shares)) for each in each_step]
+            verdict = self._rule.verify(decided, drafted, q, p)
+            names = dict(zip((worker.name for worker in workers), weights, strict=True))
+            taken = {worker.name: names[worker.name] for worker in received}
+            return _Judged(verdict, taken, max(upload.verify_s for upload, _ in present))
+
+        self._judging = Work(head)
+        self._queue.append(self._judging)
+
+    def _decide(self, judged: "_Judged", now: float) -> None:
+        """Take over what the mixture decided; say who was not there, or is there again."""
+        out, first, drafted = self._out, self._decided, self._drafted
+        accepted = judged.verdict.accepted
+        tokens = self._until_stop((*drafted[:accepted], judged.verdict.token))
+        accepted = min(accepted, len(tokens))
+        self._line.replace_from(first, tokens)
+        self._decided = len(self._line)
+        self._q.clear()
+        waited = now - (self._since_s or now)
+        out.events.append(
+            events.BlockJudged(
+                self._round, len(drafted), accepted, tokens[-1], waited, judged.verify_s
+            )
+        )
+        missing = [w for w in self._workers.values() if w.name not in judged.weights]
+        names = tuple(worker.name for worker in missing)
+        out.events.append(
+            events.RoundDecided(self._round, first, len(tokens), judged.weights, names)
+        )
+        self._note_absences(missing, first)
+        for position, token in enumerate(tokens):
+            stands = position < accepted
+            out.events.append(
+                events.TokenDecided(
+                    first + position, token, stands, None, "target", waited, float(stands)
+                )
+            )
+            waited = 0.0
+        self._since_s = self._asked = None
+        self._check_finished()
+
+    def _until_stop(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        for position, token in enumerate(tokens):
+            if token in self._question.stop_tokens:
+                return tokens[: position + 1]
+        return tokens
+
+    # What the person hears.
+
+    def _note_waiting(self) -> None:
+        """Say of each lost worker, once, that there is no going on without it now."""
+        for worker in self._workers.values():
+            if not worker.here and worker.name not in self._absent:
+                self._notice(
+                    f"waiting for {worker.name} at token {self._decided}: {worker.silence}"
+                )
+                self._absent.add(worker.name)
+
+    def _note_absences(self, missing: Sequence[Worker], step: int) -> None:
+        for worker in self._workers.values():
+            absent = worker in missing
+            if absent and worker.name not in self._absent:
+                why = "it missed the deadline" if worker.here else worker.silence
+                self._notice(f"{worker.name} takes no part from token {step} on: {why}")
+            elif not absent and worker.name in self._absent:
+                self._notice(f"{worker.name} takes part again from token {step} on")
+        self._absent = {worker.name for worker in missing}
+
+    def _notice(self, text: str) -> None:
+        self._out.events.append(events.Noticed(text))
+
+    def _effects(self) -> Effects:
+        out, self._out = self._out, Effects()
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A verdict, the weights it rests on by worker, and the slowest worker's forward."""
+
+    verdict: Verdict
+    weights: Mapping[str, float]
+    verify_s: float
+
+
+class FederatedJudging:
+    """Implements Judging for a worker: its distributions, truncated (SPECFED step 4).
+
+    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
+    """
+
+    def __init__(self, question: Question, settings: FederatedSettings, vocabulary: int) -> None:
+        self._ids = codec("ids", vocabulary)
+        self._codec = codec(settings.codec, vocabulary)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        steps = [Step(block.step + place) for place in range(block.count)]
+        tokens, _ = decode_block(self._ids, block.payload, steps, with_tokens=True)
+        return ReadBlock(block.step, tokens or [], None)
+
+    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Uploads:
+        payloads, size = [], 0
+        for step, each in enumerate(said, start=block.step):
+            quantized = self._codec.quantize(each.p, Step(step))
+            payloads.append(encode_block(self._codec, None, [quantized]))
+            size += len(payloads[-1])
+            if size > self._codec.longest:
+                raise ModeError(
+                    f"an upload by the codec {self._codec.name} would have more than "
+                    f"{self._codec.longest} bytes: draft shorter blocks or use a coarser codec"
+                )
+        return Uploads(said[0].relevance, tuple(payloads))
+
+
+def _decoded(code: Codec, payload: bytes) -> Distribution:
+    _, distributions = decode_block(code, payload, [Step()], with_tokens=False)
+    if distributions is None:
+        raise ModeError("an upload came without distributions")
+    return distributions[0]

@@ -1,0 +1,194 @@
+"""The contract of a mode: one side's part of one answer as a state machine without I/O.
+
+Rule 1: everything that affects an answer's text lives in its mode; nothing else decides a token.
+Rule 2: a mode sees no socket, task, thread or clock. Time comes in as `now`, the next time that
+something is due comes out of `deadline`.
+Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
+runs beside the event loop: a head is a pure function of what the model said.
+
+    what comes in                                        what it may lead to
+    -----------------------------------------------      ---------------------------------
+    prepared   this side has read the question           wanted, decisions
+    joined     a session with another side is open       sends
+    left       it is over; it may come back              going on alone, waiting
+    received   a message of that session                 decisions, sends; ModeError: it ends
+    done       the result of a Work                      decisions, sends
+    dropped    a Work was preempted                      -
+    tick       the deadline has passed                   giving up a side that does nothing
+    stop       the person wants no more                  finished
+
+Each returns Effects. After each, `wanted` is asked until it gives None. The driver is
+`dragonrt.runtime.answer`; the same modes run on simulated models in virtual time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.line import Line
+from dragonrt.traces.events import Event
+from dragonrt.wire.errors import Reason
+from dragonrt.wire.messages import SessionMessage
+
+
+class ModeError(DragonError):
+    """The other side sent what this answer cannot use: its session ends, nothing else."""
+
+
+OnLoss = Literal["alone", "wait"]
+"""With the other side lost: go on without it, or wait, so that the text stays what it would be."""
+
+
+class Finish(StrEnum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+
+
+class Said(Protocol):
+    """What a side's model says after one prefix: its locally aggregated distribution (SPEC 1)."""
+
+    @property
+    def p(self) -> NDArray[np.float32]:
+        """Probabilities [vocabulary], before any sampler."""
+
+    @property
+    def relevance(self) -> float:
+        """h̃, the log-sum-exp of the documents' relevances."""
+
+    @property
+    def hidden(self) -> NDArray[np.float32]:
+        """What the output layer read, [hidden], the rows weighed like their distributions."""
+
+    def carrier(self, token: int) -> int:
+        """The row, and so the document, that carried most of the token's probability."""
+
+
+Head = Callable[[Sequence[Said]], Any]
+"""Pure: from what the model said after the prefixes that were asked for to what a mode needs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Span:
+    """The prefixes of a text of length `first` … `len(tokens)`, each to be read once.
+
+    `hashes` are those of all prefixes, one more than `tokens`. Both are copies.
+    """
+
+    tokens: list[int]
+    hashes: list[int]
+    first: int
+
+    @classmethod
+    def of(cls, line: Line, first: int, last: int) -> "Span":
+        """The prefixes of a line from length `first` to `last`."""
+        return cls(line.tokens[:last], line.hashes[: last + 1], first)
+
+    @property
+    def count(self) -> int:
+        """The number of prefixes."""
+        return len(self.tokens) + 1 - self.first
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What a mode wants done: `head` over what the model says along `span`.
+
+    `guess` is read behind the span in the same forward: the head then gets so many more.
+    Without a span the head gets nothing to read and does not wait for the model. `peer` is whose
+    input it computes on: a DragonError then ends that session, otherwise the answer. `following`,
+    given the head's result, is the Work that is wanted next unless something comes in between; it
+    may begin at once. It must be pure, too: it is called beside the loop.
+    """
+
+    head: Head
+    span: Span | None = None
+    guess: Sequence[int] = ()
+    peer: str | None = None
+    following: "Callable[[Any], Work | None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A session that this side ends; with `again` it is opened anew from the decided tokens."""
+
+    peer: str
+    reason: Reason
+    text: str
+    again: bool = False
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one input led to, in the order in which it is carried out.
+
+    `preempt` stops the forward under way as soon as possible; `failed` says why there is no answer.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    send: list[tuple[str, SessionMessage]] = field(default_factory=list)
+    leave: list[Leave] = field(default_factory=list)
+    preempt: bool = False
+    finished: Finish | None = None
+    failed: DragonError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a mode is told when its side has read the question.
+
+    `exact_blocks`: several tokens in one forward give the same bits as one by one. `texts` are the
+    tokens of the documents that were read.
+    """
+
+    exact_blocks: bool = True
+    texts: Sequence[Sequence[int]] = ()
+
+
+class Mode(Protocol):
+    """One side's part of one answer. Other sides are known by name."""
+
+    @property
+    def decided(self) -> Sequence[int]:
+        """The tokens decided so far, the accepted ones included."""
+
+    @property
+    def times_bandwidth(self) -> bool:
+        """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
+
+    @property
+    def verifies(self) -> bool:
+        """Whether it reads blocks in one forward even where that gives other last bits."""
+
+    def prepared(self, grounds: Grounds, now: float) -> Effects: ...
+
+    def joined(self, peer: str, session: int, now: float) -> Effects: ...
+
+    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects: ...
+
+    def received(self, peer: str, message: SessionMessage, now: float) -> Effects: ...
+
+    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+        """The smoothed round trip, and the bandwidth if it is known."""
+
+    def wanted(self) -> Work | None:
+        """The next Work, which is under way from now on; None if there is none."""
+
+    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+        """`seconds` is what the forward took."""
+
+    def dropped(self, work: Work, seconds: float, now: float) -> Effects: ...
+
+    def deadline(self) -> float | None:
+        """When `tick` is due, or None."""
+
+    def tick(self, now: float) -> Effects: ...
+
+    def stop(self, reason: Finish, now: float) -> Effects: ...

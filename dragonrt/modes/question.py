@@ -1,0 +1,62 @@
+"""What is asked, as one value: a side opens an answer with it, whatever the mode."""
+
+from dataclasses import dataclass, replace
+
+from dragonrt.errors import DragonError
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.setting import LONGEST_TEXT, check, setting
+
+Turn = tuple[str, str]
+"""An earlier question and its answer."""
+
+MOST_TOKENS = 65536
+LONGEST_CONVERSATION = 1024 * 1024
+LARGEST_TOKEN = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question after a conversation, and how its answer is to come about.
+
+    `stop_tokens` end the answer and belong to it. Each side reads `documents` of its documents;
+    their relevances are divided by `relevance_temperature` and taken again every `reweight_every`
+    tokens (0: never). `accepted` are the tokens of the answer that are decided already, where it is
+    resumed. Raises SettingError for values out of range.
+    """
+
+    prompt: str = setting("", "The question.", limit=LONGEST_TEXT, traced=False)
+    history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=64, traced=False)
+    seed: int = setting(
+        0, "Same seed, same text; else fresh for each answer.", low=0, high=2**64 - 1
+    )
+    sampler: Sampler = Sampler(temperature=0.0)
+    max_tokens: int = setting(64, "Longest answer.", low=1, high=MOST_TOKENS)
+    stop_tokens: tuple[int, ...] = setting(
+        (), "Tokens that end the answer.", low=0, high=LARGEST_TOKEN, limit=256, traced=False
+    )
+    documents: int = setting(2, "Documents that each side uses.", low=0, high=256)
+    relevance_temperature: float = setting(
+        0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
+    )
+    reweight_every: int = setting(
+        0, "Rank the documents again every N tokens; 0: never.", low=0, high=MOST_TOKENS
+    )
+    accepted: tuple[int, ...] = setting(
+        (), "Tokens decided already.", low=0, high=LARGEST_TOKEN, limit=MOST_TOKENS, traced=False
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        size = sum(len(text.encode()) for turn in self.history for text in turn)
+        if size > LONGEST_CONVERSATION:
+            raise DragonError(f"the history must be at most {LONGEST_CONVERSATION} bytes")
+
+    def check_vocabulary(self, vocabulary: int) -> None:
+        """Refuse tokens that a model of so many does not have."""
+        for token in (*self.stop_tokens, *self.accepted):
+            if token >= vocabulary:
+                raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
+
+    def resumed(self, accepted: tuple[int, ...]) -> "Question":
+        """The same question, to go on from these tokens."""
+        return replace(self, accepted=accepted)

@@ -1,0 +1,215 @@
+"""How the two sides work together, one class of settings for each mode.
+
+They are frozen values that check themselves; the command line's options, settings files, the wire's
+Open, traces and `--json` are derived from their fields. What does not travel is the device's own
+business. Each raises DragonError where its fields do not fit together.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import codec
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import OnLoss
+from dragonrt.sampling.aggregation import Algorithm1, rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.speculative import (
+    Rejection,
+    SampleQuantize,
+    SpeculativeRule,
+    speculative_rule,
+)
+from dragonrt.setting import check, setting
+from dragonrt.wire.limits import MAX_BLOCK, MAX_RUN_AHEAD
+
+MAX_OUTSTANDING = 8
+"""Blocks of one session that may be under way and unanswered."""
+
+Weighing = Literal["fixed", "relevance"]
+"""Where the weights of a round come from: the settings, or the relevance of each's documents."""
+
+LOSS_HELP = "With the cloud lost: alone, go on without it; wait, for it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DragonSettings:
+    """Mode dragon: both sides draft (SPEC 1)."""
+
+    rule: str = setting("coupled", "How: coupled, or algorithm1 (with greedy and so on).")
+    aggregator: Aggregator = setting(
+        Aggregator.BOTH,
+        "Who decides: both, greedy, device, cloud, random; sync: no drafting ahead.",
+    )
+    codec: str = setting("topp:0.8", "What travels: topp:P, topk:K:residual, dense:fp16 …")
+    run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
+    follow: bool = setting(
+        True, "Draft along the better side's line, and along what the documents say next."
+    )
+    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        _check_sends(self.codec, "both sides mix distributions")
+        rule(self.rule, Noise(0), Sampler())
+        if self.rule == Algorithm1.name and self.aggregator is Aggregator.BOTH:
+            raise DragonError(
+                "the leaderless aggregator needs coupled noise: "
+                "use --rule coupled, or --aggregator greedy with --rule algorithm1"
+            )
+
+    @property
+    def window(self) -> int:
+        """Undecided steps for which the other side may send drafts.
+
+        The other side's decided prefix is at most `run_ahead` steps ahead of ours, since it needs
+        our drafts to decide, and its drafts are at most `run_ahead` ahead of that.
+        """
+        return 2 * self.run_ahead + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeSettings:
+    """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
+
+    A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
+    more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent on
+    the guess that those before them stand. `learning_rate` and `target` are η and α of C-SQS.
+    """
+
+    rule: str = setting(
+        "coupled", "How: coupled, rejection, or sample-quantize (biased, a baseline)."
+    )
+    codec: str = setting("ids", "What travels: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    block_tokens: int | None = setting(
+        None, "Tokens of a block; else 4 if pipelined, 8 if not.", low=1, high=256, travels=False
+    )
+    budget: int | None = setting(None, "Bits a block may take.", low=1, travels=False)
+    controller: str | None = setting(
+        None,
+        "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
+        "or a FILE.",
+        limit=4096,
+        travels=False,
+    )
+    pipelined: bool = setting(
+        True, "Draft on while blocks are verified (default), or wait.", travels=False
+    )
+    learning_rate: float = setting(0.001, "η of C-SQS's threshold.", low=0, high=1, travels=False)
+    target: float = setting(
+        0.0005, "α of C-SQS: the mass it aims to drop.", low=0, high=1, travels=False
+    )
+    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        _check_verifies(self.rule, self.codec)
+        if self.controller is not None and self.block_tokens is not None:
+            raise DragonError(
+                "--controller chooses the tokens of a block: leave out --block-tokens"
+            )
+
+    # Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at 100 ms
+    # round trip and acceptances from 0.5 to 0.95.
+
+    @property
+    def length(self) -> int:
+        """The tokens of a block where nothing else chooses."""
+        return self.block_tokens or (4 if self.pipelined else 8)
+
+    @property
+    def outstanding(self) -> int:
+        """The blocks that may await their verdicts."""
+        return 4 if self.pipelined else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederatedSettings:
+    """Mode federated: a coordinator drafts, several workers upload what they say of it (SPEC 3).
+
+    `codec` codes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
+    workers decode token by token.
+    """
+
+    rule: str = setting("coupled", "How: coupled or rejection.")
+    codec: str = setting("topk:64:residual", "What workers upload: topk:K:residual, topk:K:renorm …")
+    block_tokens: int = setting(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1, travels=False)
+    weights: Weighing = setting(
+        "fixed", "fixed, or relevance: by how well each one's documents fit.", travels=False
+    )
+    quorum_deadline: float | None = setting(
+        None,
+        "Seconds a round waits for late workers; else four times the slowest one's usual time.",
+        low=0.001,
+        high=1e6,
+        travels=False,
+    )
+    require_all: bool = setting(False, "Decide nothing without all workers.", travels=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        _check_sends(self.codec, "workers upload distributions")
+        if _rule(self.rule).name == SampleQuantize.name:
+            raise DragonError(
+                f"the rule {self.rule} is a baseline of another mode: use coupled or rejection"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SprinterSettings:
+    """Mode sprinter: a trained verifier stands in for the cloud's model (SPEC 4). Approximate.
+
+    A drafted token that the verifier finds acceptable with a probability below `threshold` goes to
+    the cloud, and so does the last one of `run_length` tokens in a row of which the cloud has
+    verified none.
+    """
+
+    rule: str = setting(Rejection.name, "How: rejection.")
+    codec: str = setting("topk:64:renorm", "What travels beside the token: topk:K:renorm …")
+    verifier: str | None = setting(
+        None,
+        "Made by `dragonrt train verifier`; else the bundled one for the two models.",
+        limit=4096,
+        travels=False,
+    )
+    threshold: float | None = setting(
+        None,
+        "The cloud decides tokens that the verifier gives less; else the verifier's own.",
+        low=0,
+        high=1,
+        travels=False,
+    )
+    run_length: int = setting(
+        32, "The cloud decides at least every Nth token.", low=1, high=256, travels=False
+    )
+    on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.rule != Rejection.name:
+            raise DragonError(
+                f"sprinter verifies by the rule {Rejection.name}, not {self.rule}: leave --rule out"
+            )
+        _check_verifies(self.rule, self.codec)
+
+
+Settings = DragonSettings | SpeculativeSettings | FederatedSettings | SprinterSettings
+
+
+def _rule(name: str) -> SpeculativeRule:
+    return speculative_rule(name, Noise(0), Sampler())
+
+
+def _check_sends(name: str, because: str) -> None:
+    if not codec(name, 2).sends_distributions:
+        raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
+
+
+def _check_verifies(name: str, code: str) -> None:
+    """Refuse a codec that sends no distributions where the rule verifies with them."""
+    if _rule(name).sends_distributions and not codec(code, 2).sends_distributions:
+        raise DragonError(
+            f"the rule {name} verifies with distributions and the codec {code} sends none: "
+            "choose a codec that does, such as ksqs:64:100"
+        )

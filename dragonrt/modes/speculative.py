@@ -1,0 +1,438 @@
+"""Speculative decoding over a network (SPEC 2; QSV, SQS): a small model drafts, a large one verifies.
+
+The device drafts blocks from what the cloud will see of its distributions, the cloud verifies a
+block in one forward. The text is exactly the cloud model's under the rules coupled and rejection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.control import Controller, State
+from dragonrt.distributions import (
+    ConformalThreshold,
+    Distribution,
+    Quantized,
+    Step,
+    backtrack,
+    block_steps,
+    codec,
+    decode_block,
+    encode_block,
+    entropy,
+)
+from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish, Head, ModeError, Said
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.verifier import ReadBlock
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.speculative import SpeculativeRule, Verdict, speculative_rule
+from dragonrt.sampling.stopping import Drafted, StoppingRule
+from dragonrt.wire import messages as wire
+from dragonrt.wire.limits import MAX_BLOCK
+
+REMEMBERED_CONFIDENCES = 32
+"""Newest tokens of the answer whose confidences a controller may look at."""
+
+
+class AcceptanceHead(Protocol):
+    """A trained prediction of what the cloud will say, as language.Verifier makes it."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        """How likely `token` is to stand; `hidden` and `q` [V] are what the draft model said."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftedToken:
+    """A drafted token, `q` float64 [V] that the model gave after the sampler, and how it is sent.
+
+    `threshold` is C-SQS's β at this token, if that codec is used.
+    """
+
+    token: int
+    q: NDArray[np.float64]
+    quantized: Quantized
+    threshold: ConformalThreshold | None
+    drafted: Drafted
+
+    @property
+    def bits(self) -> int:
+        """What the token takes in a block, with its distribution."""
+        return self.quantized.bits + self.quantized.token_bits
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What blocks leave to the block after them: pure functions of the decided tokens.
+
+    `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
+    of control.State. Nothing may depend on tokens behind a refused one: their noise is used again.
+    """
+
+    threshold: ConformalThreshold | None
+    stopping: StoppingRule | None
+    confidences: tuple[float, ...] = ()
+    accepted: int = 0
+    drafted: int = 0
+
+    def state(self, rate: float) -> State:
+        """What a controller sees before the next block."""
+        return State(self.confidences, rate, self.accepted, self.drafted)
+
+    def after(self, block: DraftedBlock, accepted: int, token: int) -> Carried:
+        """What `block`, which began with this, leaves to the next one, given its verdict."""
+        tokens = block.tokens[: accepted + 1]
+        confidences = [float(each.q[each.token]) for each in tokens[:accepted]]
+        if accepted < len(tokens):
+            confidences.append(float(tokens[accepted].q[token]))
+        stopping, threshold = self.stopping, self.threshold
+        if threshold is not None:
+            dropped = [each.quantized.dropped for each in tokens]
+            threshold = backtrack(threshold, dropped, accepted)
+        if stopping is not None:
+            stopping = stopping.after(len(tokens), accepted)
+        return Carried(
+            threshold,
+            stopping,
+            (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:],
+            accepted,
+            len(tokens),
+        )
+
+
+@dataclass(slots=True)
+class DraftedBlock:
+    """A block from step `step` on, of at most `longest` tokens, that began with `start`.
+
+    `resolution` takes the place of the codec's own where a controller has chosen one.
+    """
+
+    step: int
+    prefix_hash: int
+    longest: int
+    resolution: int | None
+    start: Carried
+    tokens: list[DraftedToken] = field(default_factory=list)
+    bits: int = 0
+
+    @property
+    def end(self) -> int:
+        """The step behind the block."""
+        return self.step + len(self.tokens)
+
+    @property
+    def threshold(self) -> ConformalThreshold | None:
+        """C-SQS's β of the next token to be drafted."""
+        last = self.tokens[-1] if self.tokens else None
+        if last is None or last.threshold is None:
+            return self.start.threshold
+        return last.threshold.after(last.quantized.dropped)
+
+    def append(self, token: DraftedToken) -> None:
+        self.tokens.append(token)
+        self.bits += token.bits
+
+    def thresholds(self, accepted: int) -> tuple[tuple[int, float, float], ...]:
+        """(step, β, dropped mass) of every update that stands after that many accepted tokens.
+
+        Behind a block that stands whole, the update of its last token is repeated (SQS Alg. 1).
+        """
+        moved = [
+            (step, each.threshold, each.quantized.dropped)
+            for step, each in enumerate(self.tokens[: accepted + 1], start=self.step)
+            if each.threshold is not None
+        ]
+        if moved and accepted == len(self.tokens):
+            step, threshold, dropped = moved[-1]
+            moved.append((step + 1, threshold.after(dropped), dropped))
+        return tuple((step, threshold.beta, dropped) for step, threshold, dropped in moved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    """What a head makes of a prediction behind a block: its next token, or a guess behind it.
+
+    `payload` is the whole block's where it ends here, with `token` or, where that is None because
+    it would have been too much, without.
+    """
+
+    token: DraftedToken | None = None
+    guess: int | None = None
+    payload: bytes | None = None
+
+
+class SpeculativeDrafting:
+    """Implements Drafting.
+
+    Behind the blocks that await their verdicts the line goes on with a guess of the token that the
+    cloud will add, and with further blocks. A verdict that says otherwise cuts the line back to
+    what is decided, and what was carried along is taken back to that place. A block ends where
+    `controller` or the settings say, or earlier where `stopping` does, which `acceptance` tells how
+    likely each token is to stand.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        settings: SpeculativeSettings,
+        vocabulary: int,
+        controller: Controller | None = None,
+        stopping: StoppingRule | None = None,
+        acceptance: AcceptanceHead | None = None,
+    ) -> None:
+        self.line = Line(start_hash(question.seed), question.accepted)
+        self.decided = len(question.accepted)
+        self._question = question
+        self._settings = settings
+        self._controller = controller
+        self._acceptance = acceptance
+        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
+        by_id = not self._rule.drafts_from_quantized
+        self._codec = codec(settings.codec, vocabulary, tokens_by_id=by_id)
+        longest = 8 * self._codec.longest - 16
+        budget = settings.budget
+        self._longest_bits = longest if budget is None else min(longest, budget)
+        self._block: DraftedBlock | None = None  # under way
+        self._sent: deque[DraftedBlock] = deque()
+        self._carried = Carried(first_threshold(settings), stopping)
+
+    @property
+    def finish(self) -> Finish | None:
+        return self._finish_at(self.decided)
+
+    @property
+    def ready(self) -> bool:
+        if len(self._sent) >= self._settings.outstanding:
+            return False
+        return self._block is not None or self._finish_at(len(self.line)) is None
+
+    def head(self, rate: float) -> Head:
+        if self._block is None and self._guess_is_due:
+            end = self._sent[-1].end
+            return lambda said: _Prediction(guess=self._guessed(end, self._rule.shape(said[0].p)))
+        if self._block is None:
+            self._block = self._begin(rate)
+        block = self._block
+        return lambda said: self._predicted(block, said[0])
+
+    def take_draft(self, result: _Prediction) -> Advance:
+        block = self._block
+        if block is None or (result.token is None and result.payload is None):
+            self._guess(result.guess)
+            return Advance()
+        if result.token is not None:
+            block.append(result.token)
+            self.line.append(result.token.token)
+        if result.payload is None:
+            return Advance()
+        encoded = self._end(block, result.payload)
+        if result.token is None and self.ready:
+            self._guess(result.guess)
+        return Advance(block=encoded)
+
+    def take_verdict(self, accepted: int, token: int) -> Advance:
+        if not self._sent or accepted > len(self._sent[0].tokens):
+            raise ModeError(f"a verdict accepts {accepted} tokens that were not drafted")
+        block = self._sent.popleft()
+        decided = [Decided(each.token, True) for each in block.tokens[:accepted]]
+        decided.append(Decided(token, None if accepted == len(block.tokens) else False))
+        step = block.step + accepted
+        as_guessed = self.line.tokens[step : step + 1] == [token]
+        cut = accepted < len(block.tokens) or not as_guessed
+        if cut:
+            self._drop_drafts(step)
+            self.line.append(token)
+            self._carried = block.start.after(block, accepted, token)
+        return Advance(
+            self._decide(decided),
+            cut=cut,
+            judged=len(block.tokens),
+            thresholds=block.thresholds(accepted),
+        )
+
+    def head_alone(self) -> Head:
+        step = self.decided
+
+        def head(said: Sequence[Said]) -> int:
+            q = Distribution.from_dense(self._rule.shape(said[0].p))
+            return self._rule.draft(step, q)
+
+        return head
+
+    def decide_alone(self, result: int) -> Advance:
+        self.line.append(result)
+        return Advance(self._decide([Decided(result, None)]))
+
+    def rewind(self) -> None:
+        oldest = self._sent[0] if self._sent else self._block
+        if oldest is not None:
+            self._carried = oldest.start
+        self._drop_drafts(self.decided)
+
+    # Blocks.
+
+    def _begin(self, rate: float) -> DraftedBlock:
+        step = len(self.line)
+        length, resolution = self._settings.length, None
+        if self._controller is not None:
+            action = self._controller.choose(self._carried.state(rate))
+            length, resolution = min(action.length, MAX_BLOCK), action.resolution
+        # The cloud adds a token to every block: nobody need draft the answer's last one.
+        longest = max(1, min(length, self._question.max_tokens - step - 1))
+        return DraftedBlock(step, self.line.hash, longest, resolution, self._carried)
+
+    def _predicted(self, block: DraftedBlock, said: Said) -> _Prediction:
+        """Beside the loop: the next token of a block, or its end."""
+        q = self._rule.shape(said.p)
+        token = self._drafted(block, q, said)
+        if block.tokens and block.bits + token.bits > self._longest_bits:
+            guess = self._guessed(block.end, q)
+            return _Prediction(guess=guess, payload=self._payload(block.tokens))
+        tokens = [*block.tokens, token]
+        ends = self._is_complete(block, tokens)
+        return _Prediction(token, payload=self._payload(tokens) if ends else None)
+
+    def _drafted(self, block: DraftedBlock, q: NDArray[np.float64], said: Said) -> DraftedToken:
+        """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
+        threshold = block.threshold
+        beta = threshold.beta if threshold is not None else None
+        quantized = self._codec.quantize(q, Step(block.end, block.resolution, beta))
+        source = quantized.distribution
+        if not self._rule.drafts_from_quantized:
+            source = Distribution.from_dense(q)
+        token = self._rule.draft(block.end, source)
+        known = Drafted(0.0)
+        if block.start.stopping is not None:
+            known = Drafted(entropy(Distribution.from_dense(_normalised(said.p))))
+        if self._acceptance is not None:
+            likely = self._acceptance.probability(said.hidden, said.p, token)
+            known = replace(known, acceptance=likely)
+        return DraftedToken(token, q, quantized, threshold, known)
+
+    def _is_complete(self, block: DraftedBlock, tokens: Sequence[DraftedToken]) -> bool:
+        if len(tokens) >= block.longest or tokens[-1].token in self._question.stop_tokens:
+            return True
+        stopping = block.start.stopping
+        return stopping is not None and stopping.stop([each.drafted for each in tokens])
+
+    def _payload(self, tokens: Sequence[DraftedToken]) -> bytes:
+        return encode_block(
+            self._codec, [each.token for each in tokens], [each.quantized for each in tokens]
+        )
+
+    def _end(self, block: DraftedBlock, payload: bytes) -> EncodedBlock:
+        """The block under way is complete."""
+        self._block = None
+        self._sent.append(block)
+        chosen = block.resolution if self._codec.has_resolution else None
+        resolutions = () if chosen is None else (chosen,)
+        return EncodedBlock(
+            block.step, block.prefix_hash, len(block.tokens), payload, block.bits, resolutions
+        )
+
+    # The text.
+
+    @property
+    def _guess_is_due(self) -> bool:
+        return bool(self._sent) and self._sent[-1].end == len(self.line)
+
+    def _guessed(self, step: int, q: NDArray[np.float64]) -> int:
+        return self._rule.guess(step, Distribution.from_dense(q))
+
+    def _guess(self, token: int | None) -> None:
+        """Go on as if the newest block stood, with the likeliest token behind it."""
+        if token is None:
+            raise ValueError("nothing was guessed")
+        block = self._sent[-1]
+        self.line.append(token)
+        self._carried = block.start.after(block, len(block.tokens), token)
+
+    def _drop_drafts(self, step: int) -> None:
+        """The text goes on differently from `step` on: forget all that was drafted behind."""
+        self.line.cut(step)
+        self._sent.clear()
+        self._block = None
+
+    def _decide(self, tokens: list[Decided]) -> tuple[Decided, ...]:
+        """The tokens, which are on the line, are decided, as far as the answer goes."""
+        taken = []
+        for each in tokens:
+            if self.finish is not None:
+                break
+            self.decided += 1
+            taken.append(each)
+        return tuple(taken)
+
+    def _finish_at(self, length: int) -> Finish | None:
+        """Why an answer of that many tokens of the line is complete, or None."""
+        if length and self.line.tokens[length - 1] in self._question.stop_tokens:
+            return Finish.STOP
+        return Finish.LENGTH if length >= self._question.max_tokens else None
+
+
+class SpeculativeJudging:
+    """Implements Judging: every token of a block is judged, and one more is given."""
+
+    def __init__(self, question: Question, settings: SpeculativeSettings, vocabulary: int) -> None:
+        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
+        by_id = not self._rule.drafts_from_quantized
+        self._codec = codec(settings.codec, vocabulary, tokens_by_id=by_id)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        if len(block.payload) > self._codec.longest:
+            raise ModeError(
+                f"a block of {len(block.payload)} bytes takes too long to read: send at most "
+                f"{self._codec.longest}"
+            )
+        steps = block_steps(block.step, block.count, block.resolutions)
+        tokens, q = decode_block(self._codec, block.payload, steps, with_tokens=True)
+        return ReadBlock(block.step, tokens or [], q)
+
+    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Verdict:
+        return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
+
+
+class _Shaped(Sequence[NDArray[np.float64]]):
+    """What to verify with, shaped where it is looked up: nothing behind a refused token is."""
+
+    def __init__(self, rule: SpeculativeRule, said: Sequence[Said]) -> None:
+        self._rule = rule
+        self._said = said
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    @overload
+    def __getitem__(self, index: int) -> NDArray[np.float64]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[NDArray[np.float64]]: ...
+    def __getitem__(
+        self, index: int | slice
+    ) -> NDArray[np.float64] | Sequence[NDArray[np.float64]]:
+        if isinstance(index, slice):
+            return _Shaped(self._rule, self._said[index])
+        return self._rule.shape(self._said[index].p)
+
+
+def first_threshold(settings: SpeculativeSettings) -> ConformalThreshold | None:
+    """C-SQS's threshold of an answer's first token; None for the other codecs."""
+    family, *arguments = settings.codec.split(":")
+    if family != "csqs":
+        return None
+    return ConformalThreshold(float(arguments[0]), settings.learning_rate, settings.target)
+
+
+def _normalised(p: NDArray[np.float32]) -> NDArray[np.float64]:
+    wide: NDArray[np.float64] = p.astype(np.float64)
+    wide /= wide.sum()
+    return wide

@@ -1,0 +1,167 @@
+"""Approximate verification (SPEC 4; SPRINTER): a trained verifier stands in for the cloud's model.
+
+The device shows what its verifier lets pass, and asks the cloud about the first token that it does
+not. Fewer calls of the large model, but **the text is not exactly the cloud model's**: it follows a
+mixture of both models (Theorem 1). It is the one mode of which that is true.
+
+Verifiers are trained where both models read the same text. Of what only the cloud's documents say
+they know nothing: a device that has no document for a question may never ask the cloud about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
+from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish, Head, ModeError, Said
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SprinterSettings
+from dragonrt.modes.speculative import AcceptanceHead
+from dragonrt.modes.verifier import InPlace, ReadBlock
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.sprinter import verify_last
+from dragonrt.wire import messages as wire
+
+
+class TokenVerifier(AcceptanceHead, Protocol):
+    """What a sprinter asks instead of the target, as language.Verifier answers it."""
+
+    @property
+    def threshold(self) -> float:
+        """τ, if the settings have none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    """A token that passes; or, with its payload and the bits of that, one for the cloud."""
+
+    token: int
+    payload: bytes | None = None
+    bits: int = 0
+
+
+class SprinterDrafting:
+    """Implements Drafting (SPRINTER Algorithm 2).
+
+    A token that the verifier lets pass is decided at once. One that it refuses goes to the cloud
+    with the tokens that were decided since the cloud's last verdict, as a block of one token: the
+    cloud reads them all and decides that one. At the end of the answer nothing is sent: whatever
+    the verifier let pass stands.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        settings: SprinterSettings,
+        vocabulary: int,
+        verifier: TokenVerifier,
+    ) -> None:
+        self.line = Line(start_hash(question.seed), question.accepted)
+        self.decided = self._known = len(question.accepted)  # known: to the cloud
+        self._question = question
+        self._run_length = settings.run_length
+        self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
+        self._codec = codec(settings.codec, vocabulary)
+        self._verifier = verifier
+        self._threshold = verifier.threshold if settings.threshold is None else settings.threshold
+        self._run = 0  # tokens decided since the cloud's last verdict
+
+    @property
+    def finish(self) -> Finish | None:
+        if self.decided and self.line.tokens[self.decided - 1] in self._question.stop_tokens:
+            return Finish.STOP
+        return Finish.LENGTH if self.decided >= self._question.max_tokens else None
+
+    @property
+    def ready(self) -> bool:
+        return len(self.line) == self.decided
+
+    def head(self, rate: float) -> Head:
+        step, last_of_run = len(self.line), self._run + 1 >= self._run_length
+
+        def head(said: Sequence[Said]) -> _Prediction:
+            quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
+            token = self._rule.draft(step, quantized.distribution)
+            likely = self._verifier.probability(said[0].hidden, said[0].p, token)
+            if likely >= self._threshold and not last_of_run:
+                return _Prediction(token)
+            payload = encode_block(self._codec, [token], [quantized])
+            return _Prediction(token, payload, quantized.bits + quantized.token_bits)
+
+        return head
+
+    def take_draft(self, result: _Prediction) -> Advance:
+        if result.payload is None:
+            return self._pass(result.token)
+        self.line.append(result.token)
+        block = EncodedBlock(
+            step=self.decided,
+            prefix_hash=self.line.hashes[self.decided],
+            count=1,
+            payload=result.payload,
+            bits=result.bits,
+            decided=tuple(self.line.tokens[self._known : self.decided]),
+        )
+        return Advance(block=block)
+
+    def take_verdict(self, accepted: int, token: int) -> Advance:
+        if self.ready:
+            raise ModeError("a verdict came, and no token waits for one")
+        stands = token == self.line.tokens[self.decided]
+        if accepted != stands:
+            raise ModeError("a verdict gives another token than the one that it accepts")
+        self.line.replace_from(self.decided, [token])
+        self.decided = self._known = len(self.line)
+        self._run = 0
+        return Advance((Decided(token, stands),), judged=1)
+
+    def head_alone(self) -> Head:
+        step = len(self.line)
+
+        def head(said: Sequence[Said]) -> int:
+            quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
+            return self._rule.draft(step, quantized.distribution)
+
+        return head
+
+    def decide_alone(self, result: int) -> Advance:
+        advance = self._pass(result)
+        self._known = self.decided  # whoever comes back begins with all of it
+        return advance
+
+    def rewind(self) -> None:
+        self.line.cut(self.decided)
+        self._known = self.decided  # as a session begins with all that is decided
+
+    def _pass(self, token: int) -> Advance:
+        """The token stands without the cloud's word."""
+        self.line.append(token)
+        self.decided += 1
+        self._run += 1
+        return Advance((Decided(token, True),))
+
+
+class SprinterJudging:
+    """Implements Judging: the text goes on with one token, the drafted one if it stands."""
+
+    def __init__(self, question: Question, settings: SprinterSettings, vocabulary: int) -> None:
+        self._noise = Noise(question.seed)
+        self._rule = speculative_rule(settings.rule, self._noise, question.sampler)
+        self._codec = codec(settings.codec, vocabulary)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        if block.count != 1:
+            raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
+        steps = block_steps(block.step, 1, block.resolutions)
+        tokens, q = decode_block(self._codec, block.payload, steps, with_tokens=True)
+        return ReadBlock(block.step, tokens or [], q)
+
+    def answer(self, block: ReadBlock, said: Sequence[Said]) -> InPlace:
+        if block.q is None:
+            raise ModeError("a sprinter's block needs the distribution of its token")
+        p = self._rule.shape(said[0].p)
+        stands, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
+        return InPlace(int(stands), token)

@@ -1,0 +1,226 @@
+"""Fields of frozen dataclasses that are written once: options, wire, files and traces derive them.
+
+A field made by `setting` knows what it is for and what it may be. `check` holds an instance to it,
+`flat` lists the values by name, nested dataclasses included, `assemble` makes an instance of them.
+"""
+
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from dragonrt.errors import DragonError
+
+T = TypeVar("T")
+
+KEY = "setting"
+
+
+class SettingError(DragonError):
+    """A value that a field does not take; the line names both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one field.
+
+    `help` is one sentence for people. Numbers lie from `low` to `high`; texts have at most `limit`
+    bytes and tuples at most `limit` entries. `travels` says whether the other side hears of it,
+    `traced` whether it stands in traces and `--json`: a question's own words do not.
+    """
+
+    help: str = ""
+    low: float | None = None
+    high: float | None = None
+    limit: int = 128
+    travels: bool = True
+    traced: bool = True
+
+
+def setting(
+    default: Any = MISSING,
+    help: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    limit: int = 128,
+    travels: bool = True,
+    traced: bool = True,
+) -> Any:
+    """A dataclass field that is a Setting."""
+    about = Setting(help, low, high, limit, travels, traced)
+    if default is MISSING:
+        return field(metadata={KEY: about})
+    return field(default=default, metadata={KEY: about})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One field of a class of settings: `type` is the annotation, evaluated."""
+
+    name: str
+    type: Any
+    default: Any
+    about: Setting
+
+
+@cache
+def entries(cls: type) -> tuple[Entry, ...]:
+    """The fields of a class of settings, those of nested dataclasses in their place."""
+    return tuple(entry for entry, _ in _leaves(cls))
+
+
+def check(instance: Any) -> None:
+    """Raises SettingError unless every field has its type and lies in its range."""
+    for entry, value in _values(instance):
+        _check(entry, value)
+
+
+def flat(instance: Any) -> dict[str, Any]:
+    """The values of all fields by name, nested dataclasses flattened, enums as their text."""
+    return {
+        entry.name: value.value if isinstance(value, StrEnum) else value
+        for entry, value in _values(instance)
+    }
+
+
+def traced(instance: Any) -> dict[str, Any]:
+    """The values that may stand in a trace or in `--json`."""
+    shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
+    return {name: value for name, value in flat(instance).items() if name in shown}
+
+
+def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The instance with these values; those that are left out have their defaults.
+
+    Raises SettingError for an unknown name, a missing one, or a value out of its type or range.
+    """
+    unknown = values.keys() - {entry.name for entry in entries(cls)}
+    if unknown:
+        raise SettingError(f"there is no setting {sorted(unknown)[0]!r} here")
+    instance = _assemble(cls, values)
+    return typing.cast(T, instance)
+
+
+def _assemble(cls: type, values: Mapping[str, Any]) -> Any:
+    arguments: dict[str, Any] = {}
+    for each, kind in _typed_fields(cls):
+        if is_dataclass(kind):
+            arguments[each.name] = _assemble(typing.cast(type, kind), values)
+        elif each.name in values:
+            entry = _entry(each, kind)
+            value = values[each.name]
+            _check(entry, value)
+            enum = _enum(kind)
+            arguments[each.name] = value if enum is None else enum(value)
+        elif each.default is MISSING and each.default_factory is MISSING:
+            raise SettingError(f"the setting {each.name!r} is missing")
+    return cls(**arguments)
+
+
+def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
+    for entry, path in _leaves(type(instance)):
+        value = instance
+        for name in path:
+            value = getattr(value, name)
+        yield entry, value
+
+
+@cache
+def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
+    """Every field with the attribute names that lead to it."""
+    found: list[tuple[Entry, tuple[str, ...]]] = []
+    for each, kind in _typed_fields(cls):
+        if is_dataclass(kind):
+            nested = _leaves(typing.cast(type, kind))
+            found += [(entry, (each.name, *path)) for entry, path in nested]
+        else:
+            found.append((_entry(each, kind), (each.name,)))
+    return tuple(found)
+
+
+def _typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
+    hints = typing.get_type_hints(cls)
+    return [(each, hints[each.name]) for each in fields(cls)]
+
+
+def _entry(each: Field[Any], kind: Any) -> Entry:
+    return Entry(each.name, kind, each.default, each.metadata.get(KEY, Setting()))
+
+
+def _enum(kind: Any) -> type[StrEnum] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, StrEnum) else None
+
+
+def _check(entry: Entry, value: Any) -> None:
+    must = _mismatch(entry.type, entry.about, value)
+    if must is not None:
+        shown = repr(value)
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        raise SettingError(f"{entry.name} must be {must}, not {shown}")
+
+
+def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:
+    """What the value must be, where it is not."""
+    origin = get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        options = [each for each in get_args(kind) if each is not type(None)]
+        return None if value is None else _mismatch(options[0], about, value)
+    if origin is Literal:
+        names = get_args(kind)
+        return None if value in names else "one of " + ", ".join(map(str, names))
+    if enum := _enum(kind):
+        names = tuple(each.value for each in enum)
+        return None if value in names else "one of " + ", ".join(names)
+    if origin is tuple:
+        return _tuple_mismatch(get_args(kind), about, value)
+    if kind is bool:
+        return None if type(value) is bool else "true or false"
+    if kind is str:
+        return _text_mismatch(about, value)
+    low = float("-inf") if about.low is None else about.low
+    high = float("inf") if about.high is None else about.high
+    whole = kind is int
+    right = type(value) is int or (not whole and isinstance(value, float))
+    if right and low <= value <= high:
+        return None
+    number = "an integer" if whole else "a number"
+    if about.high is None:
+        return f"{number} of at least {low:g}" if about.low is not None else number
+    return f"{number} from {_plain(low)} to {_plain(high)}"
+
+
+def _plain(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
+
+
+def _text_mismatch(about: Setting, value: Any) -> str | None:
+    try:
+        right = type(value) is str and len(value.encode()) <= about.limit
+    except UnicodeEncodeError:
+        right = False
+    return None if right else f"text of at most {about.limit} bytes"
+
+
+def _tuple_mismatch(kinds: tuple[Any, ...], about: Setting, value: Any) -> str | None:
+    if type(value) is not tuple or len(value) > about.limit:
+        return f"a tuple of at most {about.limit} entries"
+    if kinds[-1] is not Ellipsis:
+        if len(value) != len(kinds):
+            return f"a tuple of {len(kinds)} entries"
+        parts = zip(kinds, value, strict=True)
+    else:
+        parts = ((kinds[0], each) for each in value)  # type: ignore[assignment]
+    inner = Setting(low=about.low, high=about.high, limit=LONGEST_TEXT)
+    for kind, each in parts:
+        must = _mismatch(kind, inner, each)
+        if must is not None:
+            return f"a tuple that holds {must}"
+    return None
+
+
+LONGEST_TEXT = 64 * 1024
+"""Bytes of a text inside a tuple."""

@@ -1,0 +1,306 @@
+"""Every event as a frozen type (SPEC, ARCHITECTURE).
+
+An event says what happened, never when or to whom: that is its Record. Statistics, summaries and
+pictures are folds over records, live or from a file. `KIND` is the event's name in a file.
+`step` is the index of an answer token (0-based), `round` the number of a block, times are seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from dragonrt.side import Side
+
+Cause = Literal["own", "other", "target"]
+"""What a decision waited for last: the own draft, the other side's, or its target or verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStarted:
+    """First of a file. Where `clock` is equal in two files, their times are comparable."""
+
+    KIND: ClassVar[str] = "start"
+    schema: int
+    version: str
+    model: str
+    clock: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOpened:
+    """An answer begins, or goes on from `accepted` tokens, by the mode's and the question's settings."""
+
+    KIND: ClassVar[str] = "open"
+    mode: str
+    accepted: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SideReady:
+    """This side has its documents and has read the question, which took `load` and `prefill`."""
+
+    KIND: ClassVar[str] = "ready"
+    load: float
+    prefill: float
+    prompt_tokens: int
+    vocabulary: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardDone:
+    """A forward ended that gives what follows `tokens` prefixes, the shortest of `step` tokens."""
+
+    KIND: ClassVar[str] = "decode"
+    step: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """An own draft after the prefix with that hash: all that a simulation needs to give it again."""
+
+    KIND: ClassVar[str] = "draft"
+    step: int
+    prefix: int
+    seconds: float
+    relevance: float
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSent:
+    """A message of that type, and its bytes on the wire."""
+
+    KIND: ClassVar[str] = "send"
+    message: str
+    bytes: int
+    step: int | None = None
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A message of that type, and its bytes on the wire."""
+
+    KIND: ClassVar[str] = "receive"
+    message: str
+    bytes: int
+    step: int | None = None
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDecided:
+    """A target token. `device` and `cloud` say whether that side's draft was accepted, if it had one.
+
+    `cause` is what the decision waited for, `waited` since the decision before. `share` is the part
+    of the token's probability that the device's documents gave; where one side drafts and another
+    verifies, 1 for a draft that stands and 0 for the verifier's token. `document` is the own row
+    that carried it.
+    """
+
+    KIND: ClassVar[str] = "decide"
+    step: int
+    token: int
+    device: bool | None
+    cloud: bool | None
+    cause: Cause
+    waited: float
+    share: float
+    document: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSent:
+    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards."""
+
+    KIND: ClassVar[str] = "block"
+    round: int
+    step: int
+    tokens: int
+    bits: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlockJudged:
+    """The verdict on a block of `tokens`: `accepted` stand, then `token`.
+
+    `waited` for the verdict, on the cloud of the block for its turn; `verify` is the forward.
+    """
+
+    KIND: ClassVar[str] = "verdict"
+    round: int
+    tokens: int
+    accepted: int
+    token: int
+    waited: float
+    verify: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDecided:
+    """A coordinator decided by several workers' uploads, of these weights, without those missing."""
+
+    KIND: ClassVar[str] = "round"
+    round: int
+    step: int
+    decided: int
+    weights: Mapping[str, float]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdMoved:
+    """A token that stands moved C-SQS's threshold on from `beta`, having dropped that mass."""
+
+    KIND: ClassVar[str] = "threshold"
+    step: int
+    beta: float
+    dropped: float
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A decision went against the line: so many tokens of it are dead."""
+
+    KIND: ClassVar[str] = "rollback"
+    step: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPreempted:
+    """A forward on a dead line was asked to stop."""
+
+    KIND: ClassVar[str] = "preempt"
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardStopped:
+    """A forward that was asked to stop did so."""
+
+    KIND: ClassVar[str] = "stopped"
+    step: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyEstimated:
+    """What is expected of a step, with a single aggregator (DRAGON Eq. 8).
+
+    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves.
+    """
+
+    KIND: ClassVar[str] = "estimate"
+    step: int
+    difference: float
+    rtt: float
+    device: float
+    cloud: float
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorSwitched:
+    """The aggregator was handed over, to save `difference` seconds per token."""
+
+    KIND: ClassVar[str] = "switch"
+    step: int
+    to: Side
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextsDiverged:
+    """The two sides decided different texts of that length: it must not happen (SPEC 1.3)."""
+
+    KIND: ClassVar[str] = "diverge"
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkProbed:
+    """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
+
+    KIND: ClassVar[str] = "probe"
+    rtt: float | None = None
+    bandwidth: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WentAlone:
+    """The other side was lost: from that step on this one decides by itself."""
+
+    KIND: ClassVar[str] = "alone"
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoined:
+    """The other side takes part again."""
+
+    KIND: ClassVar[str] = "resume"
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """A line for the person who asked."""
+
+    KIND: ClassVar[str] = "notice"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerClosed:
+    """The answer ended: stop, length, cancelled or error."""
+
+    KIND: ClassVar[str] = "close"
+    finish: str
+
+
+Event: TypeAlias = (
+    TraceStarted
+    | AnswerOpened
+    | SideReady
+    | ForwardDone
+    | Drafted
+    | MessageSent
+    | MessageReceived
+    | TokenDecided
+    | BlockSent
+    | BlockJudged
+    | RoundDecided
+    | ThresholdMoved
+    | RolledBack
+    | ForwardPreempted
+    | ForwardStopped
+    | LatencyEstimated
+    | AggregatorSwitched
+    | TextsDiverged
+    | LinkProbed
+    | WentAlone
+    | Rejoined
+    | Noticed
+    | AnswerClosed
+)
+
+EVENTS: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An event with its time on the writer's loop clock, its side, and the session it belongs to.
+
+    `session` is 0 for none, and is used again after a reconnection; `peer` is the device's address
+    on a cloud.
+    """
+
+    t: float
+    side: Side
+    session: int
+    event: Event
+    peer: str = field(default="")
