@@ -9,7 +9,6 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from dragonrt.errors import DragonError
@@ -67,7 +66,6 @@ class Entry:
     about: Setting
 
 
-@cache
 def entries(cls: type) -> tuple[Entry, ...]:
     """The fields of a class of settings, those of nested dataclasses in their place."""
     return tuple(entry for entry, _ in _leaves(cls))
@@ -129,7 +127,6 @@ def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
         yield entry, value
 
 
-@cache
 def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
     """Every field with the attribute names that lead to it."""
     found: list[tuple[Entry, tuple[str, ...]]] = []

@@ -10,8 +10,8 @@ from typing import Any
 from dragonrt.control import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
-from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.question import Question

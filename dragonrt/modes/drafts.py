@@ -6,7 +6,7 @@ else, no step number and no order of arrival, decides whether it may be aggregat
 
 from dataclasses import dataclass, replace
 
-from dragonrt.distributions import Codec, Distribution, Step, decode_block
+from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import Candidate, Rule, side_weights
 
@@ -45,8 +45,8 @@ class Mixed:
 
 def decoded(code: Codec, draft: Draft) -> Draft:
     """The draft with its distribution; CodecError for a malformed payload."""
-    _, distributions = decode_block(code, draft.payload, [Step(draft.step)], with_tokens=False)
-    return replace(draft, distribution=distributions[0] if distributions else None)
+    distribution = decode_distribution(code, draft.payload, Step(draft.step))
+    return replace(draft, distribution=distribution)
 
 
 def mixed(by: Rule, step: int, device: Draft, cloud: Draft, *, expects: bool = False) -> Mixed:

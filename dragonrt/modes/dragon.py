@@ -16,7 +16,7 @@ from typing import Any
 from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
-from dragonrt.distributions import Step, codec, encode_block
+from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, decoded, mixed
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
@@ -483,7 +483,7 @@ class Dragon:
                 break
             quantized = self._codec.quantize(self._rule.shape(each.p), Step(step))
             token = self._rule.draft(self.side, step, quantized.distribution)
-            payload = encode_block(self._codec, None, [quantized])
+            payload = encode_distribution(self._codec, quantized)
             drafts.append(
                 Draft(
                     step,

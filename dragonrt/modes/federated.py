@@ -1,6 +1,6 @@
 """Federated inference (SPEC 3; SPECFED): a coordinator drafts, several workers verify together.
 
-    drafting --block complete--> asking --block out--> gathering --uploads in--> deciding --> drafting
+    drafting --block complete--> asking --block out--> gathering --uploads in--> deciding, and again
 
 The coordinator broadcasts each block; every worker uploads its distributions of all positions from
 one forward, truncated to the top K; their mixture decides. The target is the mixture of what the
@@ -16,12 +16,13 @@ from statistics import median
 from typing import Any
 
 from dragonrt.distributions import (
-    Codec,
     Distribution,
     Step,
     codec,
     decode_block,
+    decode_distribution,
     encode_block,
+    encode_distribution,
 )
 from dragonrt.errors import DragonError
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
@@ -50,8 +51,8 @@ class FederationError(DragonError):
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
     """How long to wait for these workers where nobody said: four times the slowest median.
 
-    Each has the seconds from block to upload of its newest rounds; uploads that came after a
-    round's deadline count, too: who is slow once is left out once, who is always slow is waited for.
+    Each has the seconds from block to upload of its newest rounds. Uploads that came after a
+    round's deadline count, too: who is slow once is left out once, who always is is waited for.
     """
     slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
@@ -253,9 +254,7 @@ class Coordinator:
         if not self._ready or self._complete or self._reading is not None:
             return None
         step = len(self._line)
-        self._reading = Work(
-            lambda said: self._draft(step, said), Span.of(self._line, step, step)
-        )
+        self._reading = Work(lambda said: self._draft(step, said), Span.of(self._line, step, step))
         return self._reading
 
     def _draft(self, step: int, said: Sequence[Said]) -> tuple[Distribution, int]:
@@ -402,7 +401,7 @@ class Coordinator:
             raise ModeError(f"an upload of {size} bytes takes too long to read")
 
         def head(_: Sequence[Said]) -> Received:
-            distributions = [_decoded(self._codec, payload) for payload in payloads]
+            distributions = [decode_distribution(self._codec, payload) for payload in payloads]
             verify_s = message.verify_us / 1e6
             return Received(number, distributions, message.relevance, verify_s)
 
@@ -528,14 +527,14 @@ class FederatedJudging:
 
     def read(self, block: wire.Block) -> ReadBlock:
         steps = [Step(block.step + place) for place in range(block.count)]
-        tokens, _ = decode_block(self._ids, block.payload, steps, with_tokens=True)
-        return ReadBlock(block.step, tokens or [], None)
+        tokens, _ = decode_block(self._ids, block.payload, steps)
+        return ReadBlock(block.step, tokens, None)
 
     def answer(self, block: ReadBlock, said: Sequence[Said]) -> Uploads:
         payloads, size = [], 0
         for step, each in enumerate(said, start=block.step):
             quantized = self._codec.quantize(each.p, Step(step))
-            payloads.append(encode_block(self._codec, None, [quantized]))
+            payloads.append(encode_distribution(self._codec, quantized))
             size += len(payloads[-1])
             if size > self._codec.longest:
                 raise ModeError(
@@ -543,10 +542,3 @@ class FederatedJudging:
                     f"{self._codec.longest} bytes: draft shorter blocks or use a coarser codec"
                 )
         return Uploads(said[0].relevance, tuple(payloads))
-
-
-def _decoded(code: Codec, payload: bytes) -> Distribution:
-    _, distributions = decode_block(code, payload, [Step()], with_tokens=False)
-    if distributions is None:
-        raise ModeError("an upload came without distributions")
-    return distributions[0]

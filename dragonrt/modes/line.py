@@ -1,4 +1,4 @@
-"""A text that is drafted along, and the hash that says for which text a draft is valid (SPEC 1.3)."""
+"""A text that is drafted along, and the hash that says which text a draft is for (SPEC 1.3)."""
 
 import hashlib
 from collections.abc import Iterable, Sequence

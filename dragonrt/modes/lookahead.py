@@ -17,7 +17,8 @@ class Lookahead:
     A side drafts at most `run_ahead` undecided steps of `max_tokens`; with `follows` the line may
     go on along the other side's drafts. `target` is the target token of a step where both sides'
     drafts for its prefix are at hand, None where finding it takes too long; `trusts_other` whether
-    the other side's draft is likelier to become it than the own one. `decided` is everywhere the number of decided tokens, which the line begins with.
+    the other side's draft is likelier to become it than the own one. `decided` is everywhere the
+    number of decided tokens, which the line begins with.
     """
 
     run_ahead: int

@@ -12,6 +12,7 @@ Turn = tuple[str, str]
 MOST_TOKENS = 65536
 LONGEST_CONVERSATION = 1024 * 1024
 LARGEST_TOKEN = 2**31 - 1
+GREEDY = Sampler(temperature=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,7 @@ class Question:
     seed: int = setting(
         0, "Same seed, same text; else fresh for each answer.", low=0, high=2**64 - 1
     )
-    sampler: Sampler = Sampler(temperature=0.0)
+    sampler: Sampler = GREEDY
     max_tokens: int = setting(64, "Longest answer.", low=1, high=MOST_TOKENS)
     stop_tokens: tuple[int, ...] = setting(
         (), "Tokens that end the answer.", low=0, high=LARGEST_TOKEN, limit=256, traced=False

@@ -133,7 +133,7 @@ class FederatedSettings:
     """
 
     rule: str = setting("coupled", "How: coupled or rejection.")
-    codec: str = setting("topk:64:residual", "What workers upload: topk:K:residual, topk:K:renorm …")
+    codec: str = setting("topk:64:residual", "What workers upload: topk:K:residual …")
     block_tokens: int = setting(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1, travels=False)
     weights: Weighing = setting(
         "fixed", "fixed, or relevance: by how well each one's documents fit.", travels=False

@@ -1,4 +1,4 @@
-"""Speculative decoding over a network (SPEC 2; QSV, SQS): a small model drafts, a large one verifies.
+"""Speculative decoding over a network (SPEC 2; QSV, SQS).
 
 The device drafts blocks from what the cloud will see of its distributions, the cloud verifies a
 block in one forward. The text is exactly the cloud model's under the rules coupled and rejection.
@@ -395,8 +395,8 @@ class SpeculativeJudging:
                 f"{self._codec.longest}"
             )
         steps = block_steps(block.step, block.count, block.resolutions)
-        tokens, q = decode_block(self._codec, block.payload, steps, with_tokens=True)
-        return ReadBlock(block.step, tokens or [], q)
+        tokens, q = decode_block(self._codec, block.payload, steps)
+        return ReadBlock(block.step, tokens, q)
 
     def answer(self, block: ReadBlock, said: Sequence[Said]) -> Verdict:
         return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))

@@ -156,8 +156,8 @@ class SprinterJudging:
         if block.count != 1:
             raise ModeError(f"a block of a sprinter has one token to verify, not {block.count}")
         steps = block_steps(block.step, 1, block.resolutions)
-        tokens, q = decode_block(self._codec, block.payload, steps, with_tokens=True)
-        return ReadBlock(block.step, tokens or [], q)
+        tokens, q = decode_block(self._codec, block.payload, steps)
+        return ReadBlock(block.step, tokens, q)
 
     def answer(self, block: ReadBlock, said: Sequence[Said]) -> InPlace:
         if block.q is None:

@@ -214,8 +214,8 @@ class BlockVerifier:
                 return True
         self._dropped += 1
         if self._dropped >= MAX_OUTSTANDING and self._peer is not None:
-            text = f"{self._dropped} blocks in a row follow another text"
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
+            reason = f"{self._dropped} blocks in a row follow another text"
+            self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
             self._over = True
         return False
 
@@ -253,15 +253,11 @@ class BlockVerifier:
         reply: wire.SessionMessage
         if isinstance(answer, Uploads):
             line.cut(step)
-            reply = wire.Upload(
-                self._session, round_, answer.relevance, verify_us, answer.payloads
-            )
+            reply = wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
         else:
             place = step if isinstance(answer, InPlace) else step + answer.accepted
             line.replace_from(place, [answer.token])
-            reply = wire.Verdict(
-                self._session, round_, answer.accepted, answer.token, verify_us
-            )
+            reply = wire.Verdict(self._session, round_, answer.accepted, answer.token, verify_us)
             self._out.events.append(
                 events.BlockJudged(
                     round_,

@@ -7,7 +7,7 @@ pictures are folds over records, live or from a file. `KIND` is the event's name
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from dragonrt.side import Side
 
@@ -28,7 +28,7 @@ class TraceStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOpened:
-    """An answer begins, or goes on from `accepted` tokens, by the mode's and the question's settings."""
+    """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode."""
 
     KIND: ClassVar[str] = "open"
     mode: str
@@ -59,7 +59,7 @@ class ForwardDone:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """An own draft after the prefix with that hash: all that a simulation needs to give it again."""
+    """An own draft after the prefix with that hash: all that a simulation needs to repeat it."""
 
     KIND: ClassVar[str] = "draft"
     step: int
@@ -93,7 +93,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class TokenDecided:
-    """A target token. `device` and `cloud` say whether that side's draft was accepted, if it had one.
+    """A target token. `device` and `cloud` say whether that side's draft, if any, was accepted.
 
     `cause` is what the decision waited for, `waited` since the decision before. `share` is the part
     of the token's probability that the device's documents gave; where one side drafts and another
@@ -142,7 +142,7 @@ class BlockJudged:
 
 @dataclass(frozen=True, slots=True)
 class RoundDecided:
-    """A coordinator decided by several workers' uploads, of these weights, without those missing."""
+    """A coordinator decided by several workers' uploads of these weights, without the missing."""
 
     KIND: ClassVar[str] = "round"
     round: int
@@ -288,7 +288,7 @@ Event: TypeAlias = (
     | AnswerClosed
 )
 
-EVENTS: tuple[type[Event], ...] = Event.__args__  # type: ignore[attr-defined]
+EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 
 @dataclass(frozen=True, slots=True)
