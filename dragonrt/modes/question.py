@@ -4,14 +4,21 @@ from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.setting import LONGEST_TEXT, check, setting
+from dragonrt.setting import check, setting
+from dragonrt.wire.limits import (
+    MAX_64,
+    MAX_CONVERSATION,
+    MAX_DOCUMENTS,
+    MAX_PROMPT,
+    MAX_STOP_TOKENS,
+    MAX_TOKEN,
+    MAX_TOKENS,
+    MAX_TURNS,
+)
 
 Turn = tuple[str, str]
 """An earlier question and its answer."""
 
-MOST_TOKENS = 65536
-LONGEST_CONVERSATION = 1024 * 1024
-LARGEST_TOKEN = 2**31 - 1
 GREEDY = Sampler(temperature=0.0)
 
 
@@ -25,32 +32,32 @@ class Question:
     resumed. Raises SettingError for values out of range.
     """
 
-    prompt: str = setting("", "The question.", limit=LONGEST_TEXT, traced=False)
-    history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=64, traced=False)
+    prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
+    history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
-        0, "Same seed, same text; else fresh for each answer.", low=0, high=2**64 - 1
+        0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64
     )
     sampler: Sampler = GREEDY
-    max_tokens: int = setting(64, "Longest answer.", low=1, high=MOST_TOKENS)
+    max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS)
     stop_tokens: tuple[int, ...] = setting(
-        (), "Tokens that end the answer.", low=0, high=LARGEST_TOKEN, limit=256, traced=False
+        (), "Tokens that end the answer.", low=0, high=MAX_TOKEN, limit=MAX_STOP_TOKENS, traced=False
     )
-    documents: int = setting(2, "Documents that each side uses.", low=0, high=256)
+    documents: int = setting(2, "Documents that each side uses.", low=0, high=MAX_DOCUMENTS)
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
     )
     reweight_every: int = setting(
-        0, "Rank the documents again every N tokens; 0: never.", low=0, high=MOST_TOKENS
+        0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
     )
     accepted: tuple[int, ...] = setting(
-        (), "Tokens decided already.", low=0, high=LARGEST_TOKEN, limit=MOST_TOKENS, traced=False
+        (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False
     )
 
     def __post_init__(self) -> None:
         check(self)
         size = sum(len(text.encode()) for turn in self.history for text in turn)
-        if size > LONGEST_CONVERSATION:
-            raise DragonError(f"the history must be at most {LONGEST_CONVERSATION} bytes")
+        if size > MAX_CONVERSATION:
+            raise DragonError(f"the history must be at most {MAX_CONVERSATION} bytes")
 
     def check_vocabulary(self, vocabulary: int) -> None:
         """Refuse tokens that a model of so many does not have."""

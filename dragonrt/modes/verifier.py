@@ -192,10 +192,12 @@ class BlockVerifier:
         return self._work
 
     def _take_next(self) -> None:
-        while self._ready and not self._over and self._under_way is None and self._inbox:
+        idle = self._ready and not self._over and self._under_way is None
+        while idle and self._inbox and not self._out.leave:
             message, came_s = self._inbox.popleft()
             if self._follow(message):
                 self._under_way = _UnderWay(message, came_s, came_s)
+                idle = False
 
     def _judged(self, block: ReadBlock) -> Work:
         line = self._line
@@ -216,7 +218,6 @@ class BlockVerifier:
         if self._dropped >= MAX_OUTSTANDING and self._peer is not None:
             reason = f"{self._dropped} blocks in a row follow another text"
             self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
-            self._over = True
         return False
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:

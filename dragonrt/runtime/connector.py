@@ -5,13 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dragonrt.errors import DragonError
+from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.peer import Peer
 from dragonrt.wire.errors import HandshakeError, Reason
 
-FIRST_BACK_OFF_S = 0.2
-LONGEST_BACK_OFF_S = 10.0
-REACH_S = 0.5
-"""Seconds that a question waits for a lost connection before it goes on without it."""
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 """Ends of a handshake after which another one may succeed."""
 
@@ -21,8 +18,11 @@ log = logging.getLogger("dragonrt")
 class Connector:
     """Keeps one Peer alive; `dial` makes a fresh stream and returns its unshaken Peer."""
 
-    def __init__(self, dial: Callable[[], Awaitable[Peer]]) -> None:
+    def __init__(
+        self, dial: Callable[[], Awaitable[Peer]], patience: Patience = USUAL
+    ) -> None:
         self._dial = dial
+        self._patience = patience
         self._peer: Peer | None = None
         self._connected = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -64,7 +64,7 @@ class Connector:
     async def reach(self) -> Peer | None:
         """The living connection, dialled now if it is lost; None if that takes too long."""
         self._hurry.set()
-        return self.peer or await self.wait_connected(REACH_S)
+        return self.peer or await self.wait_connected(self._patience.reach_s)
 
     async def run(self) -> None:
         """Work on the connection, and on those that follow it, until cancelled.
@@ -95,7 +95,7 @@ class Connector:
         self._connected.clear()
 
     async def _dial_again(self) -> Peer:
-        back_off_s = FIRST_BACK_OFF_S
+        first_s = back_off_s = self._patience.back_off_s
         while True:
             try:
                 peer = await self._dial()
@@ -109,6 +109,6 @@ class Connector:
             try:
                 async with asyncio.timeout(back_off_s):
                     await self._hurry.wait()
-                back_off_s = FIRST_BACK_OFF_S
+                back_off_s = first_s
             except TimeoutError:
-                back_off_s = min(2 * back_off_s, LONGEST_BACK_OFF_S)
+                back_off_s = min(2 * back_off_s, self._patience.longest_back_off_s)

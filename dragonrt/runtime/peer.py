@@ -8,13 +8,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from dragonrt.errors import DragonError
 from dragonrt.link.errors import LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.trace import Trace
+from dragonrt.patience import USUAL, Patience
+from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
+from dragonrt.traces.recorder import Recorder
 from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.messages import (
@@ -25,7 +27,6 @@ from dragonrt.wire.messages import (
     Hello,
     Message,
     Open,
-    OpenBlocks,
     Ping,
     Pong,
     SessionMessage,
@@ -35,13 +36,6 @@ from dragonrt.wire.messages import (
 )
 from dragonrt.wire.sessions import SessionState
 
-HANDSHAKE_S = 10.0
-PROBE_S = 1.0
-"""Seconds between probes while a session is open."""
-KEEP_ALIVE_S = 5.0
-"""Seconds between probes while nothing goes on."""
-SILENCE_S = 15.0
-"""A connection on which nothing was heard for so long is lost."""
 BURST_BYTES = 2048
 """Padding of the probe that times the bandwidth: the delay it adds to an empty one."""
 
@@ -56,8 +50,12 @@ class Session(Protocol):
     """What a mode registers for each of its sessions."""
 
     @property
-    def schedules(self) -> bool:
+    def times_bandwidth(self) -> bool:
         """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
+        ...
+
+    def measured(self) -> None:
+        """The peer knows more of the link than before."""
         ...
 
     def receive(self, message: SessionMessage) -> None:
@@ -69,10 +67,7 @@ class Session(Protocol):
         ...
 
 
-Opening = Open | OpenBlocks
-"""The first message of a session, one type for each way of working together."""
-
-Answerer = Callable[["Peer", Opening], tuple[Session, Coroutine[Any, Any, None]]]
+Answerer = Callable[["Peer", Open], tuple[Session, Coroutine[Any, Any, None]]]
 """Makes the session that the other side opens, and the coroutine that works on it."""
 
 
@@ -83,12 +78,14 @@ class Peer:
         self,
         stream: Stream,
         connection: Connection,
-        trace: Trace,
+        recorder: Recorder,
         answerer: Answerer | None = None,
+        patience: Patience = USUAL,
     ) -> None:
         self._stream = stream
         self._connection = connection
-        self._trace = trace
+        self._recorder = recorder
+        self._patience = patience
         self._answerer = answerer
         self._sessions: dict[int, Session] = {}
         self._next_session = 1
@@ -112,17 +109,14 @@ class Peer:
         return self._stream.peer_name
 
     @property
-    def trace(self) -> Trace:
+    def recorder(self) -> Recorder:
         """Where the events of this connection go."""
-        return self._trace
+        return self._recorder
 
-    def round_trip_s(self, size: int = 0) -> float:
-        """The smoothed round trip in seconds, with `size` bytes on the way there (SPEC 1.4).
-
-        Without a timed burst the bandwidth counts as unlimited, before the first echo it is 0.
-        """
-        bits_per_s = self.bandwidth.average
-        return (self.rtt.average or 0.0) + (8 * size / bits_per_s if bits_per_s else 0.0)
+    @property
+    def round_trip_s(self) -> float:
+        """The smoothed round trip in seconds (SPEC 1.4); 0 before the first echo."""
+        return self.rtt.average or 0.0
 
     @property
     def connection(self) -> Connection:
@@ -143,7 +137,7 @@ class Peer:
             return 0
         data = self._connection.send(message)
         self._stream.write(data)
-        self._trace_message("send", message, len(data))
+        self._record(MessageSent, message, len(data))
         return len(data)
 
     async def drain(self) -> None:
@@ -151,7 +145,7 @@ class Peer:
         with suppress(LinkError):
             await self._stream.drain()
 
-    def open(self, session: Session, message: Callable[[int], Opening]) -> int:
+    def open(self, session: Session, message: Callable[[int], Open]) -> int:
         """Start a session of ours: `message` makes its first message from the number it gets."""
         number = self._next_session
         self._next_session += 1
@@ -166,7 +160,7 @@ class Peer:
             message = Close(number, reason, text)
             data = self._connection.send(message)
             self._stream.write(data)
-            self._trace_message("send", message, len(data))
+            self._record(MessageSent, message, len(data))
         self._sessions.pop(number, None)
 
     # The life of the connection.
@@ -174,7 +168,7 @@ class Peer:
     async def handshake(self) -> None:
         """Agree with the other side, or raise HandshakeError or ConnectionLostError in time."""
         try:
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with asyncio.timeout(self._patience.handshake_s):
                 self._flush()
                 while self._connection.state not in (State.OPEN, State.CLOSED):
                     self._early += await self._receive_once()
@@ -183,7 +177,7 @@ class Peer:
         except TimeoutError:
             await self._close_stream()
             raise ConnectionLostError(
-                f"{self.name} did not complete the handshake in {HANDSHAKE_S:g} s: "
+                f"{self.name} did not complete the handshake in {self._patience.handshake_s:g} s: "
                 "is it dragonrt that listens there?"
             ) from None
         except BaseException:  # cancelled or refused alike: say the last word, leave no stream open
@@ -233,30 +227,27 @@ class Peer:
         return list(zip(events, self._connection.event_bytes, strict=True))
 
     def _handle(self, event: Event, size: int) -> None:
-        self._trace_message("receive", event, size)
+        self._record(MessageReceived, event, size)
         match event:
             case Pong():
                 self._take_echo(event)
             case Goodbye():
                 self.lost_reason = self.lost_reason or event.text or event.reason.value
-            case Open() | OpenBlocks():
+            case Open():
                 self._accept(event)
             case Hello():
                 pass
             case _:
                 self._deliver(event)
 
-    def _trace_message(
-        self, event: Literal["send", "receive"], message: Message, size: int
+    def _record(
+        self, event: type[MessageSent | MessageReceived], message: Message, size: int
     ) -> None:
         session = message.session if isinstance(message, SessionMessage) else 0
-        fields: dict[str, int] = {}
-        if isinstance(message, Draft | Target | Block):
-            fields["step"] = message.step
-        if isinstance(message, Block | Verdict | Upload):
-            fields["round"] = message.round
+        step = message.step if isinstance(message, Draft | Target | Block) else None
+        round_ = message.round if isinstance(message, Block | Verdict | Upload) else None
         name = type(message).__name__.lower()
-        self._trace.event(session, event, message=name, bytes=size, **fields)
+        self._recorder.event(session, event(name, size, step, round_))
 
     def _flush(self) -> None:
         data = self._connection.data_to_send()
@@ -273,7 +264,7 @@ class Peer:
 
     # Sessions.
 
-    def _accept(self, message: Opening) -> None:
+    def _accept(self, message: Open) -> None:
         if self._answerer is None:
             self.close(message.session, Reason.UNSUPPORTED, "this side only asks")
             return
@@ -328,17 +319,18 @@ class Peer:
 
     async def _probe(self) -> None:
         """Echo frames: round trip, now and then bandwidth, and whether the other side lives."""
-        burst = False
+        burst, patience = False, self._patience
         while True:
-            if self._loop.time() - self._heard_s > SILENCE_S:
-                text = f"nothing was heard from {self.name} for {SILENCE_S:g} s"
+            if self._loop.time() - self._heard_s > self._patience.silence_s:
+                silence_s = self._patience.silence_s
+                text = f"nothing was heard from {self.name} for {silence_s:g} s"
                 self._end(Goodbye(Reason.IDLE, text))
                 raise ConnectionLostError(text)
             self._ping(b"\0" * BURST_BYTES if burst else b"")
-            burst = not burst and any(session.schedules for session in self._sessions.values())
+            burst = not burst and any(session.times_bandwidth for session in self._sessions.values())
             self._wake_probe.clear()
             try:
-                async with asyncio.timeout(PROBE_S if self._sessions else KEEP_ALIVE_S):
+                async with asyncio.timeout(patience.probe_s if self._sessions else patience.keep_alive_s):
                     await self._wake_probe.wait()
             except TimeoutError:
                 continue
@@ -355,7 +347,9 @@ class Peer:
         padded = self._padded.pop(echo.sequence, None)
         if padded is False:
             self.rtt.add(sent_s, now_s)
-            self._trace.event(0, "probe", rtt=self.rtt.latest)
+            self._recorder.event(0, LinkProbed(rtt=self.rtt.latest))
         elif padded and self.rtt.latest is not None:
             self.bandwidth.add(echo.received, now_s - sent_s - self.rtt.latest)
-            self._trace.event(0, "probe", bandwidth=self.bandwidth.latest)
+            self._recorder.event(0, LinkProbed(bandwidth=self.bandwidth.latest))
+        for session in list(self._sessions.values()):
+            session.measured()

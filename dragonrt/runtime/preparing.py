@@ -1,59 +1,73 @@
-"""A side that gets ready for one question: what a mode asks of it, and what it gets back."""
+"""A side that gets ready for one question: what an answer asks of it, and what it gets back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
-from dragonrt.runtime.drafter import Drafter
-from dragonrt.runtime.outcome import Turn
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.predictor import Predictor
-from dragonrt.runtime.profiler import DecodeProfile
-from dragonrt.runtime.trace import Trace
-from dragonrt.wire import messages as wire
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-class Grounding(Protocol):
-    """What every plan says of the documents that an answer rests on, and of its length."""
-
-    @property
-    def seed(self) -> int: ...
-    @property
-    def max_tokens(self) -> int: ...
-    @property
-    def documents(self) -> int: ...
-    @property
-    def relevance_temperature(self) -> float: ...
-    @property
-    def reweight_every(self) -> int: ...
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.modes.mode import Grounds, Work
+from dragonrt.modes.question import Question
+from dragonrt.patience import Patience
+from dragonrt.traces.recorder import Recorder
+from dragonrt.wire.messages import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared(Generic[T]):
-    """A side whose model has read the question after its documents, and what getting there took."""
+class Outcome:
+    """What became of a Work: its head's `value`, or the `error` that kept it from one.
 
-    model: T
-    sources: tuple[wire.Source, ...]
+    `seconds` is what the forward took. A forward that was preempted has neither.
+    """
+
+    work: Work
+    seconds: float
+    value: Any = None
+    error: Exception | None = None
+    preempted: bool = False
+
+
+class Context(Protocol):
+    """One answer's place at a model, which has read its documents and its question."""
+
+    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+        """Have the work done beside the loop; `done` is called on the loop, never at once.
+
+        One Work with a span at a time.
+        """
+        ...
+
+    def preempt(self) -> None:
+        """Stop the forward under way as soon as possible; without effect when there is none."""
+        ...
+
+    def close(self) -> None:
+        """The answer is over: nothing is wanted any more, and `done` is not called again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A side that has read the question after its documents, and what getting there took."""
+
+    context: Context
+    grounds: Grounds
+    sources: tuple[Source, ...]
     prompt_tokens: int
     load_s: float
     prefill_s: float
 
-    def with_model(self, model: U) -> "Prepared[U]":
-        """The same with something built on the model."""
-        return Prepared(model, self.sources, self.prompt_tokens, self.load_s, self.prefill_s)
-
 
 class Preparer(Protocol):
-    """What a side answers with: its model, its documents, its trace."""
+    """What a side answers with: its model, its documents, its recorder."""
 
     @property
     def vocabulary(self) -> int: ...
 
     @property
-    def trace(self) -> Trace: ...
+    def recorder(self) -> Recorder: ...
+
+    @property
+    def patience(self) -> Patience: ...
 
     @property
     def share_sources(self) -> bool:
@@ -65,30 +79,9 @@ class Preparer(Protocol):
         """The offline decode profile of this side, if it has one."""
         ...
 
-    async def prepare(
-        self, question: str, history: Sequence[Turn], plan: Plan
-    ) -> Prepared[Drafter]:
-        """Retrieve, load the documents' KV and prefill the question, to draft."""
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        """Retrieve, load the documents' KV and prefill the question.
+
+        Who `verifies` reads blocks in one forward even where they have other last bits.
+        """
         ...
-
-    async def prepare_predictor(
-        self, question: str, history: Sequence[Turn], plan: Grounding
-    ) -> Prepared[Predictor]:
-        """The same, to predict."""
-        ...
-
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        """The result of `job()`, which may take long and touches nothing that others change."""
-        ...
-
-
-def trace_ready(trace: Trace, session: int, prepared: Prepared[Any], vocabulary: int) -> None:
-    """This side has its documents and has read the question."""
-    trace.event(
-        session,
-        "ready",
-        load=round(prepared.load_s, 6),
-        prefill=round(prepared.prefill_s, 6),
-        prompt_tokens=prepared.prompt_tokens,
-        vocabulary=vocabulary,
-    )

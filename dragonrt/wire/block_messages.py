@@ -8,14 +8,13 @@ from dragonrt.wire.fields import (
     LARGEST_FLOAT,
     check_bytes,
     check_integer,
-    check_name,
     check_number,
+    check_tokens,
     check_tuple,
 )
 from dragonrt.wire.limits import (
     MAX_32,
     MAX_BLOCK,
-    MAX_NAME,
     MAX_PAYLOAD,
     MAX_RESOLUTION,
     MAX_STEP,
@@ -23,44 +22,6 @@ from dragonrt.wire.limits import (
     MAX_TOKEN,
     MAX_UPLOAD,
 )
-from dragonrt.wire.question import check_question, check_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class OpenBlocks:
-    """Opens a session in which the sender drafts blocks of tokens and the receiver verifies them.
-
-    `mode` says how (SPEC 2 - 4): "speculative" answers each Block with a Verdict on all its tokens,
-    "federated" with an Upload of the receiver's distributions, "sprinter" with a Verdict on the
-    last token alone. `rule` and `codec` are the names of the speculative rule and of the code of
-    what travels; the other fields are those of Open.
-    """
-
-    TYPE: ClassVar[int] = 10
-    session: int
-    mode: str
-    prompt: str
-    history: tuple[tuple[str, str], ...]
-    seed: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    max_tokens: int
-    stop_tokens: tuple[int, ...]
-    rule: str
-    codec: str
-    documents: int
-    relevance_temperature: float
-    reweight_every: int
-    accepted: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check_integer("session", self.session, 0, MAX_32)
-        check_name("mode", self.mode, MAX_NAME)
-        check_question(self)
-        check_name("rule", self.rule, MAX_NAME)
-        check_name("codec", self.codec, MAX_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +34,7 @@ class Block:
     codec has no lattice, one for all tokens, or one for each.
     """
 
-    TYPE: ClassVar[int] = 11
+    TYPE: ClassVar[int] = 10
     session: int
     round: int
     step: int
@@ -108,7 +69,7 @@ class Verdict:
     `accepted` is 1. `verify_us` is what the forward over the block took.
     """
 
-    TYPE: ClassVar[int] = 12
+    TYPE: ClassVar[int] = 11
     session: int
     round: int
     accepted: int
@@ -131,7 +92,7 @@ class Upload:
     log-sum-exp of the relevances of the documents that they rest on.
     """
 
-    TYPE: ClassVar[int] = 13
+    TYPE: ClassVar[int] = 12
     session: int
     round: int
     relevance: float

@@ -5,7 +5,6 @@ payload. Decoding trusts nothing: array lengths are bounded, maps and extensions
 every field is checked by the message it becomes.
 """
 
-import struct
 from collections.abc import Collection
 from dataclasses import fields
 from operator import attrgetter
@@ -14,16 +13,14 @@ from typing import Any
 import msgpack
 
 from dragonrt.wire.errors import MessageError, Reason
-from dragonrt.wire.fields import check_bytes, check_integer, check_tuple
-from dragonrt.wire.limits import MAX_32, MAX_DOCUMENTS, MAX_TOKENS
+from dragonrt.wire.fields import check_integer, check_tuple
+from dragonrt.wire.limits import MAX_32, MAX_DOCUMENTS
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
     Hello,
     Message,
-    Open,
-    OpenBlocks,
     Opened,
     Source,
 )
@@ -39,11 +36,7 @@ _LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
 def encode(message: Message) -> bytes:
     """The body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
-    if isinstance(message, Open | OpenBlocks):
-        # Four bytes a token, not an array: decoding then never allocates more than it is sent.
-        packed = struct.pack(f"<{len(message.accepted)}I", *message.accepted)
-        values = (*values[:-1], packed)
-    elif isinstance(message, Opened):
+    if isinstance(message, Opened):
         sources = [(source.title, source.name, source.relevance) for source in message.sources]
         values = (*values[:2], sources, *values[3:])
     return bytes(msgpack.packb(values))
@@ -107,19 +100,10 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
             Reason.MALFORMED, f"{len(values) - 1} fields instead of {_LENGTH[kind] - 1}"
         )
     arguments: list[Any] = list(values[1:])
-    if kind is Open or kind is OpenBlocks:
-        arguments[-1] = _unpack_tokens(arguments[-1])
-    elif kind is Opened:
+    if kind is Opened:
         check_tuple("sources", arguments[1], MAX_DOCUMENTS)
         arguments[1] = tuple(_unpack_source(source) for source in arguments[1])
     return kind(*arguments)
-
-
-def _unpack_tokens(packed: Any) -> tuple[int, ...]:
-    check_bytes("accepted", packed, 0, 4 * MAX_TOKENS)
-    if len(packed) % 4:
-        raise MessageError(Reason.MALFORMED, "accepted must be four bytes a token")
-    return struct.unpack(f"<{len(packed) // 4}I", packed)
 
 
 def _unpack_source(values: Any) -> Source:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from dragonrt.wire.errors import MessageError, Reason
+from dragonrt.wire.limits import MAX_TOKEN
 
 LARGEST_FLOAT = sys.float_info.max
 MAX_LINE = 1024
@@ -66,6 +67,12 @@ def check_name(name: str, value: Any, limit: int) -> None:
 def check_tuple(name: str, value: Any, limit: int) -> None:
     if type(value) is not tuple or len(value) > limit:
         raise _wrong(name, value, f"a tuple of at most {limit} entries")
+
+
+def check_tokens(name: str, tokens: Any, limit: int) -> None:
+    check_tuple(name, tokens, limit)
+    for token in tokens:
+        check_integer(f"a token of {name}", token, 0, MAX_TOKEN)
 
 
 def one_line(name: str, value: Any) -> str:

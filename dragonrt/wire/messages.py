@@ -8,12 +8,11 @@ microseconds, `step` is the index of the next answer token (0-based), a token is
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from dragonrt.wire.block_messages import Block, OpenBlocks, Upload, Verdict
+from dragonrt.wire.block_messages import Block, Upload, Verdict
 from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
     LARGEST_FLOAT,
     check_bytes,
-    check_flag,
     check_integer,
     check_name,
     check_number,
@@ -28,14 +27,13 @@ from dragonrt.wire.limits import (
     MAX_NAME,
     MAX_PADDING,
     MAX_PAYLOAD,
-    MAX_RUN_AHEAD,
     MAX_STEP,
     MAX_TIME_US,
     MAX_TOKEN,
     NONCE_BYTES,
     PROOF_BYTES,
 )
-from dragonrt.wire.question import check_question
+from dragonrt.wire.values import Values, check_values
 
 __all__ = [
     "CONNECTION_MESSAGES",
@@ -50,7 +48,6 @@ __all__ = [
     "Hello",
     "Message",
     "Open",
-    "OpenBlocks",
     "Opened",
     "Ping",
     "Pong",
@@ -65,7 +62,7 @@ __all__ = [
 
 Side: TypeAlias = Literal["device", "cloud"]
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 def _check_side(name: str, value: Any) -> None:
@@ -170,44 +167,23 @@ class Goodbye:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Asks the other side to work on a question with its own documents.
+    """Asks the other side to work on a question with its own documents, in the mode of that name.
 
-    `history` holds earlier (question, answer) turns; `documents` is how many of its documents the
-    other side should use; their relevances are divided by `relevance_temperature` and estimated
-    again every `reweight_every` tokens (0: never). `follow` allows a side to draft along the
-    other's line. `accepted` are the tokens already decided, when a session is resumed. `codec`,
-    `rule` and `aggregator` are the names those packages use.
+    `question` and `settings` are the fields of the classes of those names that travel, packed by
+    `values`: a mode's package says which there are.
     """
 
     TYPE: ClassVar[int] = 5
     session: int
-    prompt: str
-    history: tuple[tuple[str, str], ...]
-    seed: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    max_tokens: int
-    stop_tokens: tuple[int, ...]
-    rule: str
-    aggregator: str
-    codec: str
-    run_ahead: int
-    documents: int
-    relevance_temperature: float
-    reweight_every: int
-    follow: bool
-    accepted: tuple[int, ...] = ()
+    mode: str
+    question: Values
+    settings: Values
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
-        check_question(self)
-        check_name("rule", self.rule, MAX_NAME)
-        check_name("aggregator", self.aggregator, MAX_NAME)
-        check_name("codec", self.codec, MAX_NAME)
-        check_integer("run_ahead", self.run_ahead, 1, MAX_RUN_AHEAD)
-        check_flag("follow", self.follow)
+        check_name("mode", self.mode, MAX_NAME)
+        check_values("question", self.question)
+        check_values("settings", self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +290,7 @@ class Close:
 
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
 SessionMessage: TypeAlias = (
-    Open | Opened | Draft | Target | Close | OpenBlocks | Block | Verdict | Upload
+    Open | Opened | Draft | Target | Close | Block | Verdict | Upload
 )
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
@@ -331,7 +307,6 @@ SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     Draft,
     Target,
     Close,
-    OpenBlocks,
     Block,
     Verdict,
     Upload,

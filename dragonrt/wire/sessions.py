@@ -16,7 +16,6 @@ from dragonrt.wire.messages import (
     Draft,
     Message,
     Open,
-    OpenBlocks,
     Opened,
     SessionMessage,
     Target,
@@ -43,12 +42,11 @@ _WHILE_OPEN: Final = {
     Upload: SessionState.OPEN,
     Close: SessionState.NONE,
 }
-_OPENING: Final = (Open, OpenBlocks)
 
 # What may be received and sent in each state, and the state that follows. The asking side may
 # draft at once: its drafts need no answer.
 RECEIVE: Final[_Steps] = {
-    SessionState.NONE: dict.fromkeys(_OPENING, SessionState.INVITED),
+    SessionState.NONE: {Open: SessionState.INVITED},
     SessionState.ASKED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
     SessionState.INVITED: {
         Draft: SessionState.INVITED,
@@ -58,7 +56,7 @@ RECEIVE: Final[_Steps] = {
     SessionState.OPEN: _WHILE_OPEN,
 }
 SEND: Final[_Steps] = {
-    SessionState.NONE: dict.fromkeys(_OPENING, SessionState.ASKED),
+    SessionState.NONE: {Open: SessionState.ASKED},
     SessionState.ASKED: {
         Draft: SessionState.ASKED,
         Block: SessionState.ASKED,
@@ -95,7 +93,7 @@ class Sessions:
         """
         session, kind = message.session, type(message)
         state = self.state(session)
-        if state is SessionState.NONE and kind not in _OPENING:
+        if state is SessionState.NONE and kind is not Open:
             if kind is Close or session in self._closed_by_us:
                 return None
             text = f"there is no session {session} here"
@@ -104,7 +102,7 @@ class Sessions:
         if following is None:
             text = f"{kind.__name__} may not come while the session is in state {state.value}"
             raise MessageError(Reason.OUT_OF_ORDER, text, session)
-        if kind in _OPENING and len(self._states) >= self._limit:
+        if kind is Open and len(self._states) >= self._limit:
             text = f"there are already {self._limit} sessions on this connection"
             raise MessageError(Reason.BUSY, text, session)
         self._check_tokens(message)
@@ -147,8 +145,6 @@ class Sessions:
             tokens = (message.token,)
         elif isinstance(message, Block):
             tokens = message.decided
-        elif isinstance(message, Open | OpenBlocks):
-            tokens = (*message.stop_tokens, *message.accepted)
         for token in tokens:
             if token >= self._vocabulary:
                 text = f"token {token} is outside the vocabulary of {self._vocabulary}"

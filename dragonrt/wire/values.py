@@ -1,0 +1,81 @@
+"""Settings as they travel: names with values, so that a field is written once (see `setting`)."""
+
+import struct
+from typing import Any, TypeVar, get_args, get_origin
+
+from dragonrt.errors import DragonError
+from dragonrt.setting import Entry, assemble, entries, flat
+from dragonrt.wire.errors import MessageError, Reason
+from dragonrt.wire.fields import check_name, check_tuple
+
+T = TypeVar("T")
+
+Value = bool | int | float | str | bytes | tuple[Any, ...] | None
+Values = tuple[tuple[str, Value], ...]
+
+MOST_VALUES = 64
+LONGEST_VALUE = 256 * 1024  # bytes: as many as the accepted tokens of the longest answer take
+
+
+def pack(instance: Any) -> Values:
+    """The fields of a class of settings that travel, in their order."""
+    values = flat(instance)
+    return tuple(
+        (entry.name, _packed(entry, values[entry.name]))
+        for entry in entries(type(instance))
+        if entry.about.travels
+    )
+
+
+def unpack(cls: type[T], values: Values) -> T:
+    """The instance that was packed; what did not travel has its defaults.
+
+    Raises MessageError for values that make none.
+    """
+    known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
+    given: dict[str, Any] = {}
+    for name, value in values:
+        if name not in known or name in given:
+            raise MessageError(
+                Reason.MALFORMED,
+                f"there is no setting {name!r} here, or it came twice: install the same dragonrt on "
+                "both sides",
+            )
+        given[name] = _unpacked(known[name], value)
+    try:
+        return assemble(cls, given)
+    except MessageError:
+        raise
+    except DragonError as error:
+        raise MessageError(Reason.UNSUPPORTED, str(error)) from None
+
+
+def check_values(name: str, values: Any) -> None:
+    """Raises MessageError unless it is a bounded list of names with plain values."""
+    check_tuple(name, values, MOST_VALUES)
+    for pair in values:
+        if type(pair) is not tuple or len(pair) != 2:
+            raise MessageError(Reason.MALFORMED, f"{name} must hold names with values")
+        check_name(f"a name of {name}", pair[0], MOST_VALUES)
+        if isinstance(pair[1], str | bytes) and len(pair[1]) > LONGEST_VALUE:
+            raise MessageError(Reason.MALFORMED, f"{pair[0]} is longer than {LONGEST_VALUE} bytes")
+
+
+def _packed(entry: Entry, value: Any) -> Value:
+    # Four bytes a token, not an array: decoding then never allocates more than it is sent.
+    if _is_tokens(entry.type):
+        return struct.pack(f"<{len(value)}I", *value)
+    packed: Value = value
+    return packed
+
+
+def _unpacked(entry: Entry, value: Any) -> Any:
+    if not _is_tokens(entry.type):
+        return value
+    if type(value) is not bytes or len(value) % 4:
+        raise MessageError(Reason.MALFORMED, f"{entry.name} must be four bytes a token")
+    return struct.unpack(f"<{len(value) // 4}I", value)
+
+
+def _is_tokens(kind: Any) -> bool:
+    return get_origin(kind) is tuple and get_args(kind) == (int, Ellipsis)
