@@ -28,7 +28,7 @@ from dragonrt.modes.speculative import (
     SpeculativeJudging,
 )
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
-from dragonrt.modes.verifier import BlockVerifier
+from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.stopping import StoppingRule
 

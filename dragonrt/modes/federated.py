@@ -29,7 +29,7 @@ from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings, Weighing
-from dragonrt.modes.verifier import ReadBlock, Uploads
+from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.federated import mixture, relevance_weights, renormalise
 from dragonrt.sampling.noise import Noise

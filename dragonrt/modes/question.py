@@ -34,13 +34,16 @@ class Question:
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
-    seed: int = setting(
-        0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64
-    )
+    seed: int = setting(0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64)
     sampler: Sampler = GREEDY
     max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS)
     stop_tokens: tuple[int, ...] = setting(
-        (), "Tokens that end the answer.", low=0, high=MAX_TOKEN, limit=MAX_STOP_TOKENS, traced=False
+        (),
+        "Tokens that end the answer.",
+        low=0,
+        high=MAX_TOKEN,
+        limit=MAX_STOP_TOKENS,
+        traced=False,
     )
     documents: int = setting(2, "Documents that each side uses.", low=0, high=MAX_DOCUMENTS)
     relevance_temperature: float = setting(

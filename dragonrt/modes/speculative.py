@@ -14,7 +14,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Controller, State
+from dragonrt.control import Controller, ControlState
 from dragonrt.distributions import (
     ConformalThreshold,
     Distribution,
@@ -32,7 +32,7 @@ from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, Head, ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.verifier import ReadBlock
+from dragonrt.modes.verifying import ReadBlock
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict, speculative_rule
 from dragonrt.sampling.stopping import Drafted, StoppingRule
@@ -85,9 +85,9 @@ class Carried:
     accepted: int = 0
     drafted: int = 0
 
-    def state(self, rate: float) -> State:
+    def state(self, rate: float) -> ControlState:
         """What a controller sees before the next block."""
-        return State(self.confidences, rate, self.accepted, self.drafted)
+        return ControlState(self.confidences, rate, self.accepted, self.drafted)
 
     def after(self, block: DraftedBlock, accepted: int, token: int) -> Carried:
         """What `block`, which began with this, leaves to the next one, given its verdict."""

@@ -19,7 +19,7 @@ from dragonrt.modes.mode import Finish, Head, ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import AcceptanceHead
-from dragonrt.modes.verifier import InPlace, ReadBlock
+from dragonrt.modes.verifying import InPlace, ReadBlock
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.speculative import speculative_rule
 from dragonrt.sampling.sprinter import verify_last

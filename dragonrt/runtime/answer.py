@@ -191,7 +191,7 @@ class AnswerSession:
 
 
 class Driver:
-    """Runs one mode: inputs in, in order, effects out. `on_record` hears every event as a Record."""
+    """Runs one mode: inputs in, in order, effects out. `on_record` hears of every event."""
 
     def __init__(self, preparer: Preparer, mode: Mode, on_record: OnRecord) -> None:
         self.mode = mode
@@ -200,8 +200,7 @@ class Driver:
         self.stopped = False
         self.finish: Finish | None = None
         self.rtt_s = 0.0
-        self.recorder = preparer.recorder
-        self._on_record = on_record
+        self.recorder = preparer.recorder.also(on_record)
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._error: Exception | None = None
@@ -261,7 +260,7 @@ class Driver:
         number = 0
         if len(self.sessions) == 1:
             number = next(iter(self.sessions.values())).number
-        self._on_record(self.recorder.event(number, event))
+        self.recorder.event(number, event)
 
     def _carry_out(self, effects: Effects) -> None:
         for event in effects.events:
@@ -458,9 +457,7 @@ class Asking:
         if peer is None:
             who = "it" if self._several else f"the {session.name}"
             reason = f"{who} is not connected"
-            self._driver.feed(
-                lambda now: self._driver.mode.left(session.name, reason, True, now)
-            )
+            self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, True, now))
             session.gone.set()
             return
         decided = tuple(self._driver.mode.decided)
@@ -474,9 +471,7 @@ class Asking:
             return wire.Open(number, self._entry.name, pack(question), settings)
 
         session.attach(peer, peer.open(session, message))
-        self._driver.feed(
-            lambda now: self._driver.mode.joined(session.name, session.number, now)
-        )
+        self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
 
     @property
     def _several(self) -> bool:
@@ -529,9 +524,7 @@ async def _answer(
 ) -> None:
     """Prepare, say so, and take part until the device closes the session."""
     driver.record(opening)
-    preparing = asyncio.ensure_future(
-        preparer.prepare(question, verifies=driver.mode.verifies)
-    )
+    preparing = asyncio.ensure_future(preparer.prepare(question, verifies=driver.mode.verifies))
     over = asyncio.ensure_future(driver.wait_over())
     try:
         await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)

@@ -18,9 +18,7 @@ log = logging.getLogger("dragonrt")
 class Connector:
     """Keeps one Peer alive; `dial` makes a fresh stream and returns its unshaken Peer."""
 
-    def __init__(
-        self, dial: Callable[[], Awaitable[Peer]], patience: Patience = USUAL
-    ) -> None:
+    def __init__(self, dial: Callable[[], Awaitable[Peer]], patience: Patience = USUAL) -> None:
         self._dial = dial
         self._patience = patience
         self._peer: Peer | None = None

@@ -5,6 +5,7 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dragonrt import __version__
@@ -14,12 +15,12 @@ from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.runtime.answer import answering
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
-from dragonrt.runtime.trace import Trace
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
+from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES
@@ -114,22 +115,24 @@ def read_key(path: Path) -> bytes:
 
 
 def _peer(
-    stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, trace: Trace
+    stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
 ) -> Peer:
     emulated = address.emulate(stream) if address.emulate is not None else stream
     connection = Connection(identity.side, identity.hello(), address.key)
-    serves = answerer(preparer) if identity.side == "cloud" else None
-    return Peer(emulated, connection, trace, serves)
+    serves = partial(answering, preparer) if identity.side == "cloud" else None
+    return Peer(emulated, connection, recorder, serves, preparer.patience)
 
 
-def connector(address: Address, identity: Identity, preparer: Preparer) -> Connector:
+def connector(
+    address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
+) -> Connector:
     """The device's connection to the cloud at `address`, not yet connected."""
 
     async def dial() -> Peer:
         stream = await connect(address.host, address.port, tls=address.tls)
-        return _peer(stream, address, identity, preparer, preparer.trace)
+        return _peer(stream, address, identity, preparer, recorder)
 
-    return Connector(dial)
+    return Connector(dial, preparer.patience)
 
 
 async def serve(
@@ -156,8 +159,8 @@ async def serve(
         if strangers >= MAX_STRANGERS:
             on_change(f"refused {stream.peer_name}: {strangers} others have not said who they are")
             return
-        trace = preparer.trace.of(stream.peer_name)
-        peer = _peer(stream, address, identity, preparer, trace)
+        recorder = preparer.recorder.of(stream.peer_name)
+        peer = _peer(stream, address, identity, preparer, recorder)
         strangers += 1
         try:
             await peer.handshake()

@@ -126,9 +126,7 @@ class ModelContext:
         if not self._closed:
             done(outcome)
 
-    def _finished(
-        self, forward: _Forward, outcome: Outcome, following: _Forward | None
-    ) -> None:
+    def _finished(self, forward: _Forward, outcome: Outcome, following: _Forward | None) -> None:
         forward.outcome = outcome
         if self._closed:
             if following is not None:
@@ -145,6 +143,4 @@ class ModelContext:
             return
         if self._current is forward:
             self._current = None
-        done(
-            Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted)
-        )
+        done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import platformdirs
 
+from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.profiler import DecodeProfile
 
 
 @dataclass(frozen=True, slots=True)

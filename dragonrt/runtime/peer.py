@@ -16,7 +16,7 @@ from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.patience import USUAL, Patience
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
-from dragonrt.traces.recorder import Recorder
+from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.messages import (
@@ -327,10 +327,14 @@ class Peer:
                 self._end(Goodbye(Reason.IDLE, text))
                 raise ConnectionLostError(text)
             self._ping(b"\0" * BURST_BYTES if burst else b"")
-            burst = not burst and any(session.times_bandwidth for session in self._sessions.values())
+            burst = not burst and any(
+                session.times_bandwidth for session in self._sessions.values()
+            )
             self._wake_probe.clear()
             try:
-                async with asyncio.timeout(patience.probe_s if self._sessions else patience.keep_alive_s):
+                async with asyncio.timeout(
+                    patience.probe_s if self._sessions else patience.keep_alive_s
+                ):
                     await self._wake_probe.wait()
             except TimeoutError:
                 continue
@@ -347,7 +351,7 @@ class Peer:
         padded = self._padded.pop(echo.sequence, None)
         if padded is False:
             self.rtt.add(sent_s, now_s)
-            self._recorder.event(0, LinkProbed(rtt=self.rtt.latest))
+            self._recorder.event(0, LinkProbed(rtt=self.rtt.latest, smoothed=self.rtt.average))
         elif padded and self.rtt.latest is not None:
             self.bandwidth.add(echo.received, now_s - sent_s - self.rtt.latest)
             self._recorder.event(0, LinkProbed(bandwidth=self.bandwidth.latest))

@@ -8,7 +8,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.modes.mode import Grounds, Work
 from dragonrt.modes.question import Question
 from dragonrt.patience import Patience
-from dragonrt.traces.recorder import Recorder
+from dragonrt.traces.file import Recorder
 from dragonrt.wire.messages import Source
 
 

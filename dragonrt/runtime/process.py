@@ -1,5 +1,6 @@
 """Putting one process together: model, documents, threads, trace."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,18 +12,17 @@ from dragonrt.bundled import models
 from dragonrt.errors import DragonError
 from dragonrt.language.checkpoint import Backend, Precision
 from dragonrt.language.model import LanguageModel
+from dragonrt.modes.question import Question
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.trace import NoTrace, Trace, TraceFile
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.noise import Side
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 
-WARM_UP = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=1)
+WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
 
 
@@ -37,7 +37,7 @@ class SideSettings:
 
     side: Side
     model: str = models()[0]
-    device: Backend = "auto"
+    on: Backend = "auto"
     dtype: Precision = "auto"
     documents: tuple[Path, ...] = ()
     index: Path | None = None
@@ -99,20 +99,27 @@ async def local_side(
     """The side of this process, its threads running and its trace open, until the context ends."""
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(ModelWorker("model"))
+        heads = await stack.enter_async_context(ModelWorker("heads"))
         librarian = await stack.enter_async_context(ModelWorker("librarian"))
-        trace: Trace = NoTrace()
+        clock = asyncio.get_running_loop().time
+        sinks: list[Sink] = []
         if settings.trace is not None:
-            trace = TraceFile.open(settings.trace, settings.side, model.name)
+            trace = TraceFile.open(settings.trace)
             stack.callback(trace.close)
+            sinks.append(trace.write)
+        recorder = Recorder(clock, settings.side, tuple(sinks))
+        recorder.event(0, start(model.name))
         side = LocalSide(
             side=settings.side,
             model=model,
             worker=worker,
+            heads=heads,
             librarian=librarian,
             library=library,
-            trace=trace,
+            recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
         )
-        await side.prepare("Is everything ready?", (), WARM_UP)
+        prepared = await side.prepare(WARM_UP, verifies=False)
+        prepared.context.close()
         yield side

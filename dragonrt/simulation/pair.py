@@ -6,50 +6,46 @@ sessions, generations. Use it inside `dragonrt.simulation.loop.run`.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import partial
 
+from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.mode import Grounds
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.patience import USUAL, Patience
+from dragonrt.runtime.answer import Asking, OnRecord, answering
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.drafter import Drafter
-from dragonrt.runtime.modes.dragon import Asking, OnLoss
-from dragonrt.runtime.modes.serving import answerer
-from dragonrt.runtime.outcome import Turn
 from dragonrt.runtime.peer import ConnectionLostError, Peer
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.predictor import Predictor
-from dragonrt.runtime.preparing import Grounding, Prepared
-from dragonrt.runtime.profiler import DecodeProfile
-from dragonrt.runtime.trace import NoTrace, Trace
-from dragonrt.sampling.noise import Side
-from dragonrt.simulation.drafter import Script, SimulatedDrafter, SimulatedPredictor
+from dragonrt.runtime.preparing import Context, Prepared
+from dragonrt.side import Side
 from dragonrt.simulation.faults import Cut, CutStream, Stall, StallingLink
+from dragonrt.simulation.model import Script, ScriptedModel, SimulatedContext, SimulatedModel
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
 
-T = TypeVar("T")
-
-MakeDrafter = Callable[[Side, Plan, Script, Callable[[], float]], Drafter]
-"""Makes the model of one side and answer; the last argument draws the seconds of each forward."""
-
-MakePredictor = Callable[[Side, Script, Callable[[], float]], Predictor]
-"""The same for modes with blocks."""
+MakeModel = Callable[[Side, Script], SimulatedModel]
+"""Makes the model of one side for one answer."""
 
 
 @dataclass(slots=True)
 class SimulatedSide:
     """Implements Preparer: `script` gives the distributions that answer a question.
 
-    Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average.
+    Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average. `sinks` hear of every
+    event.
     """
 
     side: Side
@@ -57,46 +53,31 @@ class SimulatedSide:
     seed: int = 0
     prepare_s: float = 0.0
     decode_s: float = 0.02
-    make_drafter: MakeDrafter = SimulatedDrafter
-    make_predictor: MakePredictor = SimulatedPredictor
-    trace: Trace = field(default_factory=NoTrace)
+    make_model: MakeModel = ScriptedModel
+    make_context: Callable[[SimulatedModel, Callable[[], float]], Context] = SimulatedContext
+    sinks: tuple[Sink, ...] = ()
     share_sources: bool = True
     profile: DecodeProfile | None = None
+    patience: Patience = USUAL
     prepared: int = 0
 
     @property
     def vocabulary(self) -> int:
         return self.script("").vocabulary
 
-    async def prepare(
-        self, question: str, history: Sequence[Turn], plan: Plan
-    ) -> Prepared[Drafter]:
-        delay_s = await self._prepare()
-        return self._prepared(
-            self.make_drafter(self.side, plan, self.script(question), delay_s), question
-        )
+    @property
+    def recorder(self) -> Recorder:
+        return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
-    async def prepare_predictor(
-        self, question: str, history: Sequence[Turn], plan: Grounding
-    ) -> Prepared[Predictor]:
-        delay_s = await self._prepare()
-        return self._prepared(
-            self.make_predictor(self.side, self.script(question), delay_s), question
-        )
-
-    async def off_loop(self, job: Callable[[], T]) -> T:
-        return job()
-
-    async def _prepare(self) -> Callable[[], float]:
-        """Pass the time; what draws the seconds of each forward."""
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
-        return lambda: self.decode_s * delays.uniform(0.2, 2)
-
-    def _prepared(self, model: T, question: str) -> Prepared[T]:
+        model = self.make_model(self.side, self.script(question.prompt))
+        context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
         source = Source(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
-        return Prepared(model, (source,), len(question), 0.0, self.prepare_s)
+        length = len(question.prompt)
+        return Prepared(context, Grounds(), (source,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
         """This side of a fresh connection."""
@@ -132,8 +113,9 @@ class SimulatedCloud:
 
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
-        trace = self.side.trace.of(stream.peer_name)
-        peer = Peer(stream, self.side.connection(), trace, answerer(self.side))
+        recorder = self.side.recorder.of(stream.peer_name)
+        serves = partial(answering, self.side)
+        peer = Peer(stream, self.side.connection(), recorder, serves, self.side.patience)
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
         task.add_done_callback(self._connections.pop)
@@ -161,26 +143,26 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device that is connected to a cloud; made by `simulated_device`."""
+    """A device that is connected to its other sides; made by `simulated_device`."""
 
     side: SimulatedSide
-    connector: Connector
+    connectors: Mapping[str, Connector]
+
+    @property
+    def connector(self) -> Connector:
+        """The connection to the cloud."""
+        return self.connectors["cloud"]
 
     def asking(
         self,
-        plan: Plan,
-        on_loss: OnLoss = "alone",
-        on_token: Callable[[int], None] = lambda token: None,
+        question: Question,
+        settings: Settings,
+        kit: Kit | None = None,
+        on_record: OnRecord = lambda record: None,
     ) -> Asking:
-        """An answer that can be asked for; its notices are in the Answer."""
-        return Asking(
-            self.side,
-            self.connector,
-            plan,
-            on_decision=lambda decision: on_token(decision.token),
-            on_notice=lambda text: None,
-            on_loss=on_loss,
-        )
+        """An answer that can be asked for."""
+        kit = kit or Kit(vocabulary=self.side.vocabulary, patience=self.side.patience)
+        return Asking(self.side, self.connectors, question, settings, kit, on_record)
 
 
 @asynccontextmanager
@@ -188,7 +170,7 @@ async def simulated_device(
     cloud: SimulatedCloud,
     schedule: Schedule,
     script: Callable[[str], Script],
-    make_drafter: MakeDrafter = SimulatedDrafter,
+    make_model: MakeModel = ScriptedModel,
 ) -> AsyncIterator[SimulatedDevice]:
     """A device on its own link to `cloud`, until the context ends.
 
@@ -201,16 +183,18 @@ async def simulated_device(
         schedule.seed,
         schedule.device_prepare_s,
         schedule.device_decode_s,
-        make_drafter,
+        make_model,
     )
     dialled = 0
 
     async def dial() -> Peer:
         nonlocal dialled
         number, dialled = dialled, dialled + 1
-        return Peer(_link(cloud, schedule, number), side.connection(), side.trace)
+        return Peer(
+            _link(cloud, schedule, number), side.connection(), side.recorder, patience=side.patience
+        )
 
-    connector = Connector(dial)
+    connector = Connector(dial, side.patience)
     while not connector.connected:
         try:
             await connector.connect()
@@ -219,7 +203,7 @@ async def simulated_device(
                 raise
     keeper = asyncio.create_task(connector.run(), name="connector")
     try:
-        yield SimulatedDevice(side, connector)
+        yield SimulatedDevice(side, {"cloud": connector})
     finally:
         keeper.cancel()
         await asyncio.gather(keeper, return_exceptions=True)
@@ -234,13 +218,13 @@ async def linked_device(
     async def dial() -> Peer:
         ours, theirs = memory_streams()
         cloud.accept(theirs)
-        return Peer(emulate(ours), side.connection(), side.trace)
+        return Peer(emulate(ours), side.connection(), side.recorder, patience=side.patience)
 
-    connector = Connector(dial)
+    connector = Connector(dial, side.patience)
     await connector.connect()
     keeper = asyncio.create_task(connector.run(), name="connector")
     try:
-        yield SimulatedDevice(side, connector)
+        yield SimulatedDevice(side, {"cloud": connector})
     finally:
         keeper.cancel()
         await asyncio.gather(keeper, return_exceptions=True)
@@ -249,8 +233,8 @@ async def linked_device(
 def simulated_cloud(
     schedule: Schedule,
     script: Callable[[str], Script],
-    make_drafter: MakeDrafter = SimulatedDrafter,
-    trace: Trace | None = None,
+    make_model: MakeModel = ScriptedModel,
+    sinks: tuple[Sink, ...] = (),
 ) -> SimulatedCloud:
     """A cloud as slow as the schedule says."""
     return SimulatedCloud(
@@ -260,8 +244,8 @@ def simulated_cloud(
             schedule.seed,
             schedule.cloud_prepare_s,
             schedule.cloud_decode_s,
-            make_drafter,
-            trace=trace or NoTrace(),
+            make_model,
+            sinks=sinks,
         )
     )
 

@@ -7,9 +7,13 @@ pictures are folds over records, live or from a file. `KIND` is the event's name
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
 
 from dragonrt.side import Side
+
+HASH = "hash"
+PrefixHash: TypeAlias = Annotated[int, HASH]
+"""64 bits; in a file 16 hexadecimal digits."""
 
 Cause = Literal["own", "other", "target"]
 """What a decision waited for last: the own draft, the other side's, or its target or verdict."""
@@ -28,7 +32,11 @@ class TraceStarted:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOpened:
-    """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode."""
+    """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode.
+
+    The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
+    the next one of that session. The message Open comes just before it or after it.
+    """
 
     KIND: ClassVar[str] = "open"
     mode: str
@@ -63,7 +71,7 @@ class Drafted:
 
     KIND: ClassVar[str] = "draft"
     step: int
-    prefix: int
+    prefix: PrefixHash
     seconds: float
     relevance: float
     payload: bytes
@@ -110,6 +118,10 @@ class TokenDecided:
     waited: float
     share: float
     document: int | None = None
+
+    def accepted(self, side: Side) -> bool | None:
+        """Whether that side's draft became the token; None where there was none to compare."""
+        return self.device if side == "device" else self.cloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +235,11 @@ class TextsDiverged:
 
 @dataclass(frozen=True, slots=True)
 class LinkProbed:
-    """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
+    """A round trip in seconds, and their moving average with it; or, by a burst, bit/s."""
 
     KIND: ClassVar[str] = "probe"
     rtt: float | None = None
+    smoothed: float | None = None
     bandwidth: float | None = None
 
 
@@ -295,8 +308,8 @@ EVENTS: tuple[type[Event], ...] = get_args(Event)
 class Record:
     """An event with its time on the writer's loop clock, its side, and the session it belongs to.
 
-    `session` is 0 for none, and is used again after a reconnection; `peer` is the device's address
-    on a cloud.
+    `session` is 0 for none, and is used again after a reconnection. `peer` is the device's address
+    on a cloud, and a worker's name where a coordinator speaks of one of its sessions.
     """
 
     t: float

@@ -289,9 +289,7 @@ class Close:
 
 
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
-SessionMessage: TypeAlias = (
-    Open | Opened | Draft | Target | Close | Block | Verdict | Upload
-)
+SessionMessage: TypeAlias = Open | Opened | Draft | Target | Close | Block | Verdict | Upload
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
 CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = (

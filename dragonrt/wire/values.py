@@ -38,8 +38,8 @@ def unpack(cls: type[T], values: Values) -> T:
         if name not in known or name in given:
             raise MessageError(
                 Reason.MALFORMED,
-                f"there is no setting {name!r} here, or it came twice: install the same dragonrt on "
-                "both sides",
+                f"there is no setting {name!r} here, or it came twice: install the same dragonrt "
+                "on both sides",
             )
         given[name] = _unpacked(known[name], value)
     try:

@@ -1,0 +1,198 @@
+"""Simulated models: scripted distributions, decoding delays charged in virtual time."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.modes.line import extended
+from dragonrt.modes.mode import Said, Work
+from dragonrt.runtime.preparing import Outcome
+from dragonrt.side import Side
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Next-token distributions of both sides as pure functions of the prefix hash.
+
+    Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
+    bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with about
+    probability `stop`. Deterministic in `seed`.
+    """
+
+    seed: int
+    vocabulary: int = 32
+    sharpness: float = 3.0
+    disagreement: float = 1.0
+    stop: float = 0.02
+
+    def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
+        """Dense probabilities [vocabulary], float64, read only."""
+        return _distribution(self, side, prefix_hash)
+
+    def relevance(self, side: Side, prefix_hash: int) -> float:
+        """h̃ of one side, which changes with the text as dynamic weights do."""
+        return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
+
+
+@functools.lru_cache(maxsize=4096)
+def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.float64]:
+    """Kept, because a prefix comes back: after a roll-back, on another line, in the oracle."""
+    key = np.random.SeedSequence([script.seed, prefix_hash]).generate_state(2, np.uint64)
+    random = np.random.Generator(np.random.Philox(key=key))
+    shared = script.sharpness * random.standard_normal(script.vocabulary)
+    bends = script.disagreement * random.standard_normal((2, script.vocabulary))
+    logits = shared + bends[0 if side == "device" else 1]
+    p: NDArray[np.float64] = np.exp(logits - logits.max())
+    p[0] = 0.0
+    p *= (1.0 - script.stop) / p.sum()
+    p[0] = script.stop
+    p.setflags(write=False)
+    return p
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedSaid:
+    """Implements Said: `hidden` is a single number between -1 and 1."""
+
+    p: NDArray[np.float32]
+    relevance: float
+    hidden: NDArray[np.float32]
+
+    def carrier(self, token: int) -> int:
+        return 0
+
+
+class SimulatedModel(Protocol):
+    """What one side's model says after a prefix, as a pure function of the text."""
+
+    def said(self, step: int, prefix_hash: int) -> Said:
+        """After the prefix of `step` tokens with that hash."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedModel:
+    """Implements SimulatedModel: one side of a script; the prefix hash decides the hidden state."""
+
+    side: Side
+    script: Script
+
+    def said(self, step: int, prefix_hash: int) -> Said:
+        p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
+        hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
+        return SimulatedSaid(p, self.script.relevance(self.side, prefix_hash), hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptances:
+    """Which drafts become target tokens: one entry per step and side, replayed as they are."""
+
+    device: tuple[bool, ...]
+    cloud: tuple[bool, ...]
+
+    def of(self, side: Side) -> tuple[bool, ...]:
+        return self.device if side == "device" else self.cloud
+
+
+ACCEPTANCE_VOCABULARY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceModel:
+    """Implements SimulatedModel: a draft is the target if `accepted` says so, else another token.
+
+    Meant for temperature 0 and equal weights. The target after a prefix follows from its hash; a
+    side that is to be refused gives it 0.4 and another token of its own 0.6, which loses against
+    0.4 twice as it does against 0.4 and 1.
+    """
+
+    side: Side
+    accepted: tuple[bool, ...]
+
+    def said(self, step: int, prefix_hash: int) -> Said:
+        target = prefix_hash % ACCEPTANCE_VOCABULARY
+        p = np.zeros(ACCEPTANCE_VOCABULARY, dtype=np.float32)
+        if self.accepted[step]:
+            p[target] = 1.0
+        else:
+            p[target] = 0.4
+            p[(target + (1 if self.side == "device" else 2)) % ACCEPTANCE_VOCABULARY] = 0.6
+        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
+
+
+class SimulatedContext:
+    """Implements Context on the loop's clock; `delay_s` gives the seconds of each forward.
+
+    A forward over several positions takes as long as one over a single position (SPEC 1.7); heads
+    take no time. `seconds` may say of the prefixes read what the forward takes instead.
+    """
+
+    def __init__(
+        self,
+        model: SimulatedModel,
+        delay_s: Callable[[], float],
+        seconds: Callable[[list[int]], float] | None = None,
+    ) -> None:
+        self._model = model
+        self._delay_s = delay_s
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stop: Callable[[], None] | None = None
+        self._closed = False
+
+    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+        span = work.span
+        if span is None:
+            self._loop.call_soon(self._hand_over, lambda: self._computed(work, 0.0), done)
+            return
+        if self._timer is not None:
+            raise ValueError("a forward is under way")
+        hashes = extended(span.hashes, work.guess)[span.first :]
+        delay_s = self._delay_s() if self._seconds is None else self._seconds(hashes)
+        began_s = self._loop.time()
+
+        def finish() -> None:
+            self._timer = None
+            self._hand_over(lambda: self._computed(work, delay_s), done)
+
+        def stopped() -> Outcome:
+            return Outcome(work, self._loop.time() - began_s, preempted=True)
+
+        def stop() -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+                self._loop.call_soon(self._hand_over, stopped, done)
+
+        self._timer = self._loop.call_later(delay_s, finish)
+        self._stop = stop
+
+    def preempt(self) -> None:
+        if self._stop is not None:
+            self._stop()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _hand_over(self, outcome: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
+        if not self._closed:
+            done(outcome())
+
+    def _computed(self, work: Work, seconds: float) -> Outcome:
+        said: list[Said] = []
+        if work.span is not None:
+            hashes = extended(work.span.hashes, work.guess)
+            steps = range(work.span.first, len(hashes))
+            said = [self._model.said(step, hashes[step]) for step in steps]
+        try:
+            return Outcome(work, seconds, work.head(said))
+        except Exception as error:  # it belongs to who wants the work done
+            return Outcome(work, seconds, error=error)

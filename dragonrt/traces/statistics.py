@@ -1,0 +1,105 @@
+"""The numbers of an answer on the device, as `--json` and a conversation tell them."""
+
+from typing import Any
+
+from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds, share
+
+
+def statistics(answer: AnswerCounts) -> dict[str, Any]:
+    """Numbers by name; None where there was nothing to measure. Those of the mode come last."""
+    counts = answer.counts
+    total_s = None
+    if answer.last_s is not None and answer.opened_s is not None:
+        total_s = answer.last_s - answer.opened_s
+    return {
+        "tokens": counts.tokens,
+        "time_to_first_token_ms": milliseconds(next(iter(counts.first_token_s), None)),
+        "ms_per_token": milliseconds(counts.between_s / counts.intervals)
+        if counts.intervals
+        else None,
+        "total_ms": milliseconds(total_s),
+        "bytes_sent": counts.bytes_sent,
+        "bytes_received": counts.bytes_received,
+        "bytes_per_token": mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
+        "rtt_ms": milliseconds(max(answer.rtts_s.values(), default=None)),
+        "acceptance": acceptance(counts),
+        **_OF_MODE.get(answer.mode, lambda _: {})(answer),
+    }
+
+
+def _dragon(answer: AnswerCounts) -> dict[str, Any]:
+    counts = answer.counts
+    return {
+        "forwards": counts.forwards,
+        "preempted": counts.preempted,
+        "rollbacks": counts.rollbacks,
+        "switches": counts.switches,
+        "divergences": counts.divergences,
+        "alone_from": answer.alone_from,
+    }
+
+
+def _blocks(answer: AnswerCounts) -> dict[str, Any]:
+    counts = answer.counts
+    return {
+        "acceptance": {"device": acceptance(counts)["device"]},
+        "blocks": counts.blocks,
+        "drafted": counts.block_tokens,
+        "accepted": counts.stood,
+        "resampled": counts.resampled,
+        "resampling_rate": share(counts.resampled, counts.verified),
+        # Sent and never judged: a block before them did not stand as guessed.
+        "wasted": counts.block_tokens - counts.judged,
+        "bits_up": counts.bits,
+        "bits_per_token": mean(counts.bits, counts.tokens),
+        "forwards": counts.forwards,
+        "preempted": counts.preempted,
+        "draft_ms": milliseconds(counts.forward_s),
+        "verify_ms": milliseconds(counts.verify_s),
+        "waited_ms": milliseconds(counts.verdicts_waited_s),
+        "alone_from": answer.alone_from,
+    }
+
+
+def _speculative(answer: AnswerCounts) -> dict[str, Any]:
+    dropped_mass = answer.counts.dropped_mass
+    conformal = {} if dropped_mass is None else {"conformal": dropped_mass.to_json()}
+    return {**_blocks(answer), **conformal}
+
+
+def _sprinter(answer: AnswerCounts) -> dict[str, Any]:
+    """`drafted` and `accepted` are those of SPRINTER's Theorem 7: tokens that passed count."""
+    counts = answer.counts
+    calls = counts.verified
+    per_call = round(1 + counts.unverified / calls, 2) if calls else None
+    return {
+        **_blocks(answer),
+        "drafted": counts.unverified + counts.judged,
+        "accepted": counts.unverified + counts.stood,
+        "unverified": counts.unverified,
+        "unread": counts.unread,
+        "target_calls": calls,
+        "tokens_per_target_call": per_call,
+    }
+
+
+def _federated(answer: AnswerCounts) -> dict[str, Any]:
+    """Of the rounds that decided something."""
+    counts = answer.counts
+    return {
+        "acceptance": {"device": acceptance(counts)["device"]},
+        "rounds": counts.verified,
+        "drafted": counts.judged,
+        "accepted": counts.stood,
+        "resampled": counts.resampled,
+        "waited_ms": milliseconds(counts.verdicts_waited_s),
+        "missing": dict(counts.missing),
+    }
+
+
+_OF_MODE = {
+    "dragon": _dragon,
+    "speculative": _speculative,
+    "federated": _federated,
+    "sprinter": _sprinter,
+}
