@@ -17,16 +17,15 @@ from dragonrt.modes.mode import (
     Finish,
     Grounds,
     Head,
-    Leave,
     ModeError,
     OnLoss,
     Span,
     Work,
 )
+from dragonrt.modes.partnered import Partnered
 from dragonrt.patience import USUAL, Patience
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class _Sent:
     sent_s: float
 
 
-class BlockDrafter:
+class BlockDrafter(Partnered):
     """Implements Mode for the device.
 
     `rate` gives the uplink's bit/s at a time where it is known; otherwise, with `times_bandwidth`,
@@ -133,6 +132,8 @@ class BlockDrafter:
     """
 
     verifies = True
+    _useless = "the cloud has not verified a block in"
+    _alone_as = "with the draft model"
 
     def __init__(
         self,
@@ -144,30 +145,21 @@ class BlockDrafter:
         times_bandwidth: bool = False,
         rate: Callable[[float], float] | None = None,
     ) -> None:
+        super().__init__(on_loss, patience)
         self._drafting = drafting
-        self._on_loss = on_loss
         self._vocabulary = vocabulary
-        self._patience = patience
         self.times_bandwidth = times_bandwidth and rate is None
         self._rate = rate
         self._bits_per_s = float("inf")
-        self._ready = False
-        self._finish: Finish | None = None
-        # The cloud: its name and session while it is connected, and blocks under way there.
-        self._peer: str | None = None
-        self._session = 0
+        # Blocks under way at the cloud.
         self._round = 0
         self._sent: dict[int, _Sent] = {}
         self._given_up: set[int] = set()
-        self._alone = False
-        self._waiting_since_s: float | None = None
-        self._loss = "the cloud is not connected"
         # Under way, and since when.
         self._reading: tuple[Work, bool] | None = None
         self._draft_s = 0.0
-        self._decision_s = self._progress_s = 0.0
+        self._decision_s = 0.0
         self._now = 0.0
-        self._out = Effects()
 
     # What the driver asks.
 
@@ -178,17 +170,9 @@ class BlockDrafter:
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
 
-    def deadline(self) -> float | None:
-        if not self._ready or self._ended:
-            return None
-        if self._waiting_since_s is not None:
-            return self._waiting_since_s + self._patience.answer_s
-        waits = self._peer is not None and self._reading is None and not self._drafting.ready
-        return self._progress_s + self._patience.answer_s if waits else None
-
     @property
-    def _ended(self) -> bool:
-        return self._finish is not None
+    def _idle(self) -> bool:
+        return self._reading is None and not self._drafting.ready
 
     # The cloud comes and goes.
 
@@ -196,80 +180,37 @@ class BlockDrafter:
         self._ready = True
         self._decision_s = self._progress_s = now
         self._check_finished()
-        if self._peer is None and not self._ended:
-            self._miss(self._waiting_since_s is not None, now)
+        if self._peer is None and self._finish is None:
+            self._miss(now)
         return self._effects()
 
     def joined(self, peer: str, session: int, now: float) -> Effects:
         """Go on with the cloud from the decided tokens."""
         if self._ready:
-            self._drafting.rewind()
-            self._preempt_if_dead()
-            self._out.events.append(events.Rejoined(self._drafting.decided))
-        self._peer, self._session = peer, session
+            self._part(now)
+        self._join(peer, session, now)
         self._sent.clear()
         self._given_up.clear()
         self._round = 0
-        self._alone, self._waiting_since_s = False, None
-        self._progress_s = now
         return self._effects()
 
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
-        self._peer, self._loss = None, reason
-        self._waiting_since_s = now if returns else None
-        if self._ready and not self._ended:
-            self._drafting.rewind()
-            self._preempt_if_dead()
-            self._miss(returns, now)
-        return self._effects()
-
-    def _miss(self, returns: bool, now: float) -> None:
-        """Go on without the cloud, or wait for it if it may come back and that is wanted."""
-        if self._on_loss == "wait" and returns:
-            self._waiting_since_s = now
-            self._notice(f"waiting for the cloud at token {self._drafting.decided}: {self._loss}")
-        else:
-            self._go_alone(self._loss)
-
-    def _go_alone(self, reason: str) -> None:
-        """Decide by the draft model, from the next undecided step on."""
+    def _part(self, now: float) -> None:
+        """Nobody will verify what is drafted and not decided."""
         self._drafting.rewind()
-        self._peer, self._waiting_since_s, self._alone = None, None, True
-        step = self._drafting.decided
         self._preempt_if_dead()
-        self._out.events.append(events.WentAlone(step))
-        self._notice(f"answering with the draft model alone from token {step}: {reason}")
 
-    def tick(self, now: float) -> Effects:
-        limit = self.deadline()
-        if limit is not None and now >= limit:
-            seconds = f"{self._patience.answer_s:g} s"
-            if self._waiting_since_s is not None:
-                self._go_alone(f"the cloud did not come back in {seconds}")
-            elif self._peer is not None:
-                reason = f"the cloud has not verified a block in {seconds}"
-                self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
-                self._go_alone(reason)
-        return self._effects()
-
-    def stop(self, reason: Finish, now: float) -> Effects:
-        self._end(reason)
-        return self._effects()
+    def _go_on_alone(self, now: float) -> None:
+        """`wanted` asks for what the draft model decides by itself."""
 
     def _check_finished(self) -> None:
         finish = self._drafting.finish
         if finish is not None:
             self._end(finish)
 
-    def _end(self, finish: Finish) -> None:
-        if self._finish is None:
-            self._finish = self._out.finished = finish
-            self._out.preempt = True
-
     # Drafting.
 
     def wanted(self) -> Work | None:
-        if not self._ready or self._ended or self._reading is not None:
+        if not self._ready or self._finish is not None or self._reading is not None:
             return None
         drafting, line = self._drafting, self._drafting.line
         if self._alone:
@@ -292,7 +233,11 @@ class BlockDrafter:
         self._draft_s += seconds
         step, prefix_hash = work.span.first, work.span.hashes[-1]
         self._out.events.append(events.ForwardDone(step, 1, seconds))
-        if self._ended or self._drafting.line.hash != prefix_hash or alone != self._alone:
+        if (
+            self._finish is not None
+            or self._drafting.line.hash != prefix_hash
+            or alone != self._alone
+        ):
             return self._effects()
         self._progress_s = now
         if alone:
@@ -310,7 +255,9 @@ class BlockDrafter:
 
     def _preempt_if_dead(self) -> None:
         span = self._reading[0].span if self._reading is not None else None
-        if span is not None and (self._ended or self._drafting.line.hash != span.hashes[-1]):
+        if span is not None and (
+            self._finish is not None or self._drafting.line.hash != span.hashes[-1]
+        ):
             self._out.events.append(events.ForwardPreempted(span.first))
             self._out.preempt = True
 
@@ -400,12 +347,3 @@ class BlockDrafter:
             events.BlockSent(self._round, block.step, block.count, block.bits, self._draft_s)
         )
         self._draft_s = 0.0
-
-    # Effects.
-
-    def _notice(self, text: str) -> None:
-        self._out.events.append(events.Noticed(text))
-
-    def _effects(self) -> Effects:
-        out, self._out = self._out, Effects()
-        return out

@@ -31,6 +31,7 @@ from dragonrt.modes.mode import (
     Span,
     Work,
 )
+from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import USUAL, Patience
@@ -53,10 +54,11 @@ class Drafts:
     drafts: list[Draft]
 
 
-class Dragon:
+class Dragon(Partnered):
     """Implements Mode for either side. `profile` is the offline decode profile of this one."""
 
     verifies = False
+    _useless = "the other side sent nothing useful for"
 
     def __init__(
         self,
@@ -67,10 +69,11 @@ class Dragon:
         profile: DecodeProfile | None = None,
         patience: Patience = USUAL,
     ) -> None:
+        super().__init__(settings.on_loss, patience)
         self.side = side
+        self._alone_as = f"from the {side}'s documents"
         self._question = question
         self._settings = settings
-        self._patience = patience
         self._vocabulary = vocabulary
         self._noise = Noise(question.seed)
         self._rule = rule(settings.rule, self._noise, question.sampler)
@@ -95,14 +98,9 @@ class Dragon:
         )
         self._ahead = not sync
         self._aggregator = settings.aggregator.first()
-        self._grounds: Grounds | None = None
+        self._grounds = Grounds()
         self._lookup = Lookup(())
-        # The other side: its name and session while it is connected.
-        self._peer: str | None = None
-        self._session = 0
-        self._alone = False
-        self._loss = "the cloud is not connected"
-        self._waiting_since_s: float | None = None
+        # What is known of the other side.
         self._other_decided: tuple[int, int] | None = None
         self._diverged = False
         self._rtt_s = 0.0
@@ -110,9 +108,7 @@ class Dragon:
         # Under way, and since when.
         self._reading: Work | None = None
         self._deciding: Work | None = None
-        self._finish: Finish | None = None
-        self._decision_s = self._progress_s = 0.0
-        self._out = Effects()
+        self._decision_s = 0.0
 
     # What the driver asks.
 
@@ -127,34 +123,24 @@ class Dragon:
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         self._rtt_s, self._bits_per_s = rtt_s, bits_per_s
 
-    def deadline(self) -> float | None:
-        if self._grounds is None or self._finish is not None:
-            return None
-        if self._waiting_since_s is not None:
-            return self._waiting_since_s + self._patience.answer_s
-        if self._peer is not None and self._reading is None and self._deciding is None:
-            return self._progress_s + self._patience.answer_s
-        return None
+    @property
+    def _idle(self) -> bool:
+        return self._reading is None and self._deciding is None
 
     # The other side comes and goes.
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._grounds = grounds
+        self._ready, self._grounds = True, grounds
         self._lookup = Lookup(grounds.texts)
         self._decision_s = self._progress_s = now
         self._check_finished()
         if self._peer is None and self._finish is None:
-            self._miss(returns=self._waiting_since_s is not None, now=now)
-        self._advance("other", now)
+            self._miss(now)
         return self._effects()
 
     def joined(self, peer: str, session: int, now: float) -> Effects:
         """Work with the other side from the decided prefix on; own undecided drafts go there."""
-        if self._grounds is not None:
-            self._out.events.append(events.Rejoined(self._decided))
-        self._peer, self._session = peer, session
-        self._alone, self._waiting_since_s = False, None
-        self._progress_s = now
+        self._join(peer, session, now)
         self._theirs.clear()
         self._other_decided = None
         self._aggregator = self._settings.aggregator.first()
@@ -165,54 +151,20 @@ class Dragon:
         return self._effects()
 
     def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
-        self._peer, self._loss = None, reason
-        self._waiting_since_s = now if returns else None
         if self.side == "cloud":
+            self._peer = None
+            return self.stop(Finish.CANCELLED, now)
+        return super().left(peer, reason, returns, now)
+
+    def _part(self, now: float) -> None:
+        """The line stays: what is drafted along it may still be decided."""
+
+    def _go_on_alone(self, now: float) -> None:
+        if self.side == "cloud":  # nobody waits for what a cloud says alone
             self._end(Finish.CANCELLED)
-        elif self._grounds is not None and self._finish is None:
-            self._miss(returns, now)
-        return self._effects()
-
-    def _miss(self, returns: bool, now: float) -> None:
-        """Go on without the cloud, or wait for it if it may come back and that is wanted."""
-        if self._settings.on_loss == "wait" and returns:
-            self._waiting_since_s = now
-            self._notice(f"waiting for the cloud at token {self._decided}: {self._loss}")
         else:
-            self._go_alone(self._loss, now)
-
-    def _go_alone(self, reason: str, now: float) -> None:
-        """Answer from the own documents alone, from the next undecided step on."""
-        self._peer, self._waiting_since_s = None, None
-        if self._finish is None and not self._alone:
-            self._alone = True
-            self._notice(
-                f"answering from the {self.side}'s documents alone from token {self._decided}: "
-                f"{reason}"
-            )
-            self._out.events.append(events.WentAlone(self._decided))
+            self._theirs.clear()
             self._advance("own", now)
-
-    def _give_up(self, reason: str, now: float) -> None:
-        """The other side's session is of no use: it ends, and the device answers alone."""
-        if self._peer is not None:
-            self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
-        if self.side == "device":
-            self._go_alone(reason, now)
-
-    def tick(self, now: float) -> Effects:
-        limit = self.deadline()
-        if limit is not None and now >= limit:
-            seconds = f"{self._patience.answer_s:g} s"
-            if self._waiting_since_s is not None:
-                self._go_alone(f"the cloud did not come back in {seconds}", now)
-            else:
-                self._give_up(f"the other side sent nothing useful for {seconds}", now)
-        return self._effects()
-
-    def stop(self, reason: Finish, now: float) -> Effects:
-        self._end(reason)
-        return self._effects()
 
     # What arrives.
 
@@ -286,7 +238,7 @@ class Dragon:
             self._out.leave.append(Leave(self._peer, Reason.ERROR, text, again=again))
             self._peer, self._waiting_since_s = None, self._progress_s
             if not again:
-                self._go_alone(f"{text} twice", self._progress_s)
+                self._leave_alone(f"{text} twice", self._progress_s)
 
     # Deciding.
 
@@ -297,7 +249,7 @@ class Dragon:
 
     def _advance(self, cause: events.Cause, now: float) -> None:
         """Decide as many steps as both queues allow; `cause` is what arrived last."""
-        while self._finish is None and self._grounds is not None and self._decides():
+        while self._finish is None and self._ready and self._decides():
             step = self._decided
             own = self._own.get(step, self._line.hashes[step])
             if own is None:
@@ -419,15 +371,10 @@ class Dragon:
         elif self._decided >= self._question.max_tokens:
             self._end(Finish.LENGTH)
 
-    def _end(self, finish: Finish) -> None:
-        if self._finish is None:
-            self._finish = self._out.finished = finish
-            self._out.preempt = True
-
     # Drafting.
 
     def wanted(self) -> Work | None:
-        if self._grounds is None or self._finish is not None:
+        if not self._ready or self._finish is not None:
             return None
         heavy = self._heavy_decision()
         if heavy is not None:
@@ -463,9 +410,7 @@ class Dragon:
 
     def _guess(self, tokens: list[int]) -> list[int]:
         """What the lookup offers, as far as the answer may go."""
-        grounds = self._grounds
-        exact = grounds is not None and grounds.exact_blocks
-        if not (tokens and self._lookahead.follows and exact):
+        if not (tokens and self._lookahead.follows and self._grounds.exact_blocks):
             return []
         guess = self._lookup.guess(tokens, self._question.max_tokens - len(tokens) - 1)
         for length, token in enumerate(guess):
@@ -559,12 +504,3 @@ class Dragon:
             payload=draft.payload,
         )
         self._out.send.append((self._peer, message))
-
-    # Effects.
-
-    def _notice(self, text: str) -> None:
-        self._out.events.append(events.Noticed(text))
-
-    def _effects(self) -> Effects:
-        out, self._out = self._out, Effects()
-        return out
