@@ -1,4 +1,4 @@
-"""Who takes part in a round of mode federated, with which weight, and how long it waits (SPEC 3)."""
+"""Who takes part in a federated round, with which weight, and how long it waits (SPEC 3)."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -36,27 +36,7 @@ from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
 
 DEVICE = Hello(PROTOCOL_VERSION, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0")
 CLOUD = Hello(PROTOCOL_VERSION, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0")
-OPEN = Open(
-    session=5,
-    prompt="Who wrote it?",
-    history=(("Hello?", "Yes."),),
-    seed=7,
-    temperature=1.0,
-    top_k=0,
-    top_p=1.0,
-    min_p=0.0,
-    max_tokens=20,
-    stop_tokens=(2,),
-    rule="coupled",
-    aggregator="both",
-    codec="topp:0.8",
-    run_ahead=32,
-    documents=2,
-    relevance_temperature=1.0,
-    reweight_every=0,
-    follow=True,
-    accepted=(4, 5),
-)
+OPEN = Open(5, "dragon", (("prompt", "Who wrote it?"), ("seed", 7)), (("codec", "topp:0.8"),))
 OPENED = Opened(5, (Source("A title", "a.txt", 0.5),), 30, 1000, 2000)
 DRAFT = Draft(5, 0, 2**63, 17, -1.5, 900, 0, 2**31, b"\x01\x02")
 TARGET = Target(5, 0, 2**63, 17, "cloud")
@@ -195,10 +175,10 @@ def test_proof_cannot_be_reflected() -> None:
 def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
     cloud = Connection("cloud", CLOUD)
     with pytest.raises(HandshakeError) as caught:
-        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 3, "something new"])))
+        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 4, "something new"])))
     assert caught.value.reason is Reason.VERSION
     assert caught.value.text == (
-        "the other side speaks version 3 of the protocol, this side version 2: "
+        "the other side speaks version 4 of the protocol, this side version 3: "
         "install the same dragonrt on both sides"
     )
     assert messages_in(cloud.data_to_send()) == [CLOUD, Goodbye(Reason.VERSION, caught.value.text)]
@@ -391,12 +371,12 @@ def test_malformed_session_message_closes_only_its_session(change: dict[int, obj
 def test_malformed_open_is_answered() -> None:
     device, cloud = pair()
     values = list(msgpack.unpackb(encode(OPEN)))
-    values[5] = float("inf")
+    values[3] = [["seed"]]
     device.send(OPEN)
     assert cloud.receive_data(encode_frame(msgpack.packb(values))) == []
     (close,) = device.receive_data(cloud.data_to_send())
     assert isinstance(close, Close)
-    assert close.text == "Open: temperature must be a number from 0 to 100, not inf"
+    assert close.text == "Open: question must hold names with values"
 
 
 @pytest.mark.parametrize(

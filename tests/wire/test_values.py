@@ -1,0 +1,189 @@
+"""Questions and settings travel whole, and nothing else is taken for them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.setting import Entry, SettingError, assemble, entries, flat, setting, traced
+from dragonrt.wire.errors import MessageError
+from dragonrt.wire.limits import MAX_CONVERSATION, MAX_PROMPT, MAX_TOKENS
+from dragonrt.wire.values import Values, pack, unpack
+
+TOKEN = st.integers(0, 2**31 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+QUESTIONS = st.builds(
+    Question,
+    prompt=TEXT,
+    history=st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
+    seed=st.integers(0, 2**64 - 1),
+    sampler=st.builds(
+        Sampler,
+        temperature=st.floats(0, 100),
+        top_k=st.integers(0, 2**31 - 1),
+        top_p=st.floats(0, 1, exclude_min=True),
+        min_p=st.floats(0, 1),
+    ),
+    max_tokens=st.integers(1, MAX_TOKENS),
+    stop_tokens=st.lists(TOKEN, max_size=3).map(tuple),
+    documents=st.integers(0, 256),
+    relevance_temperature=st.floats(1e-9, 1e9),
+    reweight_every=st.integers(0, 100),
+    accepted=st.lists(TOKEN, max_size=5).map(tuple),
+)
+EVERY = (
+    DragonSettings(run_ahead=7, follow=False),
+    SpeculativeSettings(rule="rejection", codec="csqs:0.01:100"),
+    FederatedSettings(codec="topk:8:renorm"),
+    SprinterSettings(),
+)
+
+
+def travelled(values: Values) -> Values:
+    """As msgpack gives them back."""
+    back: Values = msgpack.unpackb(msgpack.packb(values), use_list=False)
+    return back
+
+
+@given(QUESTIONS)
+def test_a_question_travels_whole(question: Question) -> None:
+    assert unpack(Question, travelled(pack(question))) == question
+    assert assemble(Question, flat(question)) == question
+
+
+@pytest.mark.parametrize("settings", EVERY)
+def test_of_settings_travels_what_the_other_side_needs(settings: Settings) -> None:
+    kept_here = {each.name for each in entries(type(settings)) if not each.about.travels}
+    packed = dict(pack(settings))
+    assert packed.keys() == flat(settings).keys() - kept_here
+    defaults = {name: getattr(type(settings)(), name) for name in kept_here}
+    assert unpack(type(settings), travelled(pack(settings))) == replace(settings, **defaults)
+
+
+def test_long_accepted_tokens_are_exact() -> None:
+    question = Question(accepted=tuple(range(2**31 - MAX_TOKENS, 2**31)))
+    assert unpack(Question, travelled(pack(question))).accepted == question.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("prompt", "x" * (MAX_PROMPT + 1), "prompt must be text of at most"),
+        ("prompt", "é" * (MAX_PROMPT // 2 + 1), "prompt must be text of"),
+        ("prompt", "\ud800", "prompt must be text of"),
+        ("prompt", 7, "prompt must be text"),
+        ("history", (("a", "b"),) * 65, "history must be a tuple of at most 64 entries"),
+        ("history", (("a",),), "history must be a tuple that holds a tuple of 2 entries"),
+        ("history", "ab", "history must be a tuple"),
+        (
+            "history",
+            (("x" * MAX_PROMPT, ""),) * 17,
+            f"the history must be at most {MAX_CONVERSATION} bytes",
+        ),
+        ("seed", -1, "seed must be an integer from 0 to"),
+        ("seed", True, "seed must be an integer"),
+        ("temperature", -0.1, "temperature must be a number from 0 to 100"),
+        ("temperature", float("nan"), "temperature must be a number"),
+        ("temperature", True, "temperature must be a number"),
+        ("top_p", 1.5, "top_p must be a number from 0 to 1"),
+        ("top_p", 0.0, "top_p 0.0 must be above 0"),
+        ("max_tokens", 0, "max_tokens must be"),
+        ("max_tokens", MAX_TOKENS + 1, "max_tokens must be"),
+        ("max_tokens", 1.0, "max_tokens must be an integer"),
+        ("stop_tokens", bytes(4 * 257), "stop_tokens must be a tuple of at most 256"),
+        ("stop_tokens", b"123", "stop_tokens must be four bytes a token"),
+        ("stop_tokens", (1, 2), "stop_tokens must be four bytes a token"),
+        ("accepted", b"\xff" * 4, "accepted must be a tuple that holds an integer from 0"),
+        ("accepted", bytes(4 * MAX_TOKENS + 4), "accepted must be"),
+        ("relevance_temperature", 0.0, "relevance_temperature must be"),
+        ("colour", "red", "there is no setting 'colour' here"),
+    ],
+)
+def test_wrong_values_are_named(name: str, value: Any, line: str) -> None:
+    values = tuple((each, value if each == name else old) for each, old in pack(Question()))
+    if name not in dict(values):
+        values += ((name, value),)
+    with pytest.raises(MessageError) as caught:
+        unpack(Question, values)
+    assert line in caught.value.text
+    assert "\n" not in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("follow", 1, "follow must be true or false"),
+        ("aggregator", "edge", "aggregator must be one of both, greedy"),
+        ("codec", "zip", "unknown codec 'zip'"),
+        ("rule", "dice", "unknown rule 'dice'"),
+        ("rule", "algorithm1", "the leaderless aggregator needs coupled noise"),
+        ("on_loss", "wait", "there is no setting 'on_loss' here"),
+    ],
+)
+def test_wrong_settings_are_named(name: str, value: Any, line: str) -> None:
+    values = {**dict(pack(DragonSettings())), name: value}
+    with pytest.raises(MessageError) as caught:
+        unpack(DragonSettings, tuple(values.items()))
+    assert line in caught.value.text
+
+
+def test_a_value_that_comes_twice_is_refused() -> None:
+    with pytest.raises(MessageError, match="came twice"):
+        unpack(Question, (("seed", 1), ("seed", 2)))
+
+
+VALUE = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.binary(max_size=9)
+)
+NAMES = st.sampled_from([each.name for each in entries(Question)]) | st.text(max_size=9)
+
+
+@given(st.lists(st.tuples(NAMES, VALUE), max_size=8).map(tuple))
+def test_whatever_comes_only_documented_errors_go_out(values: Values) -> None:
+    try:
+        question = unpack(Question, values)
+    except MessageError:
+        return
+    assert set(dict(values)) <= flat(question).keys()
+
+
+PLAIN = Sampler()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharper:
+    """A question with a sampling parameter more: all that adding one takes."""
+
+    sampler: Sampler = PLAIN
+    sharpness: float = setting(2.0, "How sharp.", low=0, high=9)
+
+
+def test_a_field_is_written_once() -> None:
+    """What the wire, the options and a trace know of a field they know from the field."""
+    sharper = Sharper(sharpness=3.5)
+    assert unpack(Sharper, travelled(pack(sharper))) == sharper
+    assert traced(sharper)["sharpness"] == 3.5
+    about = {each.name: each for each in entries(Sharper)}
+    assert list(about) == ["temperature", "top_k", "top_p", "min_p", "sharpness"]
+    assert isinstance(about["sharpness"], Entry)
+    assert about["sharpness"].about.help == "How sharp."
+    with pytest.raises(SettingError, match=r"sharpness must be a number from 0 to 9, not 10\.0"):
+        assemble(Sharper, {"sharpness": 10.0})
+
+
+def test_the_words_of_a_question_stand_in_no_trace() -> None:
+    shown = traced(Question(prompt="a secret", history=(("another", "secret"),)))
+    assert not shown.keys() & {"prompt", "history", "accepted", "stop_tokens"}
+    assert shown["max_tokens"] == 64
