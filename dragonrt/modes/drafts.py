@@ -83,21 +83,19 @@ class DraftQueue:
         self._decided = decided
         self._drafts: dict[int, dict[int, Draft]] = {}
 
-    def put(self, draft: Draft) -> bool:
-        """Keep a draft; False if its step lies beyond the window, which an honest side never does.
+    def reaches(self, step: int) -> bool:
+        """Whether a step lies in the window or before it; an honest side drafts no other."""
+        return step < self._decided + self._window
 
-        A draft of a step that is already decided is dropped silently: it came too late.
-        """
+    def put(self, draft: Draft) -> None:
+        """Keep a draft of a step in the window; one that is already decided comes too late."""
         if draft.step < self._decided:
-            return True
-        if draft.step >= self._decided + self._window:
-            return False
+            return
         lines = self._drafts.setdefault(draft.step, {})
         lines.pop(draft.prefix_hash, None)
         lines[draft.prefix_hash] = draft
         if len(lines) > LINES_PER_STEP:
             del lines[next(iter(lines))]
-        return True
 
     def get(self, step: int, prefix_hash: int) -> Draft | None:
         """The draft of `step` that is valid for the prefix with this hash, if it is here."""

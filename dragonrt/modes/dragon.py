@@ -184,6 +184,11 @@ class Dragon(Partnered):
         step, payload = message.step, message.payload
         if message.token >= self._vocabulary:
             raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        if not self._theirs.reaches(step):
+            raise ModeError(
+                f"a draft of step {step} came while step {self._decided} is undecided: "
+                f"further ahead than the agreed {self._settings.run_ahead}"
+            )
         draft = Draft(
             step,
             message.prefix_hash,
@@ -194,11 +199,7 @@ class Dragon(Partnered):
         )
         if self._codec.light and len(payload) <= LIGHT_BYTES:
             draft = decoded(self._codec, draft)
-        if not self._theirs.put(draft):
-            raise ModeError(
-                f"a draft of step {step} came while step {self._decided} is undecided: "
-                f"further ahead than the agreed {self._settings.run_ahead}"
-            )
+        self._theirs.put(draft)
         self._other_decided = (step - message.ahead, message.decided_hash)
         self._compare_decided()
         if step:  # what follows the question was read before

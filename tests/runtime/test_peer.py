@@ -11,20 +11,22 @@ from dataclasses import replace
 
 import pytest
 
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import Stream
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.line import start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.patience import USUAL
+from dragonrt.runtime.answer import Answer, Asking
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.draft import start_hash
-from dragonrt.runtime.modes.dragon import Answer, Asking, open_message
-from dragonrt.runtime.peer import HANDSHAKE_S, SILENCE_S, ConnectionLostError, Peer
-from dragonrt.runtime.plan import PATIENCE_S, Plan
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.runtime.trace import NoTrace
-from dragonrt.sampling.noise import Side
+from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Script
+from dragonrt.side import Side
 from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script
 from dragonrt.simulation.oracle import oracle
 from dragonrt.simulation.pair import (
     SimulatedCloud,
@@ -33,6 +35,7 @@ from dragonrt.simulation.pair import (
     simulated_device,
 )
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.errors import Reason
@@ -49,13 +52,21 @@ from dragonrt.wire.messages import (
     Source,
     Target,
 )
+from dragonrt.wire.values import pack
 
-PLAN = Plan(3, Sampler(0.8), codec="topp:0.95", max_tokens=8, stop_tokens=(0,), run_ahead=4)
-GREEDY = replace(PLAN, placement=Placement.GREEDY)
+QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
+LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=4)
+GREEDY = replace(LEADERLESS, aggregator=Aggregator.GREEDY)
 
 
 def script(question: str) -> Script:
     return Script(len(question))
+
+
+def alone_from(answer: Answer) -> int | None:
+    """From which token on the device answered alone."""
+    events = (record.event for record in answer.records)
+    return next((event.step for event in events if isinstance(event, WentAlone)), None)
 
 
 class Stranger:
@@ -120,7 +131,7 @@ class Authenticated(Goodbye):
 
 
 async def ask_a_strange_cloud(
-    plan: Plan, answer: Callable[[Stranger, Open], None], times: int = 1
+    settings: DragonSettings, answer: Callable[[Stranger, Open], None], times: int = 1
 ) -> tuple[list[Answer], str | None]:
     """What a device makes of it, and why its connection ended, if it did."""
     device = SimulatedSide("device", script)
@@ -128,7 +139,7 @@ async def ask_a_strange_cloud(
     stranger = Stranger(theirs, SimulatedSide("cloud", script))
 
     async def dial() -> Peer:
-        return Peer(ours, device.connection(), NoTrace())
+        return Peer(ours, device.connection(), device.recorder)
 
     async def be_strange() -> None:
         await stranger.handshake()
@@ -146,14 +157,9 @@ async def ask_a_strange_cloud(
     keeper = asyncio.create_task(peer.run(), name="the device's peer")
     answers = []
     for _ in range(times):
-        asking = Asking(
-            device,
-            connector,
-            plan,
-            on_decision=lambda decision: None,
-            on_notice=lambda text: None,
-        )
-        answers.append(await asking.ask("who?"))
+        kit = Kit(vocabulary=device.vocabulary)
+        asking = Asking(device, {"cloud": connector}, QUESTION, settings, kit)
+        answers.append(await asking.ask())
     reason = peer.lost_reason
     keeper.cancel()
     await asyncio.gather(keeper, return_exceptions=True)
@@ -170,12 +176,12 @@ def draft(message: Open, **changes: object) -> Draft:
     fields: dict[str, object] = {
         "session": message.session,
         "step": 0,
-        "prefix_hash": start_hash(message.seed),
+        "prefix_hash": start_hash(QUESTION.seed),
         "token": 5,
         "relevance": 0.0,
         "decode_us": 1000,
         "ahead": 0,
-        "decided_hash": start_hash(message.seed) & 0xFFFFFFFF,
+        "decided_hash": start_hash(QUESTION.seed) & 0xFFFFFFFF,
         "payload": b"\xff",
     }
     return Draft(**(fields | changes))  # type: ignore[arg-type]
@@ -185,47 +191,52 @@ def target(message: Open, **changes: object) -> Target:
     fields: dict[str, object] = {
         "session": message.session,
         "step": 0,
-        "prefix_hash": start_hash(message.seed),
+        "prefix_hash": start_hash(QUESTION.seed),
         "token": 5,
         "aggregator": "device",
     }
     return Target(**(fields | changes))  # type: ignore[arg-type]
 
 
-FAULTS: list[tuple[str, Plan, Callable[[Open], list[Message]], str]] = [
-    ("refusal", PLAN, lambda m: [Close(m.session, Reason.UNSUPPORTED, "not today")], "not today"),
-    ("bad payload", PLAN, lambda m: [opened(m), draft(m)], "payload"),
-    ("far step", PLAN, lambda m: [opened(m), draft(m, step=500)], "further ahead"),
-    ("token", PLAN, lambda m: [opened(m), draft(m, token=10**6)], "outside the vocabulary"),
-    ("target unasked", PLAN, lambda m: [opened(m), target(m)], "target token"),
+FAULTS: list[tuple[str, DragonSettings, Callable[[Open], list[Message]], str]] = [
+    (
+        "refusal",
+        LEADERLESS,
+        lambda m: [Close(m.session, Reason.UNSUPPORTED, "not today")],
+        "not today",
+    ),
+    ("bad payload", LEADERLESS, lambda m: [opened(m), draft(m)], "payload"),
+    ("far step", LEADERLESS, lambda m: [opened(m), draft(m, step=500)], "further ahead"),
+    ("token", LEADERLESS, lambda m: [opened(m), draft(m, token=10**6)], "outside the vocabulary"),
+    ("target unasked", LEADERLESS, lambda m: [opened(m), target(m)], "target token"),
     ("target too soon", GREEDY, lambda m: [opened(m), target(m, step=3)], "target token"),
     (
         "target elsewhere",
-        replace(PLAN, placement=Placement.CLOUD),
+        replace(LEADERLESS, aggregator=Aggregator.CLOUD),
         lambda m: [opened(m), target(m, prefix_hash=7)],
         "target token",
     ),
-    ("opened twice", PLAN, lambda m: [opened(m), opened(m)], "may not come"),
-    ("draft too soon", PLAN, lambda m: [draft(m)], "may not come"),
-    ("silence", PLAN, lambda m: [opened(m)], "nothing useful"),
-    ("nothing", PLAN, lambda m: [], "nothing useful"),
+    ("opened twice", LEADERLESS, lambda m: [opened(m), opened(m)], "may not come"),
+    ("draft too soon", LEADERLESS, lambda m: [draft(m)], "may not come"),
+    ("silence", LEADERLESS, lambda m: [opened(m)], "nothing useful"),
+    ("nothing", LEADERLESS, lambda m: [], "nothing useful"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("plan", "messages", "expected"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS]
+    ("settings", "messages", "expected"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS]
 )
 def test_a_cloud_that_breaks_a_session_loses_that_session_only(
-    plan: Plan, messages: Callable[[Open], list[Message]], expected: str
+    settings: DragonSettings, messages: Callable[[Open], list[Message]], expected: str
 ) -> None:
     answers, reason = run(
-        ask_a_strange_cloud(plan, lambda cloud, message: cloud.say(*messages(message)), times=2)
+        ask_a_strange_cloud(settings, lambda cloud, message: cloud.say(*messages(message)), times=2)
     )
     assert reason is None
     for answer in answers:
-        assert answer.counts.alone_from == 0
+        assert alone_from(answer) == 0
         assert expected in answer.notices[-1]
-        assert answer.tokens[-1] == 0 or len(answer.tokens) == plan.max_tokens
+        assert answer.tokens[-1] == 0 or len(answer.tokens) == QUESTION.max_tokens
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -237,9 +248,9 @@ def test_a_payload_that_cannot_be_read_is_found_whichever_draft_comes_first(late
         delay_s = 1.0 if late else 0.0
         asyncio.get_running_loop().call_later(delay_s, cloud.say, draft(message))
 
-    (given,), _ = run(ask_a_strange_cloud(PLAN, answer))
-    assert given.counts.alone_from == 0
-    assert len(given.tokens) in range(1, PLAN.max_tokens + 1)
+    (given,), _ = run(ask_a_strange_cloud(LEADERLESS, answer))
+    assert alone_from(given) == 0
+    assert len(given.tokens) in range(1, QUESTION.max_tokens + 1)
 
 
 def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
@@ -256,18 +267,18 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
         again(0)
 
     async def timed() -> float:
-        (given,), _ = await ask_a_strange_cloud(PLAN, answer)
+        (given,), _ = await ask_a_strange_cloud(LEADERLESS, answer)
         assert "nothing useful" in given.notices[-1]
         return asyncio.get_running_loop().time()
 
-    assert run(timed()) < 2 * PATIENCE_S
+    assert run(timed()) < 2 * USUAL.answer_s
 
 
 def random_message(chance: random.Random, message: Open) -> Message:
     """Well-formed, and mostly nonsense."""
     session = message.session if chance.random() < 0.9 else chance.randrange(4)
     step = chance.randrange(10) if chance.random() < 0.9 else chance.randrange(100_000)
-    known = start_hash(message.seed)
+    known = start_hash(QUESTION.seed)
     prefix_hash = known if chance.random() < 0.5 else chance.getrandbits(64)
     kind = chance.choice(["draft"] * 6 + ["target", "opened", "close", "open", "ping", "pong"])
     match kind:
@@ -300,7 +311,7 @@ def random_message(chance: random.Random, message: Open) -> Message:
 def test_whatever_a_cloud_says_the_device_finishes() -> None:
     for seed in range(200):
         chance = random.Random(seed)
-        plan = replace(PLAN, placement=chance.choice(list(Placement)), seed=seed)
+        settings = replace(LEADERLESS, aggregator=chance.choice(list(Aggregator)))
 
         def answer(cloud: Stranger, message: Open, chance: random.Random = chance) -> None:
             if chance.random() < 0.8:
@@ -310,8 +321,8 @@ def test_whatever_a_cloud_says_the_device_finishes() -> None:
                 said = random_message(chance, message)
                 loop.call_later(chance.choice([0.0, 0.02, 0.5]), cloud.say, said)
 
-        (given,), _ = run(ask_a_strange_cloud(plan, answer))
-        ended = given.tokens[-1] == 0 or len(given.tokens) == plan.max_tokens
+        (given,), _ = run(ask_a_strange_cloud(settings, answer))
+        ended = given.tokens[-1] == 0 or len(given.tokens) == QUESTION.max_tokens
         assert ended, f"seed {seed}"
 
 
@@ -328,30 +339,41 @@ async def disturb(
     cloud.accept(theirs)
     stranger = Stranger(ours, SimulatedSide("device", script))
     async with simulated_device(cloud, schedule, script) as device:
-        asking = asyncio.create_task(device.asking(PLAN).ask("who?"))
+        asking = asyncio.create_task(device.asking(QUESTION, LEADERLESS).ask())
         await stranger.handshake()
         disturbance(stranger)
         heard = await stranger.hear(expected) if expected is not None else None
         given = await asking
-        assert given.tokens == oracle(PLAN, script("who?"))
-        assert given.counts.alone_from is None
+        assert given.tokens == oracle(QUESTION, LEADERLESS, script("who?"))
+        assert alone_from(given) is None
         await stranger.leave()
     await cloud.wait_idle()
     assert cloud.sessions == 0
     return heard, cloud
 
 
-OPEN = open_message(PLAN, "a strange question", (), (), 1)
+STRANGE = replace(QUESTION, prompt="a strange question")
+OPEN = Open(1, "dragon", pack(STRANGE), pack(LEADERLESS))
+
+
+def opening(**changes: object) -> Open:
+    """OPEN with other values in it."""
+    question, settings = dict(OPEN.question), dict(OPEN.settings)
+    for name, value in changes.items():
+        (question if name in question else settings)[name] = value  # type: ignore[assignment]
+    return replace(OPEN, question=tuple(question.items()), settings=tuple(settings.items()))
 
 
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ([replace(OPEN, rule="coin")], Reason.UNSUPPORTED),
-        ([replace(OPEN, aggregator="nobody")], Reason.UNSUPPORTED),
-        ([replace(OPEN, codec="zip")], Reason.UNSUPPORTED),
-        ([replace(OPEN, rule="algorithm1")], Reason.UNSUPPORTED),
-        ([replace(OPEN, stop_tokens=(10**6,))], Reason.MALFORMED),
+        ([opening(rule="coin")], Reason.UNSUPPORTED),
+        ([opening(aggregator="nobody")], Reason.UNSUPPORTED),
+        ([opening(codec="zip")], Reason.UNSUPPORTED),
+        ([opening(rule="algorithm1")], Reason.UNSUPPORTED),
+        ([opening(stop_tokens=(10**6).to_bytes(4, "little"))], Reason.UNSUPPORTED),
+        ([opening(colour="red")], Reason.UNSUPPORTED),
+        ([replace(OPEN, mode="telepathy")], Reason.UNSUPPORTED),
         ([OPEN, OPEN], Reason.OUT_OF_ORDER),
         ([OPEN, target(OPEN)], Reason.OUT_OF_ORDER),
         ([draft(OPEN)], Reason.UNKNOWN_SESSION),
@@ -371,14 +393,14 @@ def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reaso
 def test_whatever_a_device_says_the_cloud_serves_the_others() -> None:
     for seed in range(100):
         chance = random.Random(seed)
-        placement = chance.choice([p.value for p in Placement])
-        opening = replace(OPEN, aggregator=placement, run_ahead=chance.randrange(1, 9))
+        way = chance.choice([each.value for each in Aggregator])
+        first = opening(aggregator=way, run_ahead=chance.randrange(1, 9))
 
-        def say(device: Stranger, chance: random.Random = chance, opening: Open = opening) -> None:
-            device.say(opening)
+        def say(device: Stranger, chance: random.Random = chance, first: Open = first) -> None:
+            device.say(first)
             loop = asyncio.get_running_loop()
             for _ in range(chance.randrange(30)):
-                said = random_message(chance, opening)
+                said = random_message(chance, first)
                 loop.call_later(chance.choice([0.0, 0.02, 0.5]), device.say, said)
 
         run(disturb(say, None))
@@ -406,7 +428,8 @@ def test_a_device_that_never_drafts_is_left_after_patience() -> None:
 def test_a_side_that_only_asks_refuses_to_answer(side: Side) -> None:
     async def ask_back() -> Message:
         ours, theirs = memory_streams()
-        peer = Peer(ours, SimulatedSide(side, script).connection(), NoTrace())
+        own = SimulatedSide(side, script)
+        peer = Peer(ours, own.connection(), own.recorder)
         other = SimulatedSide("cloud" if side == "device" else "device", script)
         stranger = Stranger(theirs, other)
         await asyncio.gather(peer.handshake(), stranger.handshake())
@@ -427,7 +450,8 @@ def test_a_side_that_only_asks_refuses_to_answer(side: Side) -> None:
 
 async def silent_pair() -> tuple[Peer, Stranger]:
     ours, theirs = memory_streams()
-    peer = Peer(ours, SimulatedSide("device", script).connection(), NoTrace())
+    side = SimulatedSide("device", script)
+    peer = Peer(ours, side.connection(), side.recorder)
     return peer, Stranger(theirs, SimulatedSide("cloud", script))
 
 
@@ -438,7 +462,7 @@ def test_a_handshake_that_never_comes_is_given_up() -> None:
             await peer.handshake()
         return asyncio.get_running_loop().time()
 
-    assert run(wait()) == HANDSHAKE_S
+    assert run(wait()) == USUAL.handshake_s
 
 
 def test_a_connection_on_which_nothing_is_heard_is_lost() -> None:
@@ -454,7 +478,7 @@ def test_a_connection_on_which_nothing_is_heard_is_lost() -> None:
     assert "nothing was heard" in reason
     assert isinstance(goodbye, Goodbye)
     assert goodbye.reason is Reason.IDLE
-    assert SILENCE_S <= time_s < 2 * SILENCE_S
+    assert USUAL.silence_s <= time_s < 2 * USUAL.silence_s
 
 
 def test_a_connection_that_answers_probes_lives() -> None:
@@ -463,7 +487,7 @@ def test_a_connection_that_answers_probes_lives() -> None:
         await asyncio.gather(peer.handshake(), stranger.handshake())
         working = asyncio.create_task(peer.run())
         listening = asyncio.create_task(stranger.listen())
-        await asyncio.sleep(10 * SILENCE_S)
+        await asyncio.sleep(10 * USUAL.silence_s)
         assert not working.done()
         assert peer.rtt.average == 0.0
         working.cancel()
@@ -503,7 +527,10 @@ def test_an_error_of_our_own_ends_the_connection_and_is_seen() -> None:
     """A defect is not hidden, nor does it leave tasks behind."""
 
     class Defective:
-        schedules = False
+        times_bandwidth = False
+
+        def measured(self) -> None:
+            """Nothing follows from it."""
 
         def receive(self, message: Message) -> None:
             raise DragonError("no place for this")
