@@ -124,6 +124,15 @@ class _Sent:
     sent_s: float
 
 
+@dataclass(slots=True)
+class _Reading:
+    """The forward under way: to decide `alone` or to draft; `dead` where that is gone by now."""
+
+    work: Work
+    alone: bool
+    dead: bool = False
+
+
 class BlockDrafter(Partnered):
     """Implements Mode for the device.
 
@@ -156,7 +165,7 @@ class BlockDrafter(Partnered):
         self._sent: dict[int, _Sent] = {}
         self._given_up: set[int] = set()
         # Under way, and since when.
-        self._reading: tuple[Work, bool] | None = None
+        self._reading: _Reading | None = None
         self._draft_s = 0.0
         self._decision_s = 0.0
         self._now = 0.0
@@ -197,7 +206,7 @@ class BlockDrafter(Partnered):
     def _part(self, now: float) -> None:
         """Nobody will verify what is drafted and not decided."""
         self._drafting.rewind()
-        self._preempt_if_dead()
+        self._preempt()  # even where the text is the same: the block that it began is forgotten
 
     def _go_on_alone(self, now: float) -> None:
         """`wanted` asks for what the draft model decides by itself."""
@@ -221,29 +230,23 @@ class BlockDrafter(Partnered):
         else:
             return None
         work = Work(head, Span.of(line, len(line), len(line)))
-        self._reading = work, self._alone
+        self._reading = _Reading(work, self._alone)
         return work
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._now = now
-        alone = self._reading is not None and self._reading[1]
-        self._reading = None
-        if work.span is None:
+        reading, self._reading = self._reading, None
+        if reading is None or work.span is None:
             return self._effects()
         self._draft_s += seconds
-        step, prefix_hash = work.span.first, work.span.hashes[-1]
-        self._out.events.append(events.ForwardDone(step, 1, seconds))
-        if (
-            self._finish is not None
-            or self._drafting.line.hash != prefix_hash
-            or alone != self._alone
-        ):
+        self._out.events.append(events.ForwardDone(work.span.first, 1, seconds))
+        if self._finish is not None or reading.dead:
             return self._effects()
         self._progress_s = now
-        if alone:
+        if reading.alone:
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
-        elif self._peer is not None:
+        else:
             self._take(self._drafting.take_draft(result), "own", 0.0, now)
         return self._effects()
 
@@ -253,12 +256,12 @@ class BlockDrafter(Partnered):
             self._out.events.append(events.ForwardStopped(work.span.first, seconds))
         return self._effects()
 
-    def _preempt_if_dead(self) -> None:
-        span = self._reading[0].span if self._reading is not None else None
-        if span is not None and (
-            self._finish is not None or self._drafting.line.hash != span.hashes[-1]
-        ):
-            self._out.events.append(events.ForwardPreempted(span.first))
+    def _preempt(self) -> None:
+        """What is being read is of no use any more."""
+        reading = self._reading
+        if reading is not None and reading.work.span is not None and not reading.dead:
+            reading.dead = True
+            self._out.events.append(events.ForwardPreempted(reading.work.span.first))
             self._out.preempt = True
 
     # Blocks out, verdicts in.
@@ -304,7 +307,8 @@ class BlockDrafter(Partnered):
             )
         )
         self._take(advance, "target", waited_s, now)
-        self._preempt_if_dead()
+        if advance.cut or self._finish is not None:
+            self._preempt()
 
     def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
         """Say what was decided, send what is to be sent."""

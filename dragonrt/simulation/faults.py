@@ -1,12 +1,14 @@
 """What goes wrong on a link, as values: a fault, and the stream or the link that suffers it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dragonrt.link.errors import LinkError
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,18 @@ class Stall:
     length_s: float
 
 
-Fault: TypeAlias = Cut | Stall
+@dataclass(frozen=True, slots=True)
+class HalfOpen:
+    """From `after_s` seconds after the connection was made `deaf` sides hear nothing any more.
+
+    Not even its end, so only patience finds that out, and what they write arrives as before.
+    """
+
+    deaf: tuple[Side, ...]
+    after_s: float
+
+
+Fault: TypeAlias = Cut | Stall | HalfOpen
 
 
 class StallingLink(LinkModel):
@@ -53,11 +66,15 @@ class StallingLink(LinkModel):
 
 
 class CutStream:
-    """A Stream over `stream` that suffers `cut`; made inside a running loop."""
+    """A Stream over `stream` that suffers `cut`; made inside a running loop.
 
-    def __init__(self, stream: Stream, cut: Cut) -> None:
+    `on_cut` hears when it is cut.
+    """
+
+    def __init__(self, stream: Stream, cut: Cut, on_cut: Callable[[], None] = lambda: None) -> None:
         self._stream = stream
         self._cut = cut
+        self._on_cut = on_cut
         self._bytes = self._writes = 0
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -102,6 +119,7 @@ class CutStream:
 
     def _end(self) -> None:
         self._leave()
+        self._on_cut()
         if self._cut.reset:
             self._stream.abort()
         else:
@@ -111,3 +129,46 @@ class CutStream:
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
+
+
+class DeafStream:
+    """A Stream over `stream` that hears nothing from `after_s` on, until it is closed here."""
+
+    def __init__(self, stream: Stream, after_s: float) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._deaf_s = self._loop.time() + after_s
+        self._closed = asyncio.Event()
+
+    @property
+    def peer_name(self) -> str:
+        return self._stream.peer_name
+
+    async def receive(self) -> bytes:
+        try:
+            data = await self._stream.receive()
+        except LinkError:
+            if self._loop.time() < self._deaf_s:
+                raise
+        else:
+            if self._loop.time() < self._deaf_s:
+                return data
+        await self._closed.wait()
+        return b""
+
+    def write(self, data: bytes) -> None:
+        self._stream.write(data)
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._closed.set()
+        self._stream.abort()
+
+    async def wait_closed(self) -> None:
+        await self._stream.wait_closed()

@@ -4,7 +4,7 @@ import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,31 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerScript(Script):
+    """What the worker of this number says: what all sides share, bent in its own way."""
+
+    worker: int = 0
+
+    def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
+        return _bent(self, prefix_hash)
+
+    def relevance(self, side: Side, prefix_hash: int) -> float:
+        return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
+
+
+@functools.lru_cache(maxsize=4096)
+def _bent(script: WorkerScript, prefix_hash: int) -> NDArray[np.float64]:
+    key = np.random.SeedSequence([script.seed, prefix_hash, script.worker])
+    bend = script.disagreement * np.random.default_rng(key).standard_normal(script.vocabulary)
+    p = Script.distribution(script, "cloud", prefix_hash) * np.exp(bend)
+    p[0] = 0.0
+    p *= (1.0 - script.stop) / p.sum()
+    p[0] = script.stop
+    p.setflags(write=False)
+    return p
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedSaid:
     """Implements Said: `hidden` is a single number between -1 and 1."""
 
@@ -86,6 +111,17 @@ class ScriptedModel:
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
         return SimulatedSaid(p, self.script.relevance(self.side, prefix_hash), hidden)
+
+
+class PrefixVerifier:
+    """Implements TokenVerifier: goes by the hidden state, which in a script is of the prefix."""
+
+    threshold = 0.4
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        return float(hidden[0] + 1) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,14 @@ from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.preparing import Context, Prepared
 from dragonrt.side import Side
-from dragonrt.simulation.faults import Cut, CutStream, Stall, StallingLink
+from dragonrt.simulation.faults import (
+    Cut,
+    CutStream,
+    DeafStream,
+    HalfOpen,
+    Stall,
+    StallingLink,
+)
 from dragonrt.simulation.model import Script, ScriptedModel, SimulatedContext, SimulatedModel
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.traces.file import Recorder, Sink
@@ -165,6 +172,15 @@ class SimulatedDevice:
         return Asking(self.side, self.connectors, question, settings, kit, on_record)
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A device's way to one cloud; `on_fault` hears until what time each fault lasts."""
+
+    cloud: SimulatedCloud
+    schedule: Schedule
+    on_fault: Callable[[float], None] = lambda until_s: None
+
+
 @asynccontextmanager
 async def simulated_device(
     cloud: SimulatedCloud,
@@ -172,12 +188,17 @@ async def simulated_device(
     script: Callable[[str], Script],
     make_model: MakeModel = ScriptedModel,
 ) -> AsyncIterator[SimulatedDevice]:
-    """A device on its own link to `cloud`, until the context ends.
+    """A device as slow as the schedule says on its own link to `cloud`, until the context ends."""
+    side = device_side(schedule, script, make_model)
+    async with faulty_device(side, {"cloud": Link(cloud, schedule)}) as device:
+        yield device
 
-    A first connection that ends in its handshake, by a fault of the schedule or by one end of the
-    cloud's process, is made again, as a user would.
-    """
-    side = SimulatedSide(
+
+def device_side(
+    schedule: Schedule, script: Callable[[str], Script], make_model: MakeModel = ScriptedModel
+) -> SimulatedSide:
+    """A device as slow as the schedule says."""
+    return SimulatedSide(
         "device",
         script,
         schedule.seed,
@@ -185,28 +206,40 @@ async def simulated_device(
         schedule.device_decode_s,
         make_model,
     )
-    dialled = 0
 
-    async def dial() -> Peer:
-        nonlocal dialled
-        number, dialled = dialled, dialled + 1
-        return Peer(
-            _link(cloud, schedule, number), side.connection(), side.recorder, patience=side.patience
-        )
 
-    connector = Connector(dial, side.patience)
-    while not connector.connected:
-        try:
-            await connector.connect()
-        except DragonError:
-            if dialled > len(schedule.faults) + 1:
-                raise
-    keeper = asyncio.create_task(connector.run(), name="connector")
-    try:
-        yield SimulatedDevice(side, {"cloud": connector})
-    finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+@asynccontextmanager
+async def faulty_device(
+    side: SimulatedSide, links: Mapping[str, Link]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device `side` on a link to each of its clouds, by their names, until the context ends.
+
+    A first connection that ends in its handshake, by a fault of the schedule or by one end of the
+    cloud's process, is made again, as a user would.
+    """
+
+    async def connected(name: str, link: Link) -> Connector:
+        dialled = 0
+        recorder = side.recorder.of(name) if len(links) > 1 else side.recorder
+
+        async def dial() -> Peer:
+            nonlocal dialled
+            number, dialled = dialled, dialled + 1
+            stream = _stream(link, number)
+            return Peer(stream, side.connection(), recorder, patience=side.patience)
+
+        connector = Connector(dial, side.patience)
+        while not connector.connected:
+            try:
+                await connector.connect()
+            except DragonError:
+                if dialled > len(link.schedule.faults) + 1:
+                    raise
+        return connector
+
+    made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
+    async with _kept(side, dict(zip(links, made, strict=True))) as device:
+        yield device
 
 
 @asynccontextmanager
@@ -222,12 +255,24 @@ async def linked_device(
 
     connector = Connector(dial, side.patience)
     await connector.connect()
-    keeper = asyncio.create_task(connector.run(), name="connector")
+    async with _kept(side, {"cloud": connector}) as device:
+        yield device
+
+
+@asynccontextmanager
+async def _kept(
+    side: SimulatedSide, connectors: Mapping[str, Connector]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device, whose connections are made again whenever they are lost."""
+    runs = [each.run() for each in connectors.values()]
+    keepers = [asyncio.create_task(run, name="connector") for run in runs]
     try:
-        yield SimulatedDevice(side, {"cloud": connector})
+        yield SimulatedDevice(side, connectors)
     finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
 
 
 def simulated_cloud(
@@ -250,16 +295,27 @@ def simulated_cloud(
     )
 
 
-def _link(cloud: SimulatedCloud, schedule: Schedule, number: int) -> Stream:
+def _stream(link: Link, number: int) -> Stream:
     """The device's end of its connection of that number; the other end goes to the cloud."""
+    schedule, now_s = link.schedule, asyncio.get_running_loop().time()
     fault = schedule.faults[number] if number < len(schedule.faults) else None
     ours, theirs = memory_streams((f"device {schedule.seed}.{number}", "cloud"))
-    if isinstance(fault, Cut):
-        if fault.side == "device":
-            ours = CutStream(ours, fault)
-        else:
-            theirs = CutStream(theirs, fault)
-    cloud.accept(theirs)
+    match fault:
+        case Cut():
+            on_cut = partial(_tell_now, link)
+            if fault.side == "device":
+                ours = CutStream(ours, fault, on_cut)
+            else:
+                theirs = CutStream(theirs, fault, on_cut)
+        case HalfOpen():
+            link.on_fault(now_s + fault.after_s)
+            if "device" in fault.deaf:
+                ours = DeafStream(ours, fault.after_s)
+            if "cloud" in fault.deaf:
+                theirs = DeafStream(theirs, fault.after_s)
+        case Stall():
+            link.on_fault(now_s + fault.start_s + fault.length_s)
+    link.cloud.accept(theirs)
     stall = fault if isinstance(fault, Stall) else None
     models = (
         StallingLink(
@@ -273,3 +329,7 @@ def _link(cloud: SimulatedCloud, schedule: Schedule, number: int) -> Stream:
         for direction in ("up", "down")
     )
     return EmulatedStream(ours, *models)
+
+
+def _tell_now(link: Link) -> None:
+    link.on_fault(asyncio.get_running_loop().time())

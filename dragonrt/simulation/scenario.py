@@ -1,37 +1,62 @@
-"""What happens in one simulated run: the link, the speeds, the questions and what goes wrong."""
+"""What happens in one simulated run: the links, the speeds, what is asked and what goes wrong."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dragonrt.runtime.modes.dragon import OnLoss
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.noise import Side
+from dragonrt.control import controller
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.catalogue import MODES, Kit
+from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Script
+from dragonrt.side import Side
+from dragonrt.simulation.model import PrefixVerifier, Script, ScriptedModel, WorkerScript
+from dragonrt.simulation.oracle import Models
 from dragonrt.simulation.schedule import Schedule
 
 STOP = 0
 """The token that ends an answer: a Script's own."""
+VOCABULARY = 16
 
-WAYS = [("coupled", placement) for placement in Placement] + [
-    ("algorithm1", placement) for placement in Placement if placement is not Placement.BOTH
+AGGREGATIONS = [("coupled", aggregator) for aggregator in Aggregator] + [
+    ("algorithm1", aggregator) for aggregator in Aggregator if aggregator is not Aggregator.BOTH
 ]
+VERIFICATIONS = (
+    ("coupled", "ids"),
+    ("coupled", "ksqs:6:40"),
+    ("rejection", "ksqs:6:40"),
+    ("rejection", "csqs:0.03:60"),
+    ("rejection", "qs:100"),
+    ("rejection", "dense:fp16"),
+    ("sample-quantize", "ksqs:5:20"),
+)
+DISTRIBUTIONS = ("topp:0.8", "topp:0.95", "topk:8:residual", "topk:4:renorm", "dense:fp16")
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
+PATIENCES = (USUAL, replace(USUAL, answer_s=300.0))
+"""With the longer one nothing can hide behind a side that is given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Request:
     """One answer that is asked for, `start_s` seconds into the run.
 
     After `end_s` seconds it is given up: cancelled as a task or, if `stops`, asked to end.
     """
 
-    plan: Plan
+    question: Question
+    settings: Settings
     script: Script
     device: int = 0
-    on_loss: OnLoss = "alone"
     start_s: float = 0.0
     end_s: float | None = None
     stops: bool = False
@@ -39,7 +64,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class ModelStall:
-    """The forward of that number, on that side, takes `length_s` longer than it should."""
+    """The forward of that number of an answer on that side takes `length_s` longer."""
 
     side: Side
     forward: int
@@ -48,73 +73,181 @@ class ModelStall:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run that its seed repeats exactly. There is a schedule, so a link, for each device."""
+    """A run that its mode and seed repeat exactly.
 
+    `schedules` has for each device the links to the clouds, of which `weights` says how many there
+    are: one but for federated workers.
+    """
+
+    mode: str
     seed: int
-    schedules: tuple[Schedule, ...]
-    questions: tuple[Question, ...]
+    schedules: tuple[tuple[Schedule, ...], ...]
+    requests: tuple[Request, ...]
+    weights: tuple[float, ...] = (1.0,)
     stall: ModelStall | None = None
     killed_s: float | None = None
-    """When the cloud's process ends; the next one is there at once."""
+    """When the first cloud's process ends; the next one is there at once."""
+    patience: Patience = USUAL
 
     @classmethod
-    def draw(cls, seed: int) -> "Scenario":
-        """The scenario of this seed: half of all have faults, a third several sessions."""
-        chance = random.Random(f"scenario {seed}")
+    def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
+        """The scenario of this seed, of any mode or this one: half have faults."""
+        mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
+        chance = random.Random(f"{mode} {seed}")
+        workers = chance.choice((2, 2, 3, 4)) if mode == "federated" else 1
         faulty = chance.random() < 0.6
-        cuts = chance.choice((0, 1, 1, 2, 3)) if faulty else 0
-        schedule = Schedule.draw(seed, cuts=cuts, stalls=faulty and chance.random() < 0.2)
-        schedules = [schedule]
-        if chance.random() < 0.15:
-            schedules.append(replace(schedule, seed=schedule.seed + 1, latency_s=0.03, faults=()))
-        count = chance.choice((1, 1, 1, 1, 2, 3))
-        questions = [
-            _question(chance, number, number % len(schedules))
-            for number in range(max(count, len(schedules)))
+        links = [
+            _schedule(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
+            for worker in range(workers)
         ]
+        devices = 1
+        if chance.random() < 0.15:
+            devices = 2
+        count = max(devices, chance.choice((1, 1, 1, 1, 2, 3)))
+        requests = [_request(chance, mode, number, number % devices) for number in range(count)]
         stall = None
         if chance.random() < 0.1:
             sides: tuple[Side, ...] = ("device", "cloud")
             stall = ModelStall(chance.choice(sides), chance.randrange(12), chance.choice(STALLS_S))
-        killed_s = chance.uniform(0.0, 2.0) if faulty and chance.random() < 0.1 else None
-        return cls(seed, tuple(schedules), tuple(questions), stall, killed_s)
+        return cls(
+            mode,
+            seed,
+            (tuple(links), *[tuple(map(_neighbour, links))] * (devices - 1)),
+            tuple(requests),
+            tuple(chance.choice((0.2, 0.5, 1.0)) for _ in links),
+            stall,
+            chance.uniform(0.0, 2.0) if faulty and chance.random() < 0.1 else None,
+            chance.choice(PATIENCES),
+        )
 
     @property
-    def may_lose_the_cloud(self) -> bool:
+    def clouds(self) -> dict[str, float]:
+        """The weights of the clouds by their names."""
+        if len(self.weights) == 1:
+            return {"cloud": self.weights[0]}
+        return {f"worker {number}": weight for number, weight in enumerate(self.weights)}
+
+    @property
+    def faulty(self) -> bool:
         """Whether something breaks a connection or holds a model up too long."""
-        broken = self.killed_s is not None or any(schedule.faults for schedule in self.schedules)
-        return broken or (self.stall is not None and self.stall.length_s > 1.0)
+        faults = any(link.faults for links in self.schedules for link in links)
+        stalled = self.stall is not None and self.stall.length_s > 1.0
+        return faults or stalled or self.killed_s is not None
+
+    def kit(self, request: Request) -> Kit:
+        """What the device brings along."""
+        name = getattr(request.settings, "controller", None)
+        return Kit(
+            vocabulary=VOCABULARY,
+            patience=self.patience,
+            members=self.clouds,
+            controller=None if name is None else controller(name),
+            verifier=PrefixVerifier(),
+        )
+
+    def models(self, request: Request) -> Models:
+        """What every side says in this answer, as its oracle asks."""
+        device = ScriptedModel("device", request.script)
+        scripts = self.scripts(request)
+        return {"device": device} | {
+            name: ScriptedModel("cloud", script) for name, script in scripts.items()
+        }
+
+    def scripts(self, request: Request) -> Mapping[str, Script]:
+        """What each cloud's model follows in this answer."""
+        script = request.script
+        if len(self.weights) == 1:
+            return {"cloud": script}
+        fields = (script.seed, script.vocabulary, script.sharpness, script.disagreement)
+        return {
+            name: WorkerScript(*fields, stop=script.stop, worker=number)
+            for number, name in enumerate(self.clouds)
+        }
 
 
-def _question(chance: random.Random, number: int, device: int) -> Question:
-    rule, placement = chance.choice(WAYS)
-    on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
+def _schedule(chance: random.Random, seed: int, faulty: bool) -> Schedule:
+    cuts = chance.choice((0, 1, 1, 2, 3)) if faulty else 0
+    stalls, half_open = chance.random() < 0.2, chance.random() < 0.1
+    return Schedule.draw(seed, cuts=cuts, stalls=faulty and stalls, half_open=faulty and half_open)
+
+
+def _neighbour(schedule: Schedule) -> Schedule:
+    """Another device's link to the same cloud, on which nothing goes wrong."""
+    return replace(schedule, seed=schedule.seed + 1, latency_s=0.03, faults=())
+
+
+def _request(chance: random.Random, mode: str, number: int, device: int) -> Request:
     given_up = chance.random() < 0.1
-    return Question(
-        plan=Plan(
-            seed=8 * chance.randrange(2**40) + number,
-            sampler=Sampler(
-                temperature=chance.choice((0.0, 0.5, 0.8, 1.2)),
-                top_k=chance.choice((0, 0, 4)),
-                top_p=chance.choice((1.0, 1.0, 0.9)),
-            ),
-            rule=rule,
-            placement=placement,
-            codec=chance.choice(("topp:0.8", "topp:0.95", "topk:8:residual", "topk:4:renorm")),
-            max_tokens=chance.choice((1, 6, 12, 20)),
-            stop_tokens=(STOP,),
-            run_ahead=chance.choice((1, 2, 4, 8, 32)),
-            follow=chance.random() < 0.7,
-        ),
-        script=Script(
-            chance.randrange(2**32),
-            vocabulary=16,
-            sharpness=chance.choice((1.0, 2.0, 4.0)),
-            disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
-        ),
+    sampler = Sampler(
+        temperature=chance.choice((0.0, 0.5, 0.8, 1.2)),
+        top_k=chance.choice((0, 0, 4)),
+        top_p=chance.choice((1.0, 1.0, 0.9)),
+    )
+    question = Question(
+        prompt=str(number),
+        seed=8 * chance.randrange(2**40) + number,
+        sampler=sampler,
+        max_tokens=chance.choice((1, 6, 12, 20)),
+        stop_tokens=(STOP,),
+    )
+    script = Script(
+        chance.randrange(2**32),
+        vocabulary=VOCABULARY,
+        sharpness=chance.choice((1.0, 2.0, 4.0)),
+        disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
+    )
+    return Request(
+        question,
+        _settings(chance, mode),
+        script,
         device=device,
-        on_loss=on_loss,
         start_s=chance.choice((0.0, 0.0, chance.uniform(0.0, 1.0))),
         end_s=chance.uniform(0.0, 1.5) if given_up else None,
         stops=chance.random() < 0.5,
     )
+
+
+def _settings(chance: random.Random, mode: str) -> Settings:
+    on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
+    match mode:
+        case "dragon":
+            rule, aggregator = chance.choice(AGGREGATIONS)
+            return DragonSettings(
+                rule=rule,
+                aggregator=aggregator,
+                codec=chance.choice(DISTRIBUTIONS),
+                run_ahead=chance.choice((1, 2, 4, 8, 32)),
+                follow=chance.random() < 0.7,
+                on_loss=on_loss,
+            )
+        case "speculative":
+            rule, code = chance.choice(VERIFICATIONS)
+            # Where the rule is coupled, where blocks end does not matter.
+            controlled = rule == "coupled" and chance.random() < 0.2
+            return SpeculativeSettings(
+                rule=rule,
+                codec=code,
+                block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
+                budget=chance.choice((None, None, 80)),
+                controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
+                pipelined=chance.random() < 0.7,
+                learning_rate=0.05,
+                target=0.02,
+                on_loss=on_loss,
+            )
+        case "federated":
+            return FederatedSettings(
+                rule=chance.choice(("coupled", "rejection")),
+                codec=chance.choice(("topk:4:residual", "topk:3:renorm", "dense:fp16")),
+                block_tokens=chance.choice((0, 1, 4, 8)),
+                weights=chance.choice(("fixed", "relevance")),
+                quorum_deadline=chance.choice((None, None, 0.3)),
+                require_all=chance.random() < 0.3,
+            )
+        case _:
+            return SprinterSettings(
+                codec=chance.choice(("dense:fp32", "topk:8:renorm", "ksqs:8:100", "topp:0.9")),
+                threshold=chance.choice((None, 0.2, 0.9, 1.0)),
+                run_length=chance.choice((1, 3, 32)),
+                on_loss=on_loss,
+            )

@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass
 
-from dragonrt.sampling.noise import Side
-from dragonrt.simulation.faults import Cut, Fault, Stall
+from dragonrt.side import Side
+from dragonrt.simulation.faults import Cut, Fault, HalfOpen, Stall
 
 LATENCIES_S = (0.0, 0.005, 0.05, 0.2)
 JITTERS = (0.0, 0.2, 1.0)
@@ -34,13 +34,18 @@ class Schedule:
     faults: tuple[Fault | None, ...] = ()
 
     @classmethod
-    def draw(cls, seed: int, *, cuts: int = 0, stalls: bool = False) -> "Schedule":
+    def draw(
+        cls, seed: int, *, cuts: int = 0, stalls: bool = False, half_open: bool = False
+    ) -> "Schedule":
         """The schedule of this seed, with `cuts` connections that end early."""
         chance = random.Random(seed)
         latency_s = chance.choice(LATENCIES_S)
         faults: list[Fault | None] = [_cut(chance) for _ in range(cuts)]
         if stalls:
             faults.append(Stall(chance.uniform(0.0, 1.0), chance.choice((0.3, 3.0, 20.0))))
+        if half_open:
+            deaf: tuple[Side, ...] = chance.choice((("device",), ("cloud",), ("device", "cloud")))
+            faults.append(HalfOpen(deaf, chance.uniform(0.0, 1.0)))
         return cls(
             seed=seed,
             latency_s=latency_s,

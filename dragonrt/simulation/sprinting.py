@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.runtime.generation import LOW_BITS
-from dragonrt.runtime.modes.sprinter import (
-    SprinterDrafting,
-    SprinterPlan,
-    SprinterVerifying,
-    TokenVerifier,
-)
-from dragonrt.runtime.predictor import NextToken
+from dragonrt.modes.line import LOW_BITS
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
+from dragonrt.simulation.model import SimulatedSaid
 from dragonrt.wire import messages as wire
 
 
@@ -40,22 +37,30 @@ class KnownRates:
 
 @dataclass(frozen=True, slots=True)
 class SprintedToken:
-    """The next token of a text, and whether the target was called for it."""
+    """The next token of a text; whether the target was called for it, and the draft stands."""
 
     token: int
     called: bool
+    stands: bool
 
 
 class Lockstep:
-    """Both sides of an answer, the device's drafting and the cloud's verifying, token by token."""
+    """Both sides of an answer, the device's drafting and the cloud's judging, token by token."""
 
-    def __init__(self, plan: SprinterPlan, vocabulary: int, verifier: TokenVerifier) -> None:
-        self.drafting = SprinterDrafting(plan, vocabulary, verifier)
-        self._verifying = SprinterVerifying(plan, vocabulary)
+    def __init__(
+        self,
+        question: Question,
+        settings: SprinterSettings,
+        vocabulary: int,
+        verifier: TokenVerifier,
+    ) -> None:
+        self.drafting = SprinterDrafting(question, settings, vocabulary, verifier)
+        self._judging = SprinterJudging(question, settings, vocabulary)
 
     def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""
-        advance = self.drafting.draft(NextToken(q, 0.0, p), math.inf)
+        drafted = self.drafting.head(math.inf)([SimulatedSaid(q, 0.0, p)])
+        advance = self.drafting.take_draft(drafted)
         block = advance.block
         if block is not None:
             sent = wire.Block(
@@ -68,7 +73,8 @@ class Lockstep:
                 decided=block.decided,
                 payload=block.payload,
             )
-            read = self._verifying.read(sent)
-            verdict = self._verifying.answer(read, [NextToken(p, 0.0, p)])
-            advance = self.drafting.take(wire.Verdict(1, 1, verdict.accepted, verdict.token, 0))
-        return SprintedToken(advance.decided[0].token, block is not None)
+            read = self._judging.read(sent)
+            verdict = self._judging.answer(read, [SimulatedSaid(p, 0.0, p)])
+            advance = self.drafting.take_verdict(verdict.accepted, verdict.token)
+        decided = advance.decided[0]
+        return SprintedToken(decided.token, block is not None, decided.stands is not False)

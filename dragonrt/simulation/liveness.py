@@ -1,0 +1,91 @@
+"""How soon an answer must end once nothing goes wrong any more: the bound of liveness.
+
+After the last fault is over, an answer may first have to find that out, and then to be decided:
+
+- A connection that died without a word is given up after `silence_s`, at the next probe. A dial
+  that begins on a dead or stalled connection ends after `handshake_s`. A lost connection is dialled
+  again after its back-off, which has doubled with each dial that failed. No other patience counts:
+  who waits for `answer_s` after all is well has missed something that came.
+- Both sides then prepare, and decide at least one token for every turn of the mode (below).
+
+Delays of models and preparations are at most twice their mean, messages travel at most the latency
+plus its jitter, behind whatever else is queued on the link.
+"""
+
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.simulation.faults import HalfOpen, Stall
+from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.schedule import Schedule
+
+MESSAGE_BITS = 8 * 256
+"""No message of a simulated answer is longer, nor, on average, are probes beside them."""
+SLOWEST = 2.0
+"""The most that a delay is of its mean."""
+
+
+def bound_s(scenario: Scenario, request: Request) -> float:
+    """The virtual seconds in which an answer ends, counted from the last fault and its start."""
+    links = scenario.schedules[request.device]
+    recovery_s = max(_recovery_s(scenario, link) for link in links)
+    preparation_s = SLOWEST * max(
+        max(link.device_prepare_s, link.cloud_prepare_s) for link in links
+    )
+    turn_s = max(_turn_s(request.settings, link, len(scenario.requests)) for link in links)
+    return recovery_s + preparation_s + (request.question.max_tokens + 2) * turn_s
+
+
+def longest_absence_s(scenario: Scenario) -> float:
+    """The longest that a cloud may be away, or do nothing, by all that goes wrong in a row."""
+    return max(
+        _absence_s(scenario, link) + _recovery_s(scenario, link)
+        for links in scenario.schedules
+        for link in links
+    )
+
+
+def _absence_s(scenario: Scenario, link: Schedule) -> float:
+    stalls = [fault.length_s for fault in link.faults if isinstance(fault, Stall)]
+    return sum(stalls) + (scenario.stall.length_s if scenario.stall is not None else 0.0)
+
+
+def _recovery_s(scenario: Scenario, link: Schedule) -> float:
+    """Until a connection is there again."""
+    patience, faults = scenario.patience, len(link.faults)
+    if scenario.killed_s is not None:
+        faults += 1
+    if faults == 0:
+        return 0.0
+    silent = any(isinstance(fault, HalfOpen | Stall) for fault in link.faults)
+    noticed_s = patience.silence_s + patience.probe_s + patience.handshake_s if silent else 0.0
+    back_off_s = min(patience.longest_back_off_s, patience.back_off_s * 2.0**faults)
+    return noticed_s + back_off_s + 4 * _trip_s(link, 1)
+
+
+def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
+    """The longest that one decision takes: forwards of both sides, and messages to and fro."""
+    forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
+    match settings:
+        case DragonSettings():
+            # A forward on a dead line, and one on the decided text; then a Draft and a Target.
+            forwards, messages = 2, 2 * settings.run_ahead
+        case SpeculativeSettings():
+            # What is under way is drafted anew behind a refusal, and verified.
+            forwards, messages = 2 + settings.length, 2 * settings.outstanding
+        case FederatedSettings():
+            # A block, and its verification behind one that came too late.
+            forwards, messages = 3 + settings.block_tokens, 4
+        case SprinterSettings():
+            forwards, messages = 3, 2
+    return forwards * forward_s + 2 * _trip_s(link, messages * answers)
+
+
+def _trip_s(link: Schedule, messages: int) -> float:
+    """The longest that a message is under way behind so many others."""
+    queued_s = messages * MESSAGE_BITS / link.bandwidth if link.bandwidth is not None else 0.0
+    return link.latency_s + link.jitter_s + queued_s
