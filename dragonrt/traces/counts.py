@@ -42,9 +42,9 @@ class Counts:
     """One answer, or the sum of several, as one side saw it. Times are seconds.
 
     Of both sides' drafts `compared` were looked at in a decision, `accepted` of them stand. Drafts
-    behind a refused one of a block do not count: they were for another text. `between_s` is the time
-    from the first decision to the last, and spans `intervals` tokens; `waited_s` that before each
-    decision, by what it waited for.
+    behind a refused one of a block do not count: they were for another text. `between_s` is the
+    time from the first decision to the last, and spans `intervals` tokens; `waited_s` that before
+    each decision, by what it waited for.
 
     `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of the `verified`
     blocks with their `judged` tokens, `stood` tokens stand, and in `resampled` blocks one was

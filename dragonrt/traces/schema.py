@@ -4,12 +4,12 @@ An object has `t`, `side`, `session`, `event` (its KIND), `peer` where there is 
 own fields. Fields with their default are left out. Bytes are base64, hashes 16 hexadecimal digits.
 """
 
-import binascii
 import types
 import typing
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import partial
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dragonrt.errors import DragonError
@@ -63,7 +63,10 @@ def _event(kind: type[Event], rest: dict[str, Any]) -> Event:
     found = {}
     for each in _FIELDS[kind.KIND]:
         if each.name in rest or each.default is MISSING:
-            found[each.name] = each.read(_take(rest, each.name, each.stored))
+            try:
+                found[each.name] = each.read(_take(rest, each.name, each.stored))
+            except ValueError:  # text that is not base64, or not hexadecimal
+                raise TraceError(f"{each.name} is of the wrong kind") from None
     if rest:
         raise TraceError(f"{kind.KIND} has no field {min(rest)}")
     return kind(**found)
@@ -101,28 +104,14 @@ def _fields_of(kind: type[Event]) -> tuple[_Field, ...]:
 
 def _stored(kind: Any) -> tuple[Any, Callable[[Any], Any] | None, Callable[[Any], Any]]:
     if kind is bytes:
-        return str, lambda data: b64encode(data).decode("ascii"), _bytes
+        return str, lambda data: b64encode(data).decode("ascii"), partial(b64decode, validate=True)
     if get_origin(kind) is Annotated and HASH in kind.__metadata__:
-        return str, lambda number: f"{number:016x}", _hash
+        return str, lambda number: f"{number:016x}", partial(int, base=16)
     if get_origin(kind) is tuple:
         return list[get_args(kind)[0]], list, tuple  # type: ignore[misc]
     if get_origin(kind) is Mapping:
         return dict[str, get_args(kind)[1]], dict, dict  # type: ignore[misc]
     return kind, None, float if kind is float else lambda value: value
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except binascii.Error:
-        raise TraceError("a field of bytes is not base64") from None
-
-
-def _hash(text: str) -> int:
-    try:
-        return int(text, 16)
-    except ValueError:
-        raise TraceError("a hash is not hexadecimal") from None
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -22,14 +22,14 @@ def statistics(answer: AnswerCounts) -> dict[str, Any]:
         "bytes_received": counts.bytes_received,
         "bytes_per_token": mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
         "rtt_ms": milliseconds(max(answer.rtts_s.values(), default=None)),
-        **_OF_MODE[answer.mode](answer),
+        "acceptance": acceptance(counts),
+        **_OF_MODE.get(answer.mode, lambda _: {})(answer),
     }
 
 
 def _dragon(answer: AnswerCounts) -> dict[str, Any]:
     counts = answer.counts
     return {
-        "acceptance": acceptance(counts),
         "forwards": counts.forwards,
         "preempted": counts.preempted,
         "rollbacks": counts.rollbacks,

@@ -1,0 +1,201 @@
+"""Traces as files: every event comes back as it was, up to date after each answer, or one line."""
+
+import json
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragonrt.errors import DragonError
+from dragonrt.traces.events import (
+    EVENTS,
+    AnswerClosed,
+    Event,
+    LinkProbed,
+    Record,
+    RolledBack,
+    TraceStarted,
+)
+from dragonrt.traces.file import NoTrace, Recorder, TraceFile, read_records, read_trace, start
+from dragonrt.traces.schema import TraceError, from_object, to_object
+
+VALUES = {
+    int: st.integers(),
+    float: st.floats(allow_nan=False),
+    str: st.text(),
+    bytes: st.binary(),
+    type(None): st.none(),
+    bool: st.booleans(),
+}
+SETTINGS = st.one_of(*(VALUES[kind] for kind in (int, float, str, bool, type(None))))
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """All values of a field of that type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return st.integers(0, 2**64 - 1)
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is types.UnionType:
+        return st.one_of(*(values(each) for each in arguments))
+    if origin is tuple:
+        return st.lists(values(arguments[0])).map(tuple)
+    if origin is Mapping:
+        held = SETTINGS if arguments[1] is Any else values(arguments[1])
+        return st.dictionaries(st.text(), held)
+    return VALUES[kind]
+
+
+def events(kind: type[Event]) -> st.SearchStrategy[Event]:
+    hints = get_type_hints(kind, include_extras=True)
+    fields = {name: values(hint) for name, hint in hints.items() if name != "KIND"}
+    return st.builds(kind, **fields)
+
+
+@given(
+    st.one_of(*map(events, EVENTS)),
+    st.floats(allow_nan=False),
+    st.sampled_from(["device", "cloud"]),
+    st.integers(0),
+    st.text(),
+)
+def test_every_event_comes_back_as_it_was(
+    event: Event, t: float, side: Any, session: int, peer: str
+) -> None:
+    record = Record(t, side, session, event, peer)
+    line = json.dumps(to_object(record))
+    assert from_object(json.loads(line)) == record
+    assert type(from_object(json.loads(line)).event) is type(event)
+
+
+def test_kinds_differ() -> None:
+    assert len({event.KIND for event in EVENTS}) == len(EVENTS)
+
+
+def lines_of(records: list[Record]) -> list[str]:
+    return [json.dumps(to_object(record)) + "\n" for record in records]
+
+
+STARTED = Record(0.0, "device", 0, start("a-model"))
+RECORDS = [
+    STARTED,
+    Record(1.5, "device", 1, RolledBack(3, 2)),
+    Record(2.0, "device", 0, LinkProbed(rtt=0.1, smoothed=0.1)),
+    Record(2.5, "cloud", 1, AnswerClosed("stop"), "10.0.0.2:5000"),
+]
+
+
+def test_records_are_made_on_the_given_clock_for_every_sink(tmp_path: Path) -> None:
+    times = iter((1.0, 2.0000004, 3.5))
+    seen: list[Record] = []
+    with (tmp_path / "trace").open("w") as file:
+        recorder = Recorder(lambda: next(times), "cloud", (TraceFile(file).write, NoTrace().write))
+        recorder.event(0, start("a-model"))
+        recorder.of("10.0.0.2:5000").also(seen.append).event(1, RolledBack(0, 2))
+        recorder.event(0, LinkProbed(rtt=0.1))
+    read = read_trace(tmp_path / "trace")
+    assert [(one.t, one.side, one.session, one.peer) for one in read] == [
+        (1.0, "cloud", 0, ""),
+        (2.0, "cloud", 1, "10.0.0.2:5000"),
+        (3.5, "cloud", 0, ""),
+    ]
+    assert seen == read[1:2]
+
+
+def test_nobody_reads_the_clock_for_nobody() -> None:
+    Recorder(lambda: pytest.fail("nobody wants a record"), "device").event(0, RolledBack(0, 2))
+
+
+def test_a_killed_process_loses_at_most_one_answer(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    trace = TraceFile.open(path)
+    trace.write(STARTED)
+    trace.write(RECORDS[1])
+    assert read_trace(path) == [STARTED], "nothing is written in the middle of an answer"
+    trace.write(RECORDS[3])
+    assert read_trace(path) == [STARTED, RECORDS[1], RECORDS[3]]
+    trace.close()
+
+
+def test_files_that_cannot_be_opened_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DragonError, match=r"cannot write the trace .*missing.*: No such file"):
+        TraceFile.open(tmp_path / "missing" / "trace")
+    with pytest.raises(DragonError, match=r"cannot read the trace .*missing.*: No such file"):
+        read_trace(tmp_path / "missing")
+
+
+def test_traces_of_one_host_have_one_clock() -> None:
+    assert start("one").clock == start("another").clock != ""
+
+
+@pytest.mark.parametrize("kept", [1, 10, 30])
+def test_a_last_line_that_was_cut_off_is_left_out(kept: int) -> None:
+    lines = lines_of(RECORDS)
+    assert read_records([*lines[:-1], lines[-1][:kept]], "trace") == RECORDS[:-1]
+    assert read_records([*lines[:-1], lines[-1].rstrip("\n")], "trace") == RECORDS
+
+
+COMMON = '{"t":1,"side":"device","session":1'
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{\n", "not JSON"),
+        ("[1]\n", "not a trace event: it is not an object"),
+        (COMMON + "}\n", "event is missing"),
+        ('{"t":"x","side":"device","session":1,"event":"alone","step":1}\n', "t is of the wrong"),
+        ('{"t":1,"side":"moon","session":1,"event":"alone","step":1}\n', "side is of the wrong"),
+        ('{"t":1,"side":"moon","session":true,"event":"alone","step":1}\n', "side is of the wrong"),
+        (COMMON + ',"event":"novelty"}\n', "no event 'novelty'"),
+        (COMMON + ',"event":["decide"]}\n', "event is of the wrong kind"),
+        (COMMON + ',"event":"decide"}\n', "step is missing"),
+        (COMMON + ',"event":"alone","step":1,"why":2}\n', "alone has no field why"),
+        (COMMON + ',"event":"rollback","step":1,"dropped":true}\n', "dropped is of the wrong"),
+        (COMMON + ',"event":"rollback","step":1,"dropped":1.5}\n', "dropped is of the wrong"),
+        (
+            COMMON + ',"event":"round","round":1,"step":1,"decided":1,"weights":{"a":"b"},'
+            '"missing":[]}\n',
+            "weights is of the wrong",
+        ),
+        (
+            COMMON + ',"event":"round","round":1,"step":1,"decided":1,"weights":{},"missing":[1]}',
+            "missing is of the wrong",
+        ),
+        (
+            COMMON + ',"event":"draft","step":1,"prefix":"0f","seconds":1,"relevance":1,'
+            '"payload":"%"}\n',
+            "payload is of the wrong",
+        ),
+        (
+            COMMON + ',"event":"draft","step":1,"prefix":"0g","seconds":1,"relevance":1,'
+            '"payload":""}\n',
+            "prefix is of the wrong",
+        ),
+        (COMMON + ',"event":"switch","step":1,"to":"moon","difference":1}\n', "to is of the wrong"),
+    ],
+)
+def test_a_broken_line_is_named(line: str, said: str) -> None:
+    lines = lines_of(RECORDS)
+    with pytest.raises(TraceError, match=rf"^some\.jsonl line 3 is .*{said}"):
+        read_records([*lines[:2], line, *lines[2:]], "some.jsonl")
+
+
+@pytest.mark.parametrize("lines", [[], ["{"], ["# a text\n"], ["1\n"], lines_of(RECORDS)[1:]])
+def test_what_is_no_trace_is_refused(lines: list[str]) -> None:
+    with pytest.raises(TraceError, match=r"^some\.jsonl .*is this a trace"):
+        read_records(lines, "some.jsonl")
+
+
+def test_traces_of_other_schemas_are_refused_with_what_to_do() -> None:
+    old = '{"t":0,"side":"device","session":0,"event":"start","version":"0.1.0","model":"m"}\n'
+    with pytest.raises(TraceError, match=r"schema 1, .*record it again.*dragonrt 0\.1\.0$"):
+        read_records([old], "some.jsonl")
+    newer = Record(0.0, "device", 0, TraceStarted(99, "9.0", "m", "c"))
+    with pytest.raises(TraceError, match=r"schema 99, .*dragonrt 9\.0$"):
+        read_records(lines_of([newer]), "some.jsonl")

@@ -1,0 +1,288 @@
+"""Numbers of an answer: of each mode, to the number; live the same as from its file."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.dropped_mass import DroppedMass
+from dragonrt.traces.events import (
+    AggregatorSwitched,
+    AnswerClosed,
+    AnswerOpened,
+    BlockJudged,
+    BlockSent,
+    Cause,
+    Event,
+    ForwardDone,
+    ForwardPreempted,
+    ForwardStopped,
+    LinkProbed,
+    MessageReceived,
+    MessageSent,
+    Record,
+    Rejoined,
+    RolledBack,
+    RoundDecided,
+    TextsDiverged,
+    ThresholdMoved,
+    TokenDecided,
+    WentAlone,
+)
+from dragonrt.traces.file import Recorder, TraceFile, read_trace, start
+from dragonrt.traces.schema import TraceError
+from dragonrt.traces.statistics import statistics
+
+Happened = tuple[float, Event] | tuple[float, Event, str]
+
+
+def decided(device: bool | None, cloud: bool | None = None, cause: Cause = "target") -> Event:
+    return TokenDecided(0, 7, device, cloud, cause, 0.125, 0.5)
+
+
+def opened(mode: str, **settings: Any) -> AnswerOpened:
+    return AnswerOpened(mode, 0, {"seed": 3, "codec": "x", **settings})
+
+
+COMMON: list[Happened] = [
+    (1.0, MessageSent("open", 100)),
+    (1.1, MessageReceived("opened", 30)),
+    (1.1, LinkProbed(rtt=0.5, smoothed=0.25)),
+    (1.1, LinkProbed(bandwidth=1e6)),
+]
+COMMON_NUMBERS = {"bytes_sent": 100, "bytes_received": 30, "rtt_ms": 250.0}
+
+DRAGON: list[Happened] = [
+    (1.0, opened("dragon")),
+    *COMMON,
+    (1.2, ForwardDone(0, 3, 0.03)),
+    (1.5, decided(True, False, "other")),
+    (1.5, RolledBack(1, 4)),
+    (1.5, ForwardPreempted(3)),
+    (1.5, ForwardStopped(3, 0.01)),
+    (1.7, decided(False, True, "own")),
+    (1.7, AggregatorSwitched(2, "cloud", 0.5)),
+    (1.8, decided(None, True)),
+    (1.9, TextsDiverged(3)),
+    (1.9, WentAlone(3)),
+    (2.0, decided(True, None, "own")),
+    (2.1, Rejoined(4)),
+    (2.1, AnswerOpened("dragon", 4, {"seed": 3})),
+    (2.2, WentAlone(4)),
+    (2.5, decided(True, True, "own")),
+    (2.5, AnswerClosed("length")),
+]
+DRAGON_NUMBERS = {
+    "tokens": 5,
+    "time_to_first_token_ms": 500.0,
+    "ms_per_token": 250.0,
+    "total_ms": 1500.0,
+    "bytes_per_token": 26.0,
+    "acceptance": {"device": round(2 / 3, 4), "cloud": round(2 / 3, 4)},
+    "forwards": 1,
+    "preempted": 1,
+    "rollbacks": 1,
+    "switches": 1,
+    "divergences": 1,
+    "alone_from": 3,
+}
+
+ETA, ALPHA = 0.5, 0.25
+SPECULATIVE: list[Happened] = [
+    (1.0, opened("speculative", learning_rate=ETA, target=ALPHA)),
+    *COMMON,
+    *((1.1 + step / 10, ForwardDone(step, 1, 0.0625)) for step in range(4)),
+    (1.2, BlockSent(1, 0, 2, 40, 0.125)),
+    (1.3, BlockSent(2, 3, 3, 60, 0.125)),
+    (1.4, ForwardStopped(6, 0.01)),
+    (1.5, BlockJudged(1, 2, 1, 9, 0.5, 0.25)),
+    (1.5, ThresholdMoved(0, 0.1, 0.25)),
+    (1.5, ThresholdMoved(1, 0.1, 0.75)),
+    (1.5, decided(True)),
+    (1.5, decided(False)),
+    (2.0, WentAlone(2)),
+    (2.5, decided(None, None, "own")),
+    (2.5, AnswerClosed("stop")),
+]
+SPECULATIVE_NUMBERS = {
+    "tokens": 3,
+    "time_to_first_token_ms": 500.0,
+    "ms_per_token": 500.0,
+    "total_ms": 1500.0,
+    "bytes_per_token": 43.3,
+    "acceptance": {"device": 0.5},
+    "blocks": 2,
+    "drafted": 5,
+    "accepted": 1,
+    "resampled": 1,
+    "resampling_rate": 1.0,
+    "wasted": 3,
+    "bits_up": 100,
+    "bits_per_token": 33.3,
+    "forwards": 4,
+    "preempted": 1,
+    "draft_ms": 250.0,
+    "verify_ms": 250.0,
+    "waited_ms": 500.0,
+    "alone_from": 2,
+    "conformal": {
+        "tokens": 2,
+        "average_dropped": 0.5,
+        "beta": 0.1 - ETA * 0.5,
+        "bound": ALPHA + (0.1 + 1 + ETA * ALPHA) / (ETA * 2),
+        "follows": True,
+    },
+}
+
+SPRINTER: list[Happened] = [
+    (1.0, opened("sprinter")),
+    *COMMON,
+    (1.5, decided(True, None, "own")),
+    (1.6, decided(True, None, "own")),
+    (1.7, BlockSent(1, 2, 1, 40, 0.0)),
+    (1.8, BlockJudged(1, 1, 0, 9, 0.5, 0.25)),
+    (1.8, decided(False)),
+    (1.9, BlockSent(2, 3, 1, 40, 0.0)),
+    (2.0, BlockJudged(2, 1, 1, 9, 0.5, 0.25)),
+    (2.0, decided(True)),
+    (2.5, decided(True, None, "own")),
+    (2.5, AnswerClosed("length")),
+]
+SPRINTER_NUMBERS = {
+    "tokens": 5,
+    "time_to_first_token_ms": 500.0,
+    "ms_per_token": 250.0,
+    "total_ms": 1500.0,
+    "bytes_per_token": 26.0,
+    "acceptance": {"device": 0.8},
+    "blocks": 2,
+    "drafted": 5,
+    "accepted": 4,
+    "resampled": 1,
+    "resampling_rate": 0.5,
+    "wasted": 0,
+    "bits_up": 80,
+    "bits_per_token": 16.0,
+    "forwards": 0,
+    "preempted": 0,
+    "draft_ms": 0.0,
+    "verify_ms": 500.0,
+    "waited_ms": 1000.0,
+    "alone_from": None,
+    "unverified": 3,
+    "unread": 1,
+    "target_calls": 2,
+    "tokens_per_target_call": 2.5,
+}
+
+FEDERATED: list[Happened] = [
+    (1.0, opened("federated")),
+    (1.0, MessageSent("open", 100), "a"),
+    (1.1, MessageReceived("opened", 30), "b"),
+    (1.1, LinkProbed(rtt=0.1, smoothed=0.125), "a"),
+    (1.1, LinkProbed(rtt=0.5, smoothed=0.25), "b"),
+    (1.2, LinkProbed(rtt=0.5, smoothed=0.0625), "a"),
+    (1.2, BlockSent(1, 0, 3, 40, 0.1)),
+    (1.3, BlockSent(2, 0, 3, 40, 0.1)),  # of the first nobody heard
+    (1.5, BlockJudged(2, 3, 1, 9, 0.5, 0.25)),
+    (1.5, RoundDecided(2, 0, 2, {"a": 1.0}, ("b", "c"))),
+    (1.5, decided(True)),
+    (1.5, decided(False)),
+    (2.0, BlockJudged(3, 2, 2, 9, 0.25, 0.25)),
+    (2.0, RoundDecided(3, 2, 2, {"a": 0.5, "c": 0.5}, ("b",))),
+    (2.0, decided(True)),
+    (2.5, decided(True)),
+    (2.5, AnswerClosed("stop")),
+]
+FEDERATED_NUMBERS = {
+    "tokens": 4,
+    "time_to_first_token_ms": 500.0,
+    "ms_per_token": 333.333,
+    "total_ms": 1500.0,
+    "bytes_per_token": 32.5,
+    "acceptance": {"device": 0.75},
+    "rounds": 2,
+    "drafted": 5,
+    "accepted": 3,
+    "resampled": 1,
+    "waited_ms": 750.0,
+    "missing": {"b": 2, "c": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("happened", "numbers"),
+    [
+        (DRAGON, DRAGON_NUMBERS),
+        (SPECULATIVE, SPECULATIVE_NUMBERS),
+        (SPRINTER, SPRINTER_NUMBERS),
+        (FEDERATED, FEDERATED_NUMBERS),
+    ],
+    ids=["dragon", "speculative", "sprinter", "federated"],
+)
+def test_numbers_are_what_the_events_say_live_and_from_the_file(
+    happened: list[Happened], numbers: dict[str, Any], tmp_path: Path
+) -> None:
+    now = 0.0
+    live = AnswerCounts()
+    trace = TraceFile.open(tmp_path / "trace")
+    recorder = Recorder(lambda: now, "device", (trace.write,))
+    recorder.event(0, start("tiny"))
+    for now, event, *peer in happened:  # noqa: B007 (the clock reads it)
+        recorder.also(live.take).of("".join(peer)).event(1, event)
+    trace.close()
+    assert statistics(live) == {**COMMON_NUMBERS, **numbers}
+    assert AnswerCounts.of(read_trace(tmp_path / "trace")) == live
+
+
+@pytest.mark.parametrize("mode", ["dragon", "speculative", "sprinter", "federated", "a fifth"])
+def test_without_a_token_there_is_nothing_to_divide_by(mode: str) -> None:
+    found = statistics(AnswerCounts.of([Record(1.0, "device", 1, opened(mode))]))
+    assert found["tokens"] == 0
+    for name in ("time_to_first_token_ms", "ms_per_token", "total_ms", "bytes_per_token", "rtt_ms"):
+        assert found[name] is None
+
+
+# What C-SQS dropped.
+
+
+def moved(*steps: tuple[float, float], eta: float = 0.05, alpha: float = 0.02) -> DroppedMass:
+    found = DroppedMass(eta, alpha)
+    for number, (beta, dropped) in enumerate(steps):
+        found.take(ThresholdMoved(number, beta, dropped))
+    return found
+
+
+def test_a_threshold_out_of_line_is_noticed() -> None:
+    eta, alpha = 0.05, 0.02
+    betas, dropped = [0.2], [0.5, 0.0, 0.25, 0.125]
+    for mass in dropped:
+        betas.append(betas[-1] - eta * (mass - alpha))
+    steps = list(zip(betas, dropped, strict=False))
+    found = moved(*steps)
+    assert (found.follows, found.holds, found.tokens) == (True, True, 4)
+    assert found.average == sum(dropped) / 4
+    assert found.threshold is not None
+    assert found.threshold.beta == pytest.approx(betas[-1])
+    steps[2] = (steps[2][0] + 0.01, steps[2][1])
+    assert not moved(*steps).follows
+    assert not moved(*steps).holds
+
+
+def test_more_than_theorem_2_allows_is_noticed() -> None:
+    """No threshold of Eq. 8 that starts below 1 can do it: the mass is more than there is."""
+    found = moved((0.0, 30.0))
+    assert (found.follows, found.holds) == (True, False)
+    assert found.average > found.bound
+
+
+def test_a_threshold_that_learns_nothing_has_no_bound() -> None:
+    found = moved((0.1, 0.5), (0.1, 0.5), eta=0.0)
+    assert (found.holds, found.to_json()["bound"]) == (True, None)
+
+
+def test_a_threshold_without_its_settings_is_one_line() -> None:
+    records = [opened("speculative"), ThresholdMoved(0, 0.1, 0.5)]
+    with pytest.raises(TraceError, match="without the setting 'learning_rate'"):
+        AnswerCounts.of(Record(1.0, "device", 1, event) for event in records)

@@ -1,0 +1,256 @@
+"""Summing up traces: hand-made ones to the number, each answer with what belongs to it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dragonrt.side import Side
+from dragonrt.traces.events import (
+    AggregatorSwitched,
+    AnswerClosed,
+    AnswerOpened,
+    BlockJudged,
+    Cause,
+    Event,
+    ForwardDone,
+    ForwardPreempted,
+    LinkProbed,
+    MessageReceived,
+    MessageSent,
+    Noticed,
+    Record,
+    RolledBack,
+    RoundDecided,
+    SideReady,
+    ThresholdMoved,
+    TokenDecided,
+    TraceStarted,
+    WentAlone,
+)
+from dragonrt.traces.summary import Summary, summarize
+
+STARTED = TraceStarted(2, "1", "tiny", "a clock")
+
+
+def on(t: float, session: int, event: Event, side: Side = "device", peer: str = "") -> Record:
+    return Record(t, side, session, event, peer)
+
+
+def opened(accepted: int = 0, mode: str = "dragon", **settings: Any) -> AnswerOpened:
+    return AnswerOpened(mode, accepted, {"seed": 1, **settings})
+
+
+def decided(device: bool | None, cloud: bool | None, cause: Cause) -> TokenDecided:
+    return TokenDecided(0, 1, device, cloud, cause, 0.1, 0.5)
+
+
+def judged(number: int, tokens: int, accepted: int) -> BlockJudged:
+    return BlockJudged(number, tokens, accepted, 7, 0.1, 0.25)
+
+
+def summary_of(*records: Record) -> Summary:
+    return summarize([on(0.0, 0, STARTED, records[0].side), *records])
+
+
+ANSWER = [
+    on(1.0, 1, opened()),
+    on(1.0, 1, MessageSent("open", 100)),
+    on(1.1, 1, MessageReceived("opened", 20)),
+    on(1.2, 1, SideReady(0.1, 0.05, 9, 100)),
+    on(1.3, 1, ForwardDone(0, 2, 0.03)),
+    on(1.3, 1, MessageSent("draft", 50, 0)),
+    on(1.4, 1, MessageReceived("draft", 60, 0)),
+    on(1.5, 1, decided(True, False, "other")),
+    on(1.5, 1, RolledBack(0, 3)),
+    on(1.5, 1, ForwardPreempted(3)),
+    on(1.6, 1, decided(True, True, "own")),
+    on(1.6, 1, AggregatorSwitched(2, "cloud", 0.1)),
+    on(1.9, 1, decided(None, True, "target")),
+    on(1.9, 1, AnswerClosed("stop")),
+    on(1.9, 1, MessageSent("close", 5)),
+]
+TRACE = [
+    on(0.0, 0, STARTED),
+    on(0.5, 0, MessageSent("ping", 10)),
+    on(0.6, 0, MessageReceived("pong", 11)),
+    on(0.6, 0, LinkProbed(rtt=0.1, smoothed=0.1)),
+    on(0.7, 0, LinkProbed(bandwidth=1e6)),
+    *ANSWER,
+]
+
+
+def test_an_answers_numbers_are_what_its_events_say() -> None:
+    summary = summarize(TRACE)
+    (answer,) = summary.answers
+    assert (summary.side, summary.model) == ("device", "tiny")
+    expected = {
+        "session": 1,
+        "finish": "stop",
+        "resumed": False,
+        "load_ms": 100.0,
+        "prefill_ms": 50.0,
+        "tokens": 3,
+        "time_to_first_token_ms": 500.0,
+        "ms_per_token": 200.0,
+        "acceptance": {"device": 1.0, "cloud": 0.5},  # one own draft was not there
+        "waited_ms": {"other": 100.0, "own": 100.0, "target": 100.0},
+        "bytes_sent": 155,
+        "bytes_received": 80,
+        "bytes_per_token": round(235 / 3, 1),
+        "forwards": 1,
+        "drafted": 2,
+        "ms_per_forward": 30.0,
+        "rollbacks": 1,
+        "dropped": 3,
+        "preemptions": 1,
+        "switches": 1,
+        "conformal": None,
+    }
+    nothing = dict.fromkeys(
+        [
+            "blocks",
+            "block_tokens",
+            "bits",
+            "verified",
+            "resampled",
+            "divergences",
+            "losses",
+            "absences",
+        ],
+        0,
+    )
+    unknown = dict.fromkeys(
+        ["tokens_per_block", "bits_per_token", "resampling_rate", "ms_per_verdict"], None
+    )
+    assert answer.to_json() == {**expected, **nothing, **unknown}
+
+
+def test_probes_and_handshakes_belong_to_no_answer() -> None:
+    report = summarize(TRACE).to_json()
+    assert report["other_bytes"] == {"sent": 10, "received": 11}
+    assert report["probes"] == {
+        "samples": 1,
+        "rtt_ms": 100.0,
+        "rtt_ms_range": [100.0, 100.0],
+        "bandwidth_bits": 1000000,
+    }
+
+
+def test_the_total_is_over_all_answers() -> None:
+    summary = summarize([*TRACE, *(replace(each, t=each.t + 10) for each in ANSWER)])
+    assert len(summary.answers) == 2, "a number that is opened again is another answer"
+    total = summary.total
+    assert (total.tokens, total.intervals, total.bytes_sent) == (6, 4, 310)
+    assert summary.to_json()["total"]["ms_per_token"] == 200.0
+    assert total.first_token_s == pytest.approx([0.5, 0.5])
+    assert summary.answers[0].found.counts.tokens == 3, "adding up leaves the parts alone"
+
+
+def test_a_clouds_devices_are_told_apart() -> None:
+    both = [replace(each, side="cloud", peer=peer) for each in ANSWER for peer in ("a:1", "b:2")]
+    answers = summary_of(*both).answers
+    assert [answer.peer for answer in answers] == ["a:1", "b:2"]
+    assert [answer.found.counts.tokens for answer in answers] == [3, 3]
+
+
+def test_a_cloud_hears_the_open_before_it_opens() -> None:
+    heard = [
+        on(1.0, 1, MessageReceived("open", 100), "cloud"),
+        on(1.1, 1, opened(), "cloud"),
+        on(1.5, 1, decided(True, True, "own"), "cloud"),
+    ]
+    answers = summary_of(*heard, *heard).answers
+    assert [answer.found.counts.bytes_received for answer in answers] == [100, 100]
+    assert answers[0].to_json()["time_to_first_token_ms"] == 500.0
+
+
+def test_a_resumed_answer_has_no_first_token() -> None:
+    summary = summary_of(on(1.0, 1, opened(accepted=4)), on(2.0, 1, decided(True, True, "own")))
+    report = summary.answers[0].to_json()
+    assert (report["resumed"], report["time_to_first_token_ms"]) == (True, None)
+
+
+def test_answers_without_a_cloud_are_counted_one_by_one() -> None:
+    alone = [
+        on(1.0, 0, opened()),
+        on(1.0, 0, WentAlone(0)),
+        on(1.5, 0, decided(True, None, "own")),
+        on(1.6, 0, AnswerClosed("stop")),
+    ]
+    summary = summary_of(*alone, *alone)
+    assert [answer.found.counts.losses for answer in summary.answers] == [1, 1]
+    assert summary.to_json()["total"]["acceptance"] == {"device": None, "cloud": None}
+
+
+def test_a_trace_without_answers_has_a_summary() -> None:
+    report = summarize(TRACE[:1]).to_json()
+    assert (report["answers"], report["total"]["tokens"]) == ([], 0)
+    assert (report["total"]["ms_per_token"], report["probes"]["rtt_ms"]) == (None, None)
+
+
+def test_what_costs_nothing_changes_nothing() -> None:
+    more = [
+        TRACE[0],
+        on(0.1, 3, Noticed("a line")),
+        *TRACE[1:9],
+        on(1.3, 1, Noticed("")),
+        *TRACE[9:],
+    ]
+    assert summarize(more).to_json() == summarize(TRACE).to_json()
+
+
+def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
+    summary = summary_of(
+        on(1.0, 0, opened(mode="federated")),
+        on(1.0, 1, MessageSent("open", 100), peer="a:1"),
+        on(1.0, 1, MessageSent("open", 110), peer="b:2"),
+        on(1.1, 0, MessageSent("ping", 7), peer="a:1"),
+        on(1.5, 1, MessageReceived("upload", 40, round=1), peer="a:1"),
+        on(1.6, 1, MessageReceived("upload", 50, round=1), peer="b:2"),
+        on(1.6, 0, judged(1, 3, 1)),
+        on(1.6, 0, RoundDecided(1, 0, 2, {"a:1": 1.0}, ("b:2",))),
+        on(1.6, 0, decided(True, None, "target")),
+        on(1.6, 0, decided(False, None, "target")),
+        on(1.7, 0, AnswerClosed("stop")),
+        on(1.7, 1, MessageSent("close", 5), peer="b:2"),
+    )
+    (answer,) = summary.answers
+    report = answer.to_json()
+    assert (answer.peer, answer.session, report["finish"]) == ("", 0, "stop")
+    assert (report["bytes_sent"], report["bytes_received"], report["tokens"]) == (215, 90, 2)
+    assert (answer.found.counts.accepted["device"], report["absences"]) == (1, 1)
+    assert summary.idle_sent == 7
+
+
+@pytest.mark.parametrize(("mode", "acceptance"), [("sprinter", 0.75), ("speculative", 0.5)])
+def test_what_no_cloud_verified_stands_in_approximate_answers_only(
+    mode: str, acceptance: float
+) -> None:
+    (answer,) = summary_of(
+        on(1.0, 1, opened(mode=mode)),
+        on(1.1, 1, decided(None, None, "own")),
+        on(1.2, 1, decided(None, None, "own")),
+        on(1.3, 1, judged(1, 1, 1)),
+        on(1.3, 1, decided(True, None, "target")),
+        on(1.4, 1, judged(2, 1, 0)),
+        on(1.4, 1, decided(False, None, "target")),
+    ).answers
+    assert answer.to_json()["acceptance"]["device"] == acceptance
+
+
+def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
+    def answer(session: int, dropped: float) -> list[Record]:
+        settings = opened(mode="speculative", learning_rate=0.5, target=0.25)
+        moved = ThresholdMoved(0, 0.1, dropped)
+        return [on(1.0, session, settings), on(2.0, session, moved)]
+
+    summary = summary_of(*answer(1, 0.25), *answer(2, 0.75))
+    bound = 0.25 + (0.1 + 1 + 0.5 * 0.25) / 0.5
+    assert summary.to_json()["total"]["conformal"] == {
+        "tokens": 2,
+        "average_dropped": 0.5,
+        "beta": pytest.approx(0.1 - 0.5 * 0.5),
+        "bound": pytest.approx(bound),
+        "follows": True,
+    }

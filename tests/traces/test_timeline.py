@@ -1,0 +1,165 @@
+"""Traces as timelines: both ends of every message, on one clock, of one answer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dragonrt.side import Side
+from dragonrt.traces.answers import split, whole_pairs
+from dragonrt.traces.events import (
+    AnswerOpened,
+    Event,
+    MessageReceived,
+    MessageSent,
+    Record,
+    Rejoined,
+    TokenDecided,
+)
+from dragonrt.traces.timeline import TimelineError, aligned, flights, timeline
+
+MakeTrace = Callable[..., list[Record]]
+
+
+def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: MakeTrace) -> None:
+    line = timeline(aligned([trace("device"), trace("cloud")]))
+    found = [(one.step, one.accepted) for one in line.tracks["device"].forwards]
+    assert found == [(0, True), (1, False), (2, None), (2, True)]
+    first = line.tracks["device"].forwards[0]
+    assert (first.start_s, first.end_s) == pytest.approx((0.05, 0.1))
+    assert line.tracks["device"].stopped == ((pytest.approx(0.49), pytest.approx(0.52)),)
+    assert [one.event.step for one in line.decisions] == [0, 1, 2]
+    assert line.title == "coupled, both"
+
+
+def test_every_message_has_both_ends(trace: MakeTrace) -> None:
+    line = timeline(aligned([trace("cloud"), trace("device")]))
+    assert len(line.flights) == 6
+    assert all(
+        flight.end_s is not None and flight.end_s == pytest.approx(flight.start_s + 0.05)
+        for flight in line.flights
+    )
+    assert {flight.sender for flight in line.flights} == {"device", "cloud"}
+
+
+def test_a_verdict_never_arrives_as_the_one_of_another_round() -> None:
+    """The first was received before its sender had noted it."""
+
+    def records(
+        side: Side, kind: type[MessageSent | MessageReceived], *times: float
+    ) -> list[Record]:
+        return [
+            Record(t, side, 1, kind("verdict", 9, round=number))
+            for number, t in enumerate(times, start=1)
+        ]
+
+    sent, received = (
+        records("cloud", MessageSent, 2, 3),
+        records("device", MessageReceived, 1.9, 3.1),
+    )
+    found = flights({"device": received, "cloud": sent})
+    assert [(flight.start_s, flight.end_s) for flight in found] == [(2, None), (3, 3.1)]
+
+
+def test_one_trace_alone_shows_its_own_side(trace: MakeTrace) -> None:
+    line = timeline(aligned([trace("device")]))
+    assert list(line.tracks) == ["device"]
+    assert [flight.end_s for flight in line.flights] == [None] * 3
+    assert line.rtts == ((pytest.approx(0.05), 0.1),)
+    assert [one.event.difference for one in line.estimates] == [-0.02]
+    assert [(one.time_s, one.event.to) for one in line.switches] == [(pytest.approx(0.5), "cloud")]
+
+
+def test_clocks_of_two_hosts_are_brought_together_by_the_messages(trace: MakeTrace) -> None:
+    together = timeline(aligned([trace("device"), trace("cloud")]))
+    for traces in (
+        [trace("device"), trace("cloud", 1234.5, "another")],
+        [trace("cloud", -1234.5, "another"), trace("device")],
+    ):
+        apart = timeline(aligned(traces))
+        ours, theirs = (
+            sorted((one.start_s, one.end_s) for one in line.flights) for line in (together, apart)
+        )
+        assert ours == [pytest.approx(one) for one in theirs]
+
+
+def test_a_common_clock_is_believed(trace: MakeTrace) -> None:
+    """A link that is slower in one direction must not look even."""
+    late = timeline(aligned([trace("device"), trace("cloud", 0.02)]))
+    needed = {
+        flight.sender: flight.end_s - flight.start_s
+        for flight in late.flights
+        if flight.end_s is not None
+    }
+    assert needed == {"device": pytest.approx(0.07), "cloud": pytest.approx(0.03)}
+
+
+def test_the_answer_of_a_session_is_found_on_both_sides(trace: MakeTrace) -> None:
+    before = [replace(each, t=each.t - 20) for each in trace("cloud", seed=3)]
+    line = timeline(aligned([trace("device"), [*before, *trace("cloud")[1:]]]))
+    assert line.tracks["cloud"].decisions[0].time_s == pytest.approx(0.4)
+    with pytest.raises(TimelineError, match="no answer of session 2"):
+        timeline(aligned([trace("device")]), 2)
+
+
+def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTrace) -> None:
+    records = trace("device")
+    short = [each for each in records if getattr(each.event, "step", 0) != 2]
+    later = [replace(each, t=each.t + 20) for each in records]
+    line = timeline(aligned([[*records, *later[1:], *short[1:]]]))
+    assert [one.event.step for one in line.decisions] == [0, 1, 2]
+    assert line.rtts == ((pytest.approx(0.05), 0.1),)
+
+
+def test_traces_that_do_not_belong_together_are_one_line(trace: MakeTrace) -> None:
+    with pytest.raises(TimelineError, match="same side"):
+        aligned([trace("device"), trace("device")])
+    with pytest.raises(TimelineError, match="in one of the two traces only"):
+        timeline(aligned([trace("device"), trace("cloud", seed=8)]))
+    with pytest.raises(TimelineError, match="no messages in common"):
+        aligned([trace("device"), trace("cloud", clock="another")[:2]])
+    with pytest.raises(TimelineError, match="no answer with tokens"):
+        timeline(aligned([trace("device")[:3]]))
+
+
+# Answers that can be given again.
+
+
+def test_answers_that_both_sides_gave_are_paired_with_what_was_drafted(trace: MakeTrace) -> None:
+    devices = [*trace("device", seed=1), *trace("device", seed=2)[1:]]
+    clouds = [*trace("cloud", seed=2), *trace("cloud", seed=1)[1:]]
+    pairs = whole_pairs(split(devices)[0], split(clouds)[0])
+    assert [(ours.seed, theirs.seed) for ours, theirs in pairs] == [(1, 1), (2, 2)]
+    ours, theirs = pairs[0]
+    assert ours.tokens == theirs.tokens == [5, 6, 7]
+    assert sorted(ours.drafts) == [0, 1, 2]
+    assert ours.vocabulary == 64
+
+
+def test_a_cloud_may_miss_the_last_tokens_only(trace: MakeTrace) -> None:
+    def pairs(cloud: list[Record]) -> int:
+        return len(whole_pairs(split(trace("device"))[0], split(cloud)[0]))
+
+    def without(records: list[Record], steps: set[int]) -> list[Record]:
+        return [
+            each
+            for each in records
+            if not (isinstance(each.event, TokenDecided) and each.event.step in steps)
+        ]
+
+    cloud = trace("cloud")
+    assert [pairs(without(cloud, steps)) for steps in ({2}, {1}, {0, 1, 2})] == [1, 0, 0]
+
+    def begun(records: list[Record], event: Event) -> list[Record]:
+        opens = [isinstance(each.event, AnswerOpened) for each in records]
+        place = opens.index(True)
+        changed = replace(records[place], event=event)
+        if isinstance(event, AnswerOpened):
+            return [*records[:place], changed, *records[place + 1 :]]
+        return [*records[: place + 1], changed, *records[place + 1 :]]
+
+    settings = {"seed": 7}
+    assert pairs(begun(cloud, AnswerOpened("dragon", 0, settings))) == 1
+    assert pairs(begun(cloud, AnswerOpened("dragon", 2, settings))) == 0, "resumed"
+    assert pairs(begun(cloud, AnswerOpened("dragon", 0, {"seed": 8}))) == 0, "another text"
+    assert pairs(begun(cloud, Rejoined(1))) == 0, "without the other side for a while"
