@@ -411,12 +411,14 @@ class Asking:
             for session in sessions:
                 session.close(Reason.CANCELLED if cancelled else Reason.FINISHED)
             await driver.settle()
-            driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
+            answer.rtt_s, after = driver.rtt_s, self._traffic()
+            answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
+            finish = driver.finish.value if driver.finish else "error"
+            driver.record(
+                AnswerClosed(finish, answer.bytes_sent, answer.bytes_received, answer.rtt_s)
+            )
             found = (source for session in sessions for source in session.sources)
             answer.cloud_sources = tuple(dict.fromkeys(found))
-            answer.rtt_s = driver.rtt_s
-        after = self._traffic()
-        answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
         return answer
 
     async def _prepare(self) -> Prepared | None:

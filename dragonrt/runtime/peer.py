@@ -351,7 +351,7 @@ class Peer:
         padded = self._padded.pop(echo.sequence, None)
         if padded is False:
             self.rtt.add(sent_s, now_s)
-            self._recorder.event(0, LinkProbed(rtt=self.rtt.latest, smoothed=self.rtt.average))
+            self._recorder.event(0, LinkProbed(rtt=self.rtt.latest))
         elif padded and self.rtt.latest is not None:
             self.bandwidth.add(echo.received, now_s - sent_s - self.rtt.latest)
             self._recorder.event(0, LinkProbed(bandwidth=self.bandwidth.latest))

@@ -16,7 +16,6 @@ from dragonrt.traces.events import (
     ForwardDone,
     ForwardPreempted,
     ForwardStopped,
-    LinkProbed,
     MessageReceived,
     MessageSent,
     Record,
@@ -105,8 +104,7 @@ class Counts:
 class AnswerCounts:
     """A fold over the records of one answer, live or from a file.
 
-    `opened_s` and `last_s` are the times of its beginning and of the newest decision; `rtts_s` the
-    smoothed round trips by peer.
+    `opened_s` and `last_s` are the times of its beginning and of the newest decision.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -116,8 +114,7 @@ class AnswerCounts:
     load_s: float = 0.0
     prefill_s: float = 0.0
     alone_from: int | None = None
-    finish: str | None = None
-    rtts_s: dict[str, float] = field(default_factory=dict)
+    closed: AnswerClosed | None = None
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
@@ -174,10 +171,8 @@ class AnswerCounts:
                 self.opened = event
             case SideReady():
                 self.load_s, self.prefill_s = event.load, event.prefill
-            case LinkProbed(smoothed=float(smoothed)):
-                self.rtts_s[record.peer] = smoothed
             case AnswerClosed():
-                self.finish = event.finish
+                self.closed = event
             case _:
                 pass
 

@@ -235,11 +235,10 @@ class TextsDiverged:
 
 @dataclass(frozen=True, slots=True)
 class LinkProbed:
-    """A round trip in seconds, and their moving average with it; or, by a burst, bit/s."""
+    """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
 
     KIND: ClassVar[str] = "probe"
     rtt: float | None = None
-    smoothed: float | None = None
     bandwidth: float | None = None
 
 
@@ -269,10 +268,17 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class AnswerClosed:
-    """The answer ended: stop, length, cancelled or error."""
+    """The answer ended: stop, length, cancelled or error.
+
+    On the device with the bytes that its connections carried meanwhile, probes included, and the
+    moving average of the round trip at the end, in seconds.
+    """
 
     KIND: ClassVar[str] = "close"
     finish: str
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    rtt: float | None = None
 
 
 Event: TypeAlias = (

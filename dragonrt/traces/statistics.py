@@ -6,8 +6,12 @@ from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds,
 
 
 def statistics(answer: AnswerCounts) -> dict[str, Any]:
-    """Numbers by name; None where there was nothing to measure. Those of the mode come last."""
-    counts = answer.counts
+    """Numbers by name, of an answer that is over; those of the mode come last.
+
+    None where there was nothing to measure.
+    """
+    counts, closed = answer.counts, answer.closed
+    sent, received = (closed.bytes_sent, closed.bytes_received) if closed else (0, 0)
     total_s = None
     if answer.last_s is not None and answer.opened_s is not None:
         total_s = answer.last_s - answer.opened_s
@@ -18,10 +22,10 @@ def statistics(answer: AnswerCounts) -> dict[str, Any]:
         if counts.intervals
         else None,
         "total_ms": milliseconds(total_s),
-        "bytes_sent": counts.bytes_sent,
-        "bytes_received": counts.bytes_received,
-        "bytes_per_token": mean(counts.bytes_sent + counts.bytes_received, counts.tokens),
-        "rtt_ms": milliseconds(max(answer.rtts_s.values(), default=None)),
+        "bytes_sent": sent,
+        "bytes_received": received,
+        "bytes_per_token": mean(sent + received, counts.tokens),
+        "rtt_ms": milliseconds(closed.rtt if closed else None),
         "acceptance": acceptance(counts),
         **_OF_MODE.get(answer.mode, lambda _: {})(answer),
     }

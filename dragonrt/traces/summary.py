@@ -69,7 +69,7 @@ class SummedAnswer:
         return {
             "session": self.session,
             **where,
-            "finish": found.finish,
+            "finish": found.closed.finish if found.closed else None,
             "resumed": found.resumed,
             "load_ms": milliseconds(found.load_s),
             "prefill_ms": milliseconds(found.prefill_s),

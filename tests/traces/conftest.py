@@ -59,7 +59,7 @@ def make_trace(side: Side, shift_s: float = 0.0, clock: str = "one", seed: int =
     peer = DEVICE if side == "cloud" else ""
     records = [Record(t, side, 1, event, peer) for t, event in happened]
     if side == "device":
-        records.append(Record(9.95, side, 0, LinkProbed(rtt=0.1, smoothed=0.1)))
+        records.append(Record(9.95, side, 0, LinkProbed(rtt=0.1)))
     first = Record(own[0] - 1.0, side, 0, TraceStarted(2, "1", "m", clock))
     records = [first, *sorted(records, key=lambda each: each.t)]
     return [replace(each, t=round(each.t + shift_s, 6)) for each in records]

@@ -85,7 +85,7 @@ STARTED = Record(0.0, "device", 0, start("a-model"))
 RECORDS = [
     STARTED,
     Record(1.5, "device", 1, RolledBack(3, 2)),
-    Record(2.0, "device", 0, LinkProbed(rtt=0.1, smoothed=0.1)),
+    Record(2.0, "device", 0, LinkProbed(rtt=0.1)),
     Record(2.5, "cloud", 1, AnswerClosed("stop"), "10.0.0.2:5000"),
 ]
 

@@ -46,11 +46,11 @@ def opened(mode: str, **settings: Any) -> AnswerOpened:
 
 
 COMMON: list[Happened] = [
-    (1.0, MessageSent("open", 100)),
-    (1.1, MessageReceived("opened", 30)),
-    (1.1, LinkProbed(rtt=0.5, smoothed=0.25)),
-    (1.1, LinkProbed(bandwidth=1e6)),
+    (1.0, MessageSent("open", 90)),
+    (1.1, MessageReceived("opened", 20)),
+    (1.1, LinkProbed(rtt=0.5)),
 ]
+TOTAL = 100, 30, 0.25  # bytes with the probes', and the round trip
 COMMON_NUMBERS = {"bytes_sent": 100, "bytes_received": 30, "rtt_ms": 250.0}
 
 DRAGON: list[Happened] = [
@@ -71,7 +71,7 @@ DRAGON: list[Happened] = [
     (2.1, AnswerOpened("dragon", 4, {"seed": 3})),
     (2.2, WentAlone(4)),
     (2.5, decided(True, True, "own")),
-    (2.5, AnswerClosed("length")),
+    (2.5, AnswerClosed("length", *TOTAL)),
 ]
 DRAGON_NUMBERS = {
     "tokens": 5,
@@ -103,7 +103,7 @@ SPECULATIVE: list[Happened] = [
     (1.5, decided(False)),
     (2.0, WentAlone(2)),
     (2.5, decided(None, None, "own")),
-    (2.5, AnswerClosed("stop")),
+    (2.5, AnswerClosed("stop", *TOTAL)),
 ]
 SPECULATIVE_NUMBERS = {
     "tokens": 3,
@@ -147,7 +147,7 @@ SPRINTER: list[Happened] = [
     (2.0, BlockJudged(2, 1, 1, 9, 0.5, 0.25)),
     (2.0, decided(True)),
     (2.5, decided(True, None, "own")),
-    (2.5, AnswerClosed("length")),
+    (2.5, AnswerClosed("length", *TOTAL)),
 ]
 SPRINTER_NUMBERS = {
     "tokens": 5,
@@ -178,11 +178,8 @@ SPRINTER_NUMBERS = {
 
 FEDERATED: list[Happened] = [
     (1.0, opened("federated")),
-    (1.0, MessageSent("open", 100), "a"),
-    (1.1, MessageReceived("opened", 30), "b"),
-    (1.1, LinkProbed(rtt=0.1, smoothed=0.125), "a"),
-    (1.1, LinkProbed(rtt=0.5, smoothed=0.25), "b"),
-    (1.2, LinkProbed(rtt=0.5, smoothed=0.0625), "a"),
+    (1.0, MessageSent("open", 90), "a"),
+    (1.1, MessageReceived("opened", 20), "b"),
     (1.2, BlockSent(1, 0, 3, 40, 0.1)),
     (1.3, BlockSent(2, 0, 3, 40, 0.1)),  # of the first nobody heard
     (1.5, BlockJudged(2, 3, 1, 9, 0.5, 0.25)),
@@ -193,7 +190,7 @@ FEDERATED: list[Happened] = [
     (2.0, RoundDecided(3, 2, 2, {"a": 0.5, "c": 0.5}, ("b",))),
     (2.0, decided(True)),
     (2.5, decided(True)),
-    (2.5, AnswerClosed("stop")),
+    (2.5, AnswerClosed("stop", *TOTAL)),
 ]
 FEDERATED_NUMBERS = {
     "tokens": 4,

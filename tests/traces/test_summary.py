@@ -74,7 +74,7 @@ TRACE = [
     on(0.0, 0, STARTED),
     on(0.5, 0, MessageSent("ping", 10)),
     on(0.6, 0, MessageReceived("pong", 11)),
-    on(0.6, 0, LinkProbed(rtt=0.1, smoothed=0.1)),
+    on(0.6, 0, LinkProbed(rtt=0.1)),
     on(0.7, 0, LinkProbed(bandwidth=1e6)),
     *ANSWER,
 ]
