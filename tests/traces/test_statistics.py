@@ -280,6 +280,6 @@ def test_a_threshold_that_learns_nothing_has_no_bound() -> None:
 
 
 def test_a_threshold_without_its_settings_is_one_line() -> None:
-    records = [opened("speculative"), ThresholdMoved(0, 0.1, 0.5)]
+    records: list[Event] = [opened("speculative"), ThresholdMoved(0, 0.1, 0.5)]
     with pytest.raises(TraceError, match="without the setting 'learning_rate'"):
         AnswerCounts.of(Record(1.0, "device", 1, event) for event in records)

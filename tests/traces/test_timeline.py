@@ -27,7 +27,7 @@ def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: 
     assert found == [(0, True), (1, False), (2, None), (2, True)]
     first = line.tracks["device"].forwards[0]
     assert (first.start_s, first.end_s) == pytest.approx((0.05, 0.1))
-    assert line.tracks["device"].stopped == ((pytest.approx(0.49), pytest.approx(0.52)),)
+    assert line.tracks["device"].stopped == (pytest.approx((0.49, 0.52)),)
     assert [one.event.step for one in line.decisions] == [0, 1, 2]
     assert line.title == "coupled, both"
 
@@ -65,9 +65,10 @@ def test_one_trace_alone_shows_its_own_side(trace: MakeTrace) -> None:
     line = timeline(aligned([trace("device")]))
     assert list(line.tracks) == ["device"]
     assert [flight.end_s for flight in line.flights] == [None] * 3
-    assert line.rtts == ((pytest.approx(0.05), 0.1),)
+    assert line.rtts == (pytest.approx((0.05, 0.1)),)
     assert [one.event.difference for one in line.estimates] == [-0.02]
-    assert [(one.time_s, one.event.to) for one in line.switches] == [(pytest.approx(0.5), "cloud")]
+    (switch,) = line.switches
+    assert (switch.time_s, switch.event.to) == (pytest.approx(0.5), "cloud")
 
 
 def test_clocks_of_two_hosts_are_brought_together_by_the_messages(trace: MakeTrace) -> None:
@@ -108,7 +109,7 @@ def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTra
     later = [replace(each, t=each.t + 20) for each in records]
     line = timeline(aligned([[*records, *later[1:], *short[1:]]]))
     assert [one.event.step for one in line.decisions] == [0, 1, 2]
-    assert line.rtts == ((pytest.approx(0.05), 0.1),)
+    assert line.rtts == (pytest.approx((0.05, 0.1)),)
 
 
 def test_traces_that_do_not_belong_together_are_one_line(trace: MakeTrace) -> None:

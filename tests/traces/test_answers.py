@@ -1,0 +1,157 @@
+"""Traces of simulated answers: both sides agree with each other, with the answer, and live."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.profile import LinkProfile
+from dragonrt.link.stream import Stream
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.runtime.answer import Answer
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script
+from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.traces.answers import split, whole_pairs
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Record
+from dragonrt.traces.file import TraceFile, read_trace, start
+from dragonrt.traces.statistics import statistics
+from dragonrt.traces.summary import summarize
+from dragonrt.traces.timeline import aligned, timeline
+
+SCRIPT = Script(seed=3, disagreement=0.7, stop=0.01)
+
+
+class Doubtful:
+    """A verifier that lets three of four tokens pass."""
+
+    threshold = 0.5
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        return float(token % 4 != 0)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An answer, and what both sides' files hold."""
+
+    answer: Answer
+    records: Mapping[Side, list[Record]]
+
+    @property
+    def live(self) -> dict[str, Any]:
+        return statistics(AnswerCounts.of(self.answer.records))
+
+
+def asked(settings: Settings, path: Path, seed: int = 1) -> Traced:
+    """One simulated answer, traced on both sides."""
+    files: dict[Side, TraceFile] = {
+        side: TraceFile.open(path / side) for side in ("device", "cloud")
+    }
+
+    def emulate(stream: Stream) -> Stream:
+        return EmulatedStream(stream, *LinkProfile(latency_s=0.02).models("device"))
+
+    async def ask() -> Answer:
+        device, cloud = (
+            SimulatedSide(side, lambda _: SCRIPT, seed, sinks=(file.write,))
+            for side, file in files.items()
+        )
+        for side in (device, cloud):
+            side.recorder.event(0, start("simulated"))
+        server = SimulatedCloud(cloud)
+        question = Question(
+            prompt="?", seed=seed, sampler=Sampler(0.7), max_tokens=24, stop_tokens=(0,)
+        )
+        kit = Kit(vocabulary=SCRIPT.vocabulary, verifier=Doubtful())
+        async with linked_device(server, device, emulate) as connected:
+            answer = await connected.asking(question, settings, kit).ask()
+            await asyncio.sleep(1)
+        await server.wait_idle()
+        return answer
+
+    answer = run(ask())
+    for file in files.values():
+        file.close()
+    return Traced(answer, {side: read_trace(path / side) for side in files})
+
+
+MODES: dict[str, Settings] = {
+    "leaderless": DragonSettings(),
+    "greedy": DragonSettings(aggregator=Aggregator.GREEDY),
+    "synchronous": DragonSettings(aggregator=Aggregator.SYNC),
+    "speculative": SpeculativeSettings(),
+    "conformal": SpeculativeSettings(rule="rejection", codec="csqs:0.2:60"),
+    "federated": FederatedSettings(codec="topk:8:residual"),
+    "sprinter": SprinterSettings(codec="topk:8:renorm"),
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_both_sides_traces_agree_with_each_other_and_with_the_answer(
+    name: str, tmp_path: Path
+) -> None:
+    traced = asked(MODES[name], tmp_path)
+    answer, live = traced.answer, traced.live
+    device, cloud = (summarize(traced.records[side]) for side in ("device", "cloud"))
+    (ours,), (theirs,) = device.answers, cloud.answers
+    counts, others = ours.found.counts, theirs.found.counts
+    assert counts.tokens == live["tokens"] == len(answer.tokens) > 5
+    assert counts.bytes_sent == others.bytes_received > 0
+    assert counts.bytes_received == others.bytes_sent > 0
+    assert live["bytes_sent"] >= counts.bytes_sent, "probes are counted, too"
+    assert live["rtt_ms"] == pytest.approx(40, abs=5)
+    assert ours.found.closed is not None
+    assert ours.found.closed.finish == answer.finish.value
+    assert counts.first_token_s == pytest.approx([answer.decisions[0][0] - answer.asked_s])
+    if name != "federated":  # its workers judge nothing
+        assert (counts.verified, counts.stood) == (others.verified, others.stood)
+    assert device.rtts_s, "probes are in the trace"
+    (parts,) = split(traced.records["device"])[0]
+    assert statistics(AnswerCounts.of(parts.records)) == live
+    assert len(timeline(aligned(list(traced.records.values()))).decisions) == len(answer.tokens)
+    if name in ("leaderless", "greedy", "synchronous"):
+        assert others.tokens == counts.tokens
+        assert len(whole_pairs([parts], split(traced.records["cloud"])[0])) == 1
+    else:
+        assert (counts.blocks > 0, others.tokens) == (True, 0)
+        assert live["drafted"] >= live["accepted"] > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_theorem_2_holds_on_every_trace_of_c_sqs(seed: int, tmp_path: Path) -> None:
+    settings = SpeculativeSettings(
+        rule="rejection",
+        codec="csqs:0.2:60",
+        block_tokens=1 + seed % 5,
+        learning_rate=0.05,
+        target=0.02,
+    )
+    traced = asked(settings, tmp_path, seed)
+    found = AnswerCounts.of(traced.answer.records).counts.dropped_mass
+    assert found is not None
+    assert found.holds, found
+    tokens = len(traced.answer.tokens)
+    assert tokens <= found.tokens <= tokens + 5
+    conformal = traced.live["conformal"]
+    assert conformal["average_dropped"] <= conformal["bound"]
