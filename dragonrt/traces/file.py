@@ -5,7 +5,7 @@ import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
@@ -43,19 +43,6 @@ class Recorder:
     def also(self, sink: Sink) -> "Recorder":
         """For events that one sink more wants to know of."""
         return replace(self, sinks=(*self.sinks, sink))
-
-
-class Trace(Protocol):
-    """Where records are kept."""
-
-    def write(self, record: Record) -> None: ...
-
-
-class NoTrace:
-    """Tracing switched off."""
-
-    def write(self, record: Record) -> None:
-        """Forget the record."""
 
 
 class TraceFile:

@@ -39,7 +39,7 @@ def own_fields(event: Event) -> dict[str, Any]:
     found = {}
     for each in _FIELDS[event.KIND]:
         value = getattr(event, each.name)
-        if value != each.default or type(value) is not type(each.default):
+        if value != each.default:
             found[each.name] = value if each.write is None else each.write(value)
     return found
 

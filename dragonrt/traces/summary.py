@@ -133,9 +133,9 @@ def summarize(records: Iterable[Record]) -> Summary:
             case LinkProbed(rtt=rtt, bandwidth=bandwidth):
                 summary.rtts_s += [] if rtt is None else [rtt]
                 summary.bandwidths += [] if bandwidth is None else [bandwidth]
-            case MessageSent(bytes=size) if record.session == 0:
+            case MessageSent(bytes=size):
                 summary.idle_sent += size
-            case MessageReceived(bytes=size) if record.session == 0:
+            case MessageReceived(bytes=size):
                 summary.idle_received += size
             case _:
                 pass

@@ -20,7 +20,7 @@ from dragonrt.traces.events import (
     RolledBack,
     TraceStarted,
 )
-from dragonrt.traces.file import NoTrace, Recorder, TraceFile, read_records, read_trace, start
+from dragonrt.traces.file import Recorder, TraceFile, read_records, read_trace, start
 from dragonrt.traces.schema import TraceError, from_object, to_object
 
 VALUES = {
@@ -94,7 +94,7 @@ def test_records_are_made_on_the_given_clock_for_every_sink(tmp_path: Path) -> N
     times = iter((1.0, 2.0000004, 3.5))
     seen: list[Record] = []
     with (tmp_path / "trace").open("w") as file:
-        recorder = Recorder(lambda: next(times), "cloud", (TraceFile(file).write, NoTrace().write))
+        recorder = Recorder(lambda: next(times), "cloud", (TraceFile(file).write,))
         recorder.event(0, start("a-model"))
         recorder.of("10.0.0.2:5000").also(seen.append).event(1, RolledBack(0, 2))
         recorder.event(0, LinkProbed(rtt=0.1))
@@ -186,9 +186,18 @@ def test_a_broken_line_is_named(line: str, said: str) -> None:
         read_records([*lines[:2], line, *lines[2:]], "some.jsonl")
 
 
-@pytest.mark.parametrize("lines", [[], ["{"], ["# a text\n"], ["1\n"], lines_of(RECORDS)[1:]])
-def test_what_is_no_trace_is_refused(lines: list[str]) -> None:
-    with pytest.raises(TraceError, match=r"^some\.jsonl .*is this a trace"):
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "is empty"),
+        (["{"], "line 1 is not JSON"),
+        (["# a text\n"], "line 1 is not JSON"),
+        (["1\n"], "line 1 does not begin"),
+        (lines_of(RECORDS)[1:], "line 1 does not begin"),
+    ],
+)
+def test_what_is_no_trace_is_refused(lines: list[str], said: str) -> None:
+    with pytest.raises(TraceError, match=rf"^some\.jsonl {said}.*: is this a trace"):
         read_records(lines, "some.jsonl")
 
 

@@ -230,6 +230,7 @@ def test_numbers_are_what_the_events_say_live_and_from_the_file(
         recorder.also(live.take).of("".join(peer)).event(1, event)
     trace.close()
     assert statistics(live) == {**COMMON_NUMBERS, **numbers}
+    assert not live.resumed, "it goes on in another session"
     assert AnswerCounts.of(read_trace(tmp_path / "trace")) == live
 
 

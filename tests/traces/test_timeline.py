@@ -10,6 +10,7 @@ from dragonrt.traces.answers import split, whole_pairs
 from dragonrt.traces.events import (
     AnswerOpened,
     Event,
+    ForwardDone,
     MessageReceived,
     MessageSent,
     Record,
@@ -22,12 +23,14 @@ MakeTrace = Callable[..., list[Record]]
 
 
 def test_the_draft_that_was_compared_is_the_last_one_before_the_decision(trace: MakeTrace) -> None:
-    line = timeline(aligned([trace("device"), trace("cloud")]))
+    late = Record(10.55, "device", 1, ForwardDone(1, 1, 0.01))
+    line = timeline(aligned([[*trace("device"), late], trace("cloud")]))
     found = [(one.step, one.accepted) for one in line.tracks["device"].forwards]
-    assert found == [(0, True), (1, False), (2, None), (2, True)]
+    assert found == [(0, True), (1, False), (2, None), (2, True), (1, None)]
     first = line.tracks["device"].forwards[0]
     assert (first.start_s, first.end_s) == pytest.approx((0.05, 0.1))
-    assert line.tracks["device"].stopped == (pytest.approx((0.49, 0.52)),)
+    (stopped,) = line.tracks["device"].stopped
+    assert stopped == pytest.approx((0.49, 0.52))
     assert [one.event.step for one in line.decisions] == [0, 1, 2]
     assert line.title == "coupled, both"
 
@@ -65,10 +68,12 @@ def test_one_trace_alone_shows_its_own_side(trace: MakeTrace) -> None:
     line = timeline(aligned([trace("device")]))
     assert list(line.tracks) == ["device"]
     assert [flight.end_s for flight in line.flights] == [None] * 3
-    assert line.rtts == (pytest.approx((0.05, 0.1)),)
+    (rtt,) = line.rtts
+    assert rtt == pytest.approx((0.05, 0.1))
     assert [one.event.difference for one in line.estimates] == [-0.02]
     (switch,) = line.switches
-    assert (switch.time_s, switch.event.to) == (pytest.approx(0.5), "cloud")
+    assert switch.time_s == pytest.approx(0.5)
+    assert switch.event.to == "cloud"
 
 
 def test_clocks_of_two_hosts_are_brought_together_by_the_messages(trace: MakeTrace) -> None:
@@ -109,7 +114,8 @@ def test_the_answer_of_most_tokens_is_shown_and_of_these_the_last(trace: MakeTra
     later = [replace(each, t=each.t + 20) for each in records]
     line = timeline(aligned([[*records, *later[1:], *short[1:]]]))
     assert [one.event.step for one in line.decisions] == [0, 1, 2]
-    assert line.rtts == (pytest.approx((0.05, 0.1)),)
+    (rtt,) = line.rtts
+    assert rtt == pytest.approx((0.05, 0.1))
 
 
 def test_traces_that_do_not_belong_together_are_one_line(trace: MakeTrace) -> None:
@@ -131,6 +137,8 @@ def test_answers_that_both_sides_gave_are_paired_with_what_was_drafted(trace: Ma
     clouds = [*trace("cloud", seed=2), *trace("cloud", seed=1)[1:]]
     pairs = whole_pairs(split(devices)[0], split(clouds)[0])
     assert [(ours.seed, theirs.seed) for ours, theirs in pairs] == [(1, 1), (2, 2)]
+    again = split([*devices, *trace("device", seed=1)[1:]])[0]
+    assert len(whole_pairs(again, split(clouds)[0])) == 2, "each is paired once"
     ours, theirs = pairs[0]
     assert ours.tokens == theirs.tokens == [5, 6, 7]
     assert sorted(ours.drafts) == [0, 1, 2]
