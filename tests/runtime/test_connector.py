@@ -7,17 +7,12 @@ import pytest
 
 from dragonrt.link.errors import LinkError
 from dragonrt.link.memory import memory_streams
-from dragonrt.runtime.connector import (
-    FIRST_BACK_OFF_S,
-    LONGEST_BACK_OFF_S,
-    REACH_S,
-    Connector,
-)
+from dragonrt.patience import USUAL
+from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
-from dragonrt.runtime.trace import NoTrace
-from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.faults import Cut, CutStream
 from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
 from dragonrt.wire.errors import HandshakeError
 
@@ -41,7 +36,8 @@ class Network:
             raise LinkError("cannot reach the cloud")
         ours, theirs = memory_streams()
         self.cloud.accept(theirs if self.cut is None else CutStream(theirs, self.cut))
-        return Peer(ours, side("device").connection(), NoTrace())
+        device = side("device")
+        return Peer(ours, device.connection(), device.recorder)
 
 
 async def with_connector(network: Network, act: Callable[[Connector], object]) -> object:
@@ -102,16 +98,16 @@ def test_back_off_doubles_up_to_its_bound() -> None:
         assert await connector.wait_connected(100.0) is None
         assert connector.peer is None
         network.reachable = True
-        assert await connector.wait_connected(LONGEST_BACK_OFF_S) is not None
+        assert await connector.wait_connected(USUAL.longest_back_off_s) is not None
 
     network = Network()
     run(with_connector(network, wait))
     gaps = [b - a for a, b in zip(network.dials[1:], network.dials[2:], strict=False)]
-    expected = FIRST_BACK_OFF_S
+    expected = USUAL.back_off_s
     for gap in gaps:
         assert gap == pytest.approx(expected)
-        expected = min(2 * expected, LONGEST_BACK_OFF_S)
-    assert gaps[-1] == pytest.approx(LONGEST_BACK_OFF_S)
+        expected = min(2 * expected, USUAL.longest_back_off_s)
+    assert gaps[-1] == pytest.approx(USUAL.longest_back_off_s)
 
 
 def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
@@ -144,7 +140,8 @@ def test_a_cloud_that_never_completes_the_handshake_is_reported() -> None:
     async def connect() -> None:
         async def dial() -> Peer:
             ours, _ = memory_streams()
-            return Peer(ours, side("device").connection(), NoTrace())
+            device = side("device")
+            return Peer(ours, device.connection(), device.recorder)
 
         with pytest.raises(ConnectionLostError, match="is it dragonrt that listens there"):
             await Connector(dial).connect()
@@ -160,7 +157,7 @@ def test_a_question_does_not_wait_for_the_back_off() -> None:
         network.reachable = False
         await asyncio.sleep(0.01)
         await network.cloud.kill()
-        await asyncio.sleep(12 * LONGEST_BACK_OFF_S)
+        await asyncio.sleep(12 * USUAL.longest_back_off_s)
         network.reachable = True
         assert not connector.connected
         asked_s = loop.time()
@@ -170,7 +167,7 @@ def test_a_question_does_not_wait_for_the_back_off() -> None:
     network = Network()
     waited_s = run(with_connector(network, ask))
     assert isinstance(waited_s, float)
-    assert waited_s < REACH_S
+    assert waited_s < USUAL.reach_s
 
 
 def test_a_question_goes_on_without_a_cloud_that_stays_away() -> None:
@@ -184,4 +181,4 @@ def test_a_question_goes_on_without_a_cloud_that_stays_away() -> None:
         return loop.time() - asked_s
 
     network = Network()
-    assert run(with_connector(network, ask)) == pytest.approx(REACH_S)
+    assert run(with_connector(network, ask)) == pytest.approx(USUAL.reach_s)

@@ -9,9 +9,11 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.errors import DragonError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import Stream
@@ -82,12 +84,16 @@ class Stranger:
         """Agree as an honest side does."""
         connection = self._connection
         self.stream.write(connection.data_to_send())
-        while connection.state is not State.OPEN:
+        while not self._is_open:
             self._frames.feed(await self.stream.receive())
-            while connection.state is not State.OPEN and (body := self._frames.next_body()):
+            while not self._is_open and (body := self._frames.next_body()):
                 connection.receive_data(encode_frame(body))
                 self.stream.write(connection.data_to_send())
         self._take()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._connection.state is State.OPEN
 
     def say(self, *messages: Message) -> None:
         for message in messages:
@@ -166,6 +172,10 @@ async def ask_a_strange_cloud(
     await stranger.leave()
     await strange
     return answers, reason
+
+
+CODE = codec(LEADERLESS.codec, 32)
+READABLE = encode_distribution(CODE, CODE.quantize(np.full(32, 1 / 32), Step(0)))
 
 
 def opened(message: Open) -> Opened:
@@ -261,7 +271,7 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
 
         def again(n: int) -> None:
             if n < 1000:
-                cloud.say(draft(message, prefix_hash=n))
+                cloud.say(draft(message, prefix_hash=n, payload=READABLE))
                 asyncio.get_running_loop().call_later(0.5, again, n + 1)
 
         again(0)
