@@ -18,11 +18,11 @@ from dragonrt.sampling import (
     Candidate,
     Noise,
     Sampler,
-    Side,
     expected_acceptance_algorithm1,
     expected_acceptance_coupled,
     rule,
 )
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.teacher_forced import Position

@@ -16,6 +16,7 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.modes.dragon import Answer, OnLoss, beginning
 from dragonrt.runtime.plan import Plan
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.chat.conversation import Reply
@@ -102,7 +103,7 @@ def _introduce(cloud: str, output: Console) -> None:
     _introduce_side("cloud", "public articles", cloud, output)
 
 
-def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) -> None:
+def _introduce_side(side: Side, kind: str, where: str, output: Console) -> None:
     names = sorted(path.name for path in bundled.documents(side).iterdir())
     some = ", ".join(names[:: len(names) // 3][:3])
     line = Text(f"{side:<6} ", style=SIDE_COLOURS[side])

@@ -14,10 +14,11 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import SideSettings, open_library
+from dragonrt.side import Side
 from retrieval import Progress
 
 
-def sample_settings(side: bundled.Side, model: str = bundled.models()[0]) -> SideSettings:
+def sample_settings(side: Side, model: str = bundled.models()[0]) -> SideSettings:
     """The settings of a side with its sample documents, as the other process has them."""
     return SideSettings(side, model=model, documents=(bundled.documents(side),))
 

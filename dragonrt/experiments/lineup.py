@@ -39,8 +39,8 @@ from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import open_library
 from dragonrt.runtime.trace import Trace
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import (
     SimulatedCloud,

@@ -18,7 +18,7 @@ from dragonrt.language.relevance import aggregate_locally
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
 from dragonrt.runtime.plan import Plan
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 T = TypeVar("T")
 

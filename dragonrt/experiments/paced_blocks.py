@@ -24,7 +24,7 @@ from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.runtime.trace import NoTrace, Trace
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device

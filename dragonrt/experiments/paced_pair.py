@@ -10,8 +10,8 @@ from dragonrt.link.stream import Stream
 from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import AcceptanceDrafter, Acceptances, Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import (

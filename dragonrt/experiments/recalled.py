@@ -16,7 +16,7 @@ from dragonrt.runtime.model_predictor import ModelPredictor
 from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
 from dragonrt.runtime.preparing import Preparer
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import SimulatedSide
 

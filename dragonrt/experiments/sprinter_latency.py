@@ -31,7 +31,7 @@ from dragonrt.experiments.statistics import (
     grouped,
     having,
 )
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.sprinter_lineup import Decoded, Lineup

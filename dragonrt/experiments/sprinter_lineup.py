@@ -28,10 +28,11 @@ from dragonrt.runtime.modes.blocks import Answer, BlockAsking
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.runtime.modes.sprinter import CODEC, SprinterPlan
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.noise import Noise, Side
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.speculative import CoupledSpeculation
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
+from dragonrt.side import Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device

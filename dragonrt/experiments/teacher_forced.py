@@ -17,7 +17,7 @@ from dragonrt.experiments.device_side import DeviceSide, sample_settings
 from dragonrt.language.relevance import aggregate_locally
 from dragonrt.language.sequence import Sequence
 from dragonrt.sampling.aggregation import side_weights
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 DOCUMENTS = 2
 RELEVANCE_TEMPERATURE = 0.05

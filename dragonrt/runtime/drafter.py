@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Codec, Distribution, Step, encode_distribution
 from dragonrt.runtime.draft import Line
 from dragonrt.sampling.aggregation import Rule
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 class PreemptedError(Exception):

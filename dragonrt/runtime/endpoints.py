@@ -19,7 +19,7 @@ from dragonrt.runtime.modes.serving import answerer
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.runtime.trace import Trace
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES

@@ -2,10 +2,10 @@
 
 from dragonrt.runtime.draft import Draft
 from dragonrt.runtime.profiler import AcceptanceRate, DecodeProfile
-from dragonrt.runtime.scheduler import Estimate, Placement, other
+from dragonrt.runtime.scheduler import Estimate, Placement
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import Algorithm1, side_weights
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side, other
 
 
 class Estimates:

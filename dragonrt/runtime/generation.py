@@ -26,11 +26,11 @@ from dragonrt.runtime.scheduler import (
     Placement,
     latency_difference,
     next_aggregator,
-    other,
 )
 from dragonrt.runtime.trace import Trace
 from dragonrt.sampling.aggregation import side_weights
-from dragonrt.sampling.noise import Noise, Side
+from dragonrt.sampling.noise import Noise
+from dragonrt.side import Side, other
 
 LOW_BITS = 0xFFFFFFFF
 """The part of the decided text's hash that rides on every draft."""

@@ -24,7 +24,7 @@ from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import Trace
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.wire.messages import Source
 from retrieval import Hit, RetrievalError
 

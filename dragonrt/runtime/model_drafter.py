@@ -12,7 +12,7 @@ from dragonrt.runtime.lookup import Lookup
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 class _Forward:

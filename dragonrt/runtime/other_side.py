@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from dragonrt.runtime.draft import Draft
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 class OtherSide(Protocol):

@@ -17,8 +17,8 @@ from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.trace import NoTrace, Trace, TraceFile
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 

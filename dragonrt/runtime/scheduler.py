@@ -8,7 +8,8 @@ there. `both` is leaderless: every side decides for itself, so nothing is schedu
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dragonrt.sampling.noise import Noise, Purpose, Side
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.side import Side, other
 
 
 class Placement(StrEnum):
@@ -24,11 +25,6 @@ class Placement(StrEnum):
     def first(self) -> Side:
         """The side that decides step 0 where one side decides."""
         return "cloud" if self is Placement.CLOUD else "device"
-
-
-def other(side: Side) -> Side:
-    """The side across the network."""
-    return "cloud" if side == "device" else "device"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from dragonrt.sampling.federated import (
     renormalise,
 )
 from dragonrt.sampling.iteration import iteration_latency
-from dragonrt.sampling.noise import Noise, Purpose, Side
+from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.samplers import Sampler, most_likely, race, sample
 from dragonrt.sampling.speculative import (
     CoupledSpeculation,
@@ -68,7 +68,6 @@ __all__ = [
     "SampleQuantize",
     "Sampler",
     "SamplingError",
-    "Side",
     "SpecDecPlusPlus",
     "SpeculativeRule",
     "StoppingRule",

@@ -7,15 +7,13 @@ change a number; and both sides, knowing the seed, know each other's numbers.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Literal
 
 import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
 
 from dragonrt.sampling.errors import SamplingError
-
-Side = Literal["device", "cloud"]
+from dragonrt.side import Side
 
 
 class Purpose(IntEnum):

@@ -14,7 +14,7 @@ from dragonrt.runtime.draft import Line
 from dragonrt.runtime.drafter import Prediction, PreemptedError, quantize
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.predictor import NextToken
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dragonrt.runtime.draft import extend_hash, start_hash
 from dragonrt.runtime.drafter import Drafter
 from dragonrt.runtime.modes.dragon import Answer, Asking
 from dragonrt.runtime.plan import Plan
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script, SimulatedDrafter
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.oracle import Oracle

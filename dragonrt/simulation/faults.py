@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dragonrt.runtime.modes.federated import Asking, FederatedPlan, Member
 from dragonrt.runtime.modes.federated.coordination import Coordination
 from dragonrt.runtime.trace import NoTrace, Trace
 from dragonrt.sampling.federated import mixture
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import (
     SimulatedCloud,

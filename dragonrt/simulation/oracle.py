@@ -9,7 +9,7 @@ from dragonrt.runtime.draft import extend_hash, start_hash
 from dragonrt.runtime.drafter import quantize
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.aggregation import Candidate, side_weights
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 
 

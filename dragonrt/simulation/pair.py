@@ -27,7 +27,7 @@ from dragonrt.runtime.predictor import Predictor
 from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.profiler import DecodeProfile
 from dragonrt.runtime.trace import NoTrace, Trace
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script, SimulatedDrafter, SimulatedPredictor
 from dragonrt.simulation.faults import Cut, CutStream, Stall, StallingLink
 from dragonrt.simulation.schedule import Schedule

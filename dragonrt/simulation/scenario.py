@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from dragonrt.runtime.modes.dragon import OnLoss
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.schedule import Schedule
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.faults import Cut, Fault, Stall
 
 LATENCIES_S = (0.0, 0.005, 0.05, 0.2)

@@ -21,8 +21,8 @@ from dragonrt.runtime.peer import HANDSHAKE_S, SILENCE_S, ConnectionLostError, P
 from dragonrt.runtime.plan import PATIENCE_S, Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import NoTrace
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.oracle import oracle

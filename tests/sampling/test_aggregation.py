@@ -18,12 +18,12 @@ from dragonrt.sampling import (
     Rule,
     Sampler,
     SamplingError,
-    Side,
     expected_acceptance_algorithm1,
     expected_acceptance_coupled,
     rule,
     side_weights,
 )
+from dragonrt.side import Side
 
 SAMPLERS = [
     Sampler(),

@@ -12,7 +12,6 @@ from dragonrt.sampling import (
     Noise,
     Purpose,
     Sampler,
-    Side,
     SpeculativeRule,
     Verdict,
     expected_acceptance_algorithm1,
@@ -22,6 +21,7 @@ from dragonrt.sampling import (
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.side import Side
 
 
 def sparse(ids: list[int], p: list[float], rest: float = 0.0) -> Distribution:

@@ -18,7 +18,6 @@ from dragonrt.sampling import (
     Purpose,
     Sampler,
     SamplingError,
-    Side,
     SpeculativeRule,
     StoppingRule,
     Verdict,
@@ -30,6 +29,7 @@ from dragonrt.sampling import (
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.side import Side
 
 NAMES = ["rejection", "coupled", "sample-quantize"]
 EXACT = ["rejection", "coupled"]

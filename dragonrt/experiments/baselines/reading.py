@@ -21,8 +21,9 @@ from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
-from dragonrt.sampling.noise import Noise, Side
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from retrieval import Hit
 
 T = TypeVar("T")

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments.device_side import DeviceSide, sample_settings
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.side import Side
 
 
 class DecodeLoop:
@@ -76,7 +76,7 @@ class RemoteLoop:
 
 
 @contextmanager
-def remote_loop(side: bundled.Side, model: str) -> Iterator[RemoteLoop]:
+def remote_loop(side: Side, model: str) -> Iterator[RemoteLoop]:
     """A second process with one side's model and sample documents, until the context ends."""
     command = [sys.executable, "-m", __name__, side, model]
     with subprocess.Popen(
@@ -88,7 +88,7 @@ def remote_loop(side: bundled.Side, model: str) -> Iterator[RemoteLoop]:
             process.terminate()
 
 
-def main(side: bundled.Side, model: str) -> None:
+def main(side: Side, model: str) -> None:
     """Serve a RemoteLoop on stdin and stdout."""
     loaded = DeviceSide.load(sample_settings(side, model))
     loop: DecodeLoop | None = None

@@ -22,6 +22,7 @@ from dragonrt.runtime import main as programs
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import default_index
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 
 NOTE = (
     "From the question to the first token on the device, retrieval on both sides included, over "
@@ -74,7 +75,7 @@ def bench_ttft(
     print_report(output, "ttft", table, [result], seed=seed, note=NOTE)
 
 
-def _without_kv(side: bundled.Side, copy: Path) -> Path:
+def _without_kv(side: Side, copy: Path) -> Path:
     """A copy of a side's index of the sample documents that lacks their KV."""
     index = default_index((bundled.documents(side),))
     shutil.copytree(index, copy, ignore=shutil.ignore_patterns("kv"))

@@ -9,8 +9,8 @@ from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import Plan, placement_of
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import Trace
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.wire import messages as wire
 from dragonrt.wire.errors import Reason
 
