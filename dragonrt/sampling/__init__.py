@@ -26,7 +26,8 @@ from dragonrt.sampling.federated import (
 )
 from dragonrt.sampling.iteration import iteration_latency
 from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.samplers import Sampler, most_likely, race, sample
+from dragonrt.sampling.races import race
+from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.sampling.speculative import (
     CoupledSpeculation,
     Rejection,

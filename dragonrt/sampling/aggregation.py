@@ -17,7 +17,8 @@ from dragonrt.distributions import Distribution, mix
 from dragonrt.distributions.distribution import probabilities_on, union_support
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.samplers import Sampler, most_likely, race_at, sample
+from dragonrt.sampling.races import race_at
+from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.side import Side
 
 

@@ -1,4 +1,4 @@
-"""Sampling parameters as a map from distributions to distributions, and two ways to draw."""
+"""Sampling parameters as a map from distributions to distributions, and draws from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.sampling.errors import SamplingError
-from dragonrt.sampling.noise import Noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,38 +94,6 @@ def most_likely(p: Distribution) -> int:
     other = _unlisted(p, 0)
     lead = float(p.probabilities[position]) - p.rest_density
     return listed if lead > 0 or (lead == 0 and listed < other) else other
-
-
-def _race_listed(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """The race of a distribution without `rest`: `exponentials` are those of `p.ids`, [K]."""
-    return int(p.ids[int((p.probabilities / exponentials).argmax())])
-
-
-def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """argmax p(x) / E(x), an exact sample of `p` (exponential race); ties: the lowest id.
-
-    `exponentials` are i.i.d. Exp(1), float64 [V]. Two distributions raced with the same
-    exponentials agree whenever they are close (SPEC 1.2).
-    """
-    scores = p.probabilities / exponentials[p.ids]
-    position = int(scores.argmax())
-    listed = int(p.ids[position])
-    if p.rest == 0:
-        return listed
-    others = exponentials.copy()
-    others[p.ids] = np.inf
-    other = int(others.argmin())
-    lead = float(scores[position]) - p.rest_density / float(others[other])
-    return listed if lead > 0 or (lead == 0 and listed < other) else other
-
-
-def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """The race of `p` with the exponentials of `step`, as few of them as it needs."""
-    if p.rest > 0:
-        return race(p, noise.exponentials(step, p.vocabulary))
-    if len(p) == 1:
-        return int(p.ids[0])  # no noise is worth making
-    return _race_listed(p, noise.exponentials_of(step, p.vocabulary, p.ids))
 
 
 def sample(p: Distribution, u: float) -> int:

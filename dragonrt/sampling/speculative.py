@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.samplers import Sampler, race_at, sample
+from dragonrt.sampling.races import race_at, race_dense
+from dragonrt.sampling.samplers import Sampler, sample
 
 
 def token_acceptance(p_x: float, q_x: float) -> float:
@@ -147,7 +148,7 @@ class Rejection:
             decided = corrected(self._noise, first + position, token, drafted_from, p[position])
             if decided != token:
                 return Verdict(position, decided)
-        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+        return Verdict(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
 
 
 class SampleQuantize(Rejection):
@@ -199,10 +200,10 @@ class CoupledSpeculation:
     ) -> Verdict:
         """A token stands if it is the one that `p` gives; `q` does not matter."""
         for position, token in enumerate(tokens):
-            decided = _raced(self._noise, first + position, p[position])
+            decided = race_dense(self._noise, first + position, p[position])
             if decided != token:
                 return Verdict(position, decided)
-        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+        return Verdict(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
@@ -221,10 +222,3 @@ def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRu
         f"unknown rule {name!r}; valid are {Rejection.name}, {CoupledSpeculation.name} "
         f"and {SampleQuantize.name}"
     )
-
-
-def _raced(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
-    """argmax p(x) / E(x) of all probabilities, floating [V]: an exact sample of `p`."""
-    if np.count_nonzero(p) == 1:
-        return int(p.argmax())  # no noise is worth making
-    return int((p / noise.exponentials(step, p.size)).argmax())

@@ -7,7 +7,7 @@ from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, OnLoss
 from dragonrt.runtime.modes.speculative import SpeculativePlan, beginning
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import race_at
+from dragonrt.sampling.races import race_at
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.pair import SimulatedDevice
 

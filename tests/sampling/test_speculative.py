@@ -60,13 +60,13 @@ class DrawnNoise(Noise):
             for purpose in (Purpose.DRAFT, Purpose.ACCEPT, Purpose.RESAMPLE)
         }
 
-    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        return self.races[step]
-
-    def exponentials_of(
-        self, step: int, vocabulary: int, ids: NDArray[np.int64]
+    def exponentials(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        return self.races[step][ids]
+        return self.races[step] if ids is None else self.races[step][ids]
+
+    def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
+        return np.arange(vocabulary)
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return float(self.uniforms[purpose][step])
