@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.noise import Noise
 
-_FEW = 1024  # so many exponentials cost less than to find those that matter
+_FEW = 1 << 14  # so many exponentials cost less than to find those that matter
 _HEAVY = 64  # a token is heavy with so many times the probability that all would have on average
 _NEAR = 256.0  # so many exponentials, on average, are looked at first
 _WIDER = 16.0  # then so many times as many
@@ -37,6 +37,8 @@ def race_at(noise: Noise, step: int, p: Distribution) -> int:
     """The race of `p` with the exponentials of `step`."""
     if p.rest == 0:
         return _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
+    if p.vocabulary <= _FEW:
+        return race(p, noise.exponentials(step, p.vocabulary))
     other, exponential = _first_unlisted(noise, step, p)
     listed = _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
     own = noise.exponentials(step, p.vocabulary, np.array((listed,)))
@@ -45,8 +47,8 @@ def race_at(noise: Noise, step: int, p: Distribution) -> int:
 
 def race_dense(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
     """The race of all probabilities, floating [V]."""
-    if p.size > _FEW and np.count_nonzero(p) > p.size // _SPARSE:
-        return _winner(noise, step, p.size, np.arange(p.size), p)
+    if np.count_nonzero(p > 0) > max(1, p.size // _SPARSE):
+        return _winner(noise, step, p.size, None, p)
     possible = np.flatnonzero(p)
     return _winner(noise, step, p.size, possible, p[possible])
 
@@ -61,23 +63,24 @@ def _winner(
     noise: Noise,
     step: int,
     vocabulary: int,
-    ids: NDArray[np.int64],
+    ids: NDArray[np.int64] | None,
     p: NDArray[np.floating[Any]],
 ) -> int:
-    """The first of `ids`, int64 [K], increasing, that maximises p / E."""
-    if ids.size == 1:
-        return int(ids[0])  # no noise is worth making
-    if ids.size > _FEW:
+    """The first of `ids`, int64 [K], increasing (None: all tokens), that maximises p / E."""
+    if p.size > _FEW:
         chosen = _possible_winners(noise, step, vocabulary, ids, p)
-        ids, p = ids[chosen], p[chosen]
-    return int(ids[int((p / noise.exponentials(step, vocabulary, ids)).argmax())])
+        ids, p = chosen if ids is None else ids[chosen], p[chosen]
+    if ids is not None and ids.size == 1:
+        return int(ids[0])  # no noise is worth making
+    place = int((p / noise.exponentials(step, vocabulary, ids)).argmax())
+    return place if ids is None else int(ids[place])
 
 
 def _possible_winners(
     noise: Noise,
     step: int,
     vocabulary: int,
-    ids: NDArray[np.int64],
+    ids: NDArray[np.int64] | None,
     p: NDArray[np.floating[Any]],
 ) -> NDArray[np.int64]:
     """The places of those of `ids` of which one wins: int64, increasing.
@@ -86,17 +89,20 @@ def _possible_winners(
     share / bound, and one that is not left out has that score. (`below` takes in tokens beyond the
     bound, too, by a margin far above the rounding of a logarithm or a quotient.)
     """
-    share = _HEAVY * 2.0 ** -ids.size.bit_length()  # a power of two: exact in every precision
+    share = _HEAVY * 2.0 ** -p.size.bit_length()  # a power of two: exact in every precision
     heavy = np.flatnonzero(p >= share)
     bound = _NEAR / vocabulary
     while (near := noise.below(step, vocabulary, bound)).size < vocabulary:
-        places = np.minimum(ids.searchsorted(near), ids.size - 1)
-        places = np.union1d(heavy, places[ids[places] == near])
-        scores = p[places] / noise.exponentials(step, vocabulary, ids[places])
+        if ids is not None:
+            places = np.minimum(ids.searchsorted(near), ids.size - 1)
+            near = places[ids[places] == near]
+        places = np.union1d(heavy, near)
+        tokens = places if ids is None else ids[places]
+        scores = p[places] / noise.exponentials(step, vocabulary, tokens)
         if scores.max(initial=0.0) * bound >= share:
             return places
         bound *= _WIDER
-    return np.arange(ids.size)
+    return np.arange(p.size)
 
 
 def _first_unlisted(noise: Noise, step: int, p: Distribution) -> tuple[int, float]:

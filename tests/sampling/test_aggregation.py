@@ -49,8 +49,10 @@ class DrawnNoise(Noise):
         self._exponentials = rng.standard_exponential((steps, vocabulary))
         self._uniforms = rng.random((len(Purpose) + 1, 2, steps)).tolist()
 
-    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        return self._exponentials[step]
+    def exponentials(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        return self._exponentials[step] if ids is None else self._exponentials[step][ids]
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return self._uniforms[purpose][side == "cloud"][step]

@@ -1,7 +1,5 @@
 """Races that look at little of the noise have the winner of the race of all tokens, always."""
 
-import math
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -24,9 +22,9 @@ def whole(p: NDArray[np.floating], step: int) -> int:
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.5, 4.0])
-@pytest.mark.parametrize("vocabulary", [2, 1025, 8192])
+@pytest.mark.parametrize("vocabulary", [2, 8192, 16_385])
 def test_the_winner_is_that_of_the_whole_race(vocabulary: int, exponent: float) -> None:
-    for step in range(100):
+    for step in range(30):
         p = zipf(vocabulary, exponent, step)
         winner = whole(p, step)
         single = p.astype(np.float32)
@@ -50,10 +48,12 @@ def test_the_winner_among_the_tokens_of_a_large_vocabulary(exponent: float) -> N
         assert race_at(Noise(5), step, Distribution.from_dense(few)) == whole(few, step)
 
 
-@pytest.mark.parametrize(("vocabulary", "listed"), [(3, 1), (40, 30), (5000, 64), (5000, 4000)])
+@pytest.mark.parametrize(
+    ("vocabulary", "listed"), [(3, 1), (40, 30), (20_000, 64), (20_000, 17_000)]
+)
 @pytest.mark.parametrize("rest", [1e-12, 0.2, 0.999])
 def test_the_tokens_that_are_not_listed_race_too(vocabulary: int, listed: int, rest: float) -> None:
-    for step in range(100):
+    for step in range(30):
         rng = np.random.default_rng(step)
         ids = np.sort(rng.choice(vocabulary, listed, replace=False))
         p = Distribution(ids, rng.dirichlet(np.ones(listed)) * (1 - rest), rest, vocabulary)
@@ -77,7 +77,7 @@ def test_a_token_wins_with_hardly_any_mass() -> None:
         def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
             return np.flatnonzero(self.exponentials(step, vocabulary) < bound)
 
-    p = np.full(8192, 1e-11 / 8191)
+    p = np.full(20_000, 1e-11 / 19_999)
     p[17] = 1 - 1e-11
     p[4321] = 2e-12
     assert race_dense(Lucky(0), 0, p) == 4321
@@ -97,11 +97,10 @@ def test_equal_scores_go_to_the_lowest_token() -> None:
         def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
             return np.arange(vocabulary if bound > 1 else 0)
 
-    p = np.full(4096, 0.5 / 4094)
+    p = np.full(20_000, 0.5 / 19_998)
     p[[3000, 40]] = 0.25
     assert race_dense(Level(0), 0, p) == 40
-    assert race_dense(Level(0), 0, np.full(4096, 1 / 4096)) == 0
-    distribution = Distribution(np.array([7]), np.array([0.25]), 0.75, 4)
-    assert race_at(Level(0), 0, Distribution(np.array([3]), np.array([0.25]), 0.75, 4)) == 0
-    assert race_at(Level(0), 0, distribution) == 0
-    assert math.isclose(distribution.rest_density, 0.25)
+    assert race_dense(Level(0), 0, np.full(20_000, 1 / 20_000)) == 0
+    for listed, winner in ((0, 0), (3, 0)):
+        each = Distribution(np.array([listed]), np.array([2.0**-15]), 1 - 2.0**-15, 2**15)
+        assert race_at(Level(0), 0, each) == winner

@@ -105,9 +105,6 @@ class ScriptedRace(Noise):
     ) -> Vector:
         return self.race if ids is None else self.race[ids]
 
-    def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        return np.arange(vocabulary)
-
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         assert purpose is Purpose.ACCEPT
         return self.accept

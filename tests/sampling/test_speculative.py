@@ -65,9 +65,6 @@ class DrawnNoise(Noise):
     ) -> NDArray[np.float64]:
         return self.races[step] if ids is None else self.races[step][ids]
 
-    def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        return np.arange(vocabulary)
-
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return float(self.uniforms[purpose][step])
 
