@@ -66,7 +66,7 @@ def test_the_draft_that_was_compared_is_the_last_one_before_the_decision() -> No
     assert found == [(0, True), (1, False), (2, None), (2, True)]
     first = line.tracks["device"].forwards[0]
     assert (first.start_s, first.end_s) == pytest.approx((0.05, 0.1))
-    assert line.tracks["device"].stopped == (pytest.approx((0.49, 0.52)),)
+    assert line.tracks["device"].stopped[0] == pytest.approx((0.49, 0.52))
     assert [one.step for one in line.decisions] == [0, 1, 2]
     assert line.title == "coupled, both"
 
@@ -100,10 +100,11 @@ def test_one_trace_alone_shows_its_own_side() -> None:
     line = timeline(aligned([trace("device")]))
     assert list(line.tracks) == ["device"]
     assert [flight.end_s for flight in line.flights] == [None] * 3
-    assert line.rtts == (pytest.approx((0.05, 0.1)),)
+    assert line.rtts[0] == pytest.approx((0.05, 0.1))
     assert [one.difference_s for one in line.estimates] == [-0.02]
     ((moved_s, to),) = line.switches
-    assert (moved_s, to) == (pytest.approx(0.5), "cloud")
+    assert moved_s == pytest.approx(0.5)
+    assert to == "cloud"
 
 
 def test_clocks_of_two_hosts_are_brought_together_by_the_messages() -> None:
