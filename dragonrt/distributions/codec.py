@@ -91,7 +91,7 @@ class Ids:
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        q = Distribution.from_dense(p / checked_sum(p, self.vocabulary))
+        q = Distribution.from_dense(np.divide(p, checked_sum(p, self.vocabulary), dtype=np.float64))
         return Quantized(q, 0, token_bits(self, None), None, 0.0)
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import Distribution, every_token
 from dragonrt.distributions.enumerative import (
     composition_bits,
     is_composition_rank,
@@ -114,8 +114,9 @@ class LatticeCodec:
             raise CodecError("payload has no valid set of tokens; discard it")
         if not is_composition_rank(rank, resolution, k):
             raise CodecError("payload has no valid lattice point; discard it")
-        ids = np.arange(k)
-        if k < self.vocabulary:
+        if k == self.vocabulary:
+            ids = every_token(k)
+        else:
             ids = np.array(unrank_subset(chosen, k, self.vocabulary), dtype=np.int64)
         counts = unrank_composition(rank, resolution, k)
         return LatticePoint(ids, counts, resolution, self.vocabulary)
@@ -128,7 +129,7 @@ class LatticeCodec:
             ids = np.flatnonzero(p.astype(np.float64) >= threshold * total)
             return ids if ids.size else np.array((p.argmax(),), dtype=np.int64)
         if self.k == self.vocabulary:
-            return np.arange(self.vocabulary)
+            return every_token(self.vocabulary)
         ids = top_k(p, self.k)
         if ids.size < self.k:
             ids = np.concatenate((ids, np.flatnonzero(p == 0)[: self.k - ids.size]))

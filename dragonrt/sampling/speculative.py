@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
+from dragonrt.distributions.distribution import every_token
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race_at, race_dense
@@ -49,7 +50,7 @@ def corrected(
     left = residual(p, q)
     if not left.any():
         return token  # the distributions differ by rounding only
-    everything = Distribution(np.arange(p.size), left, 0.0, p.size)
+    everything = Distribution(every_token(p.size), left, 0.0, p.size)
     return sample(everything, noise.uniform(Purpose.RESAMPLE, "cloud", step))
 
 
