@@ -1,5 +1,6 @@
 """The codecs by their names, and the one that sends no distribution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -97,5 +98,5 @@ class Ids:
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         pass
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         raise CodecError(f"codec {self.name} sends no distributions; choose one that does")

@@ -9,8 +9,10 @@
 QS is K-SQS with K = V, whose set takes no bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -98,22 +100,26 @@ class LatticeCodec:
             writer.write(rank, subset_bits(self.vocabulary, k))
         writer.write(rank_composition(point.counts), composition_bits(point.resolution, k))
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
-        return self.read_point(reader, step).distribution()
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
+        point = self.read_point(reader, step)
+        return lambda: point().distribution()
 
-    def read_point(self, reader: BitReader, step: Step = PLAIN) -> LatticePoint:
-        """The next point, with the tokens of its set that have no mass."""
+    def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
+        """As `read`, but the point itself, with the tokens of its set that have no mass."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
             raise CodecError(f"payload keeps {k} of {self.vocabulary} tokens; discard it")
-        # Both ranks are looked at before either is made a set, which takes milliseconds if large.
         chosen = reader.read(subset_bits(self.vocabulary, k))
-        rank = reader.read(composition_bits(resolution, k))
         if not is_subset_rank(chosen, self.vocabulary, k):
             raise CodecError("payload has no valid set of tokens; discard it")
+        rank = reader.read(composition_bits(resolution, k))
         if not is_composition_rank(rank, resolution, k):
             raise CodecError("payload has no valid lattice point; discard it")
+        return partial(self._point, k, chosen, rank, resolution)
+
+    def _point(self, k: int, chosen: int, rank: int, resolution: int) -> LatticePoint:
+        """The point of that rank on the k-subset of the rank `chosen`."""
         if k == self.vocabulary:
             ids = every_token(k)
         else:

@@ -1,6 +1,7 @@
 """Exactness by enumeration: every outcome over all the noise, through the real functions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -123,9 +124,9 @@ class Enumeration:
         outcomes = []
         for choice in (0.25, 0.75):
             # A refused draft is never resampled as itself, so one resample shows every refusal.
-            for start, end, _ in pieces(lambda u, c=choice: target(c, u, 0.5)):
+            for start, end, _ in pieces(partial(target, choice, resample=0.5)):
                 u = (start + end) / 2
-                for low, high, x in pieces(lambda v, c=choice, u=u: target(c, u, v)):
+                for low, high, x in pieces(partial(target, choice, u)):
                     outcomes.append((0.5 * (end - start) * (high - low), x))
         return outcomes
 

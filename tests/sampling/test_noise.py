@@ -13,6 +13,10 @@ from scipy import stats
 
 from dragonrt.sampling import Noise, Purpose, SamplingError
 from dragonrt.sampling.philox import philox_words
+from dragonrt.side import Side
+
+SIDES: tuple[Side | None, ...] = (None, "device", "cloud")
+Call = tuple[Purpose | None, Side | None, int]
 
 
 def test_the_numbers_are_part_of_the_protocol() -> None:
@@ -26,7 +30,7 @@ def test_the_numbers_are_part_of_the_protocol() -> None:
 
 
 def test_every_key_has_its_own_number() -> None:
-    keys = list(itertools.product(Purpose, (None, "device", "cloud"), (0, 1, 2, 1000, 2**40)))
+    keys = list(itertools.product(Purpose, SIDES, (0, 1, 2, 1000, 2**40)))
     numbers = {
         Noise(seed).uniform(purpose, side, step)
         for seed in (0, 1, 2**32, 2**64 - 1)
@@ -36,13 +40,13 @@ def test_every_key_has_its_own_number() -> None:
 
 
 def test_the_order_of_calls_does_not_matter() -> None:
-    calls = [
-        *((Purpose.DRAFT, side, step) for side in ("device", "cloud") for step in range(20)),
+    calls: list[Call] = [
+        *((Purpose.DRAFT, side, step) for side in SIDES[1:] for step in range(20)),
         *((Purpose.CHOICE, None, step) for step in range(20)),
         *((None, None, step) for step in range(20)),
     ]
 
-    def results(order: list[tuple]) -> dict[tuple, object]:
+    def results(order: list[Call]) -> dict[Call, object]:
         noise = Noise(9)
         return {
             (purpose, side, step): (

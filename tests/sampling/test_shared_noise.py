@@ -6,6 +6,7 @@ rule decides there.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
@@ -30,59 +31,72 @@ from dragonrt.side import Side
 
 Vector = NDArray[np.float64]
 
+RANDOM = np.random.default_rng(6).dirichlet(np.full(6, 0.8), 2)
 PAIRS = {
     "close": (np.array([0.5, 0.3, 0.2]), np.array([0.4, 0.4, 0.2])),
     "far": (np.array([0.5, 0.4, 0.09, 0.01]), np.array([0.05, 0.55, 0.1, 0.3])),
     "zeros": (np.array([0.6, 0.4, 0.0, 0.0]), np.array([0.0, 0.3, 0.5, 0.2])),
     "equal": (np.array([0.5, 0.3, 0.2]), np.array([0.5, 0.3, 0.2])),
-    "random": tuple(np.random.default_rng(6).dirichlet(np.full(6, 0.8), 2)),
+    "random": (RANDOM[0], RANDOM[1]),
 }
 
 
-def races(a: Vector, b: Vector) -> Iterator[tuple[float, int, int, Vector]]:
-    """P(argmax a/E = x, argmax b/E = y), x, y, and an E where that happens; E i.i.d. Exp(1).
+@dataclass(frozen=True)
+class Races:
+    """All pairs of winners (argmax a/E, argmax b/E) of vectors [V], E i.i.d. Exp(1).
 
-    For x = y = z every other E exceeds E(z) times a ratio. Otherwise all that matters is
-    t = E(y) / E(x), from a(y)/a(x) to b(y)/b(x): with S(t) the sum of all lower bounds, E(x) being
-    1, the probability is the integral of S(t)^-2, and S is linear between a few corners.
+    For both to be z, every other E must exceed E(z) times a ratio. For x and y all that matters is
+    t = E(y) / E(x), from a(y)/a(x) to b(y)/b(x): with S(t) the sum of what every E must exceed,
+    E(x) being 1, the probability is the integral of S(t)^-2, and S is linear between corners.
     """
-    for x, y in product(np.flatnonzero(a), np.flatnonzero(b)):
-        others = np.delete(np.arange(a.size), (x, y))
 
-        def bounds(t: float, x: int = x, y: int = y) -> Vector:
-            return np.maximum(a / a[x], t * b / b[y])
+    a: Vector
+    b: Vector
 
-        if x == y:
-            exponentials = 2 * bounds(1.0)
-            exponentials[x] = 1.0
-            yield 1 / bounds(1.0).sum(), int(x), int(y), exponentials
-            continue
-        first, last = a[y] / a[x], b[y] / b[x] if b[x] else np.inf
-        if first >= last:
-            continue
-        corners = [a[z] / a[x] * b[y] / b[z] for z in others if b[z]]
+    def __iter__(self) -> Iterator[tuple[float, int, int, Vector]]:
+        """P(x and y win), x, y, and an E where they do."""
+        for x, y in product(np.flatnonzero(self.a).tolist(), np.flatnonzero(self.b).tolist()):
+            if x == y:
+                exponentials = 2 * self._least(x, x, 1.0)
+                exponentials[x] = 1.0
+                yield 1 / float(self._least(x, x, 1.0).sum()), x, x, exponentials
+                continue
+            first, last = self.a[y] / self.a[x], np.inf
+            if self.b[x]:
+                last = self.b[y] / self.b[x]
+            if first < last:
+                t = float(first + min(last, first + 1)) / 2
+                exponentials = 2 * self._least(x, y, t)
+                exponentials[[x, y]] = 1.0, t
+                yield self._mass(x, y, float(first), float(last)), x, y, exponentials
+
+    def _mass(self, x: int, y: int, first: float, last: float) -> float:
+        a, b = self.a, self.b
+        corners = [float(a[z] / a[x] * b[y] / b[z]) for z in np.flatnonzero(b) if z not in (x, y)]
         ends = [first, *sorted(each for each in corners if first < each < last), last]
-
-        def total(t: float, others: Vector = others) -> float:
-            return 1 + t + float(bounds(t)[others].sum())
-
         mass = 0.0
         for start, end in pairwise(ends):
+            from_start = self._sum(x, y, start)
             if end < np.inf:
-                mass += (end - start) / (total(start) * total(end))
+                mass += (end - start) / (from_start * self._sum(x, y, end))
             else:
-                mass += 1 / (total(start) * (total(start + 1) - total(start)))
-        t = (first + min(last, first + 1)) / 2
-        exponentials = 2 * bounds(t)
-        exponentials[[x, y]] = 1.0, t
-        yield mass, int(x), int(y), exponentials
+                mass += 1 / (from_start * (self._sum(x, y, start + 1) - from_start))
+        return mass
+
+    def _sum(self, x: int, y: int, t: float) -> float:
+        return 1 + t + float(np.delete(self._least(x, y, t), (x, y)).sum())
+
+    def _least(self, x: int, y: int, t: float) -> Vector:
+        """What every E must exceed where E(x) is 1 and E(y) is `t`."""
+        least: Vector = np.maximum(self.a / self.a[x], t * self.b / self.b[y])
+        return least
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_races_are_all_there_are(pair: str) -> None:
     a, b = PAIRS[pair]
     joint = np.zeros((a.size, a.size))
-    for mass, x, y, exponentials in races(a, b):
+    for mass, x, y, exponentials in Races(a, b):
         joint[x, y] += mass
         assert ((a / exponentials).argmax(), (b / exponentials).argmax()) == (x, y)
     np.testing.assert_allclose(joint.sum(1), a, rtol=0, atol=1e-12)
@@ -142,7 +156,7 @@ def decided(
     """The exact law of the token that a rule decides; beside the draft's it races `raced`."""
     law = np.zeros(q.size)
     sent = Distribution.from_dense(q)
-    for mass, x, _, noise.race in races(q, raced):
+    for mass, x, _, noise.race in Races(q, raced):
         assert rule.draft(0, sent) == x
         ratio = token_acceptance(p[x], q[x])
         for noise.accept, share in ((ratio / 2, ratio), ((1 + ratio) / 2, 1 - ratio)):
