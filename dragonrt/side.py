@@ -1,4 +1,4 @@
-"""The two sides of an answer."""
+"""The two sides of an answer: the device that was asked, and the cloud that helps it."""
 
 from typing import Literal
 

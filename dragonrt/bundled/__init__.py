@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal
 
 from dragonrt.errors import DragonError
+from dragonrt.side import Side
 
-Side = Literal["device", "cloud"]
 QuestionKind = Literal["private", "public", "both"]
 
 _HERE = Path(__file__).parent

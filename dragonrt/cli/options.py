@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from dragonrt.cli.groups import option
 from dragonrt.errors import DragonError
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     import ssl
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dragonrt.runtime.process import SideSettings
     from dragonrt.sampling.samplers import Sampler
 
-Side = Literal["device", "cloud"]
 
 NETWORK = "Network"
 EMULATION = "Emulated link"

@@ -130,7 +130,7 @@ def _replay(
     from rich import box
     from rich.table import Table
 
-    from dragonrt.experiments.paced_pair import seconds_per_token
+    from dragonrt.experiments.arena import Outcome
     from dragonrt.runtime.plan import placement_of
     from dragonrt.runtime.trace_summary import read_events
     from dragonrt.simulation.recorded import recordings
@@ -157,7 +157,7 @@ def _replay(
             f"{1e3 * recorded.seconds_per_token:.1f}",
             _shares(recorded.accepted["device"], recorded.accepted["cloud"]),
             changed.plan.placement.value,
-            f"{1e3 * seconds_per_token(answer):.1f}",
+            f"{1e3 * (Outcome(answer).between_s or 0.0):.1f}",
             _shares(
                 counts.own_accepted / max(counts.own_compared, 1),
                 counts.other_accepted / max(counts.other_compared, 1),

@@ -73,7 +73,13 @@ class BitReader:
         """Go on behind so many bytes, which are there."""
         self._position += 8 * count
 
+    def expect(self, bits: int) -> None:
+        """Raises CodecError if more is left than so many bits and what fills the last byte."""
+        if self.left > bits + 7:
+            raise CodecError("payload has bits after its last field; discard it")
+
     def finish(self) -> None:
         """Raises CodecError unless only the zeros that fill the last byte are left."""
-        if self.left > 7 or self.read(self.left):
+        self.expect(0)
+        if self.read(self.left):
             raise CodecError("payload has bits after its last field; discard it")

@@ -57,7 +57,9 @@ def decode_block(
     distributions = None
     supports: Sequence[Distribution | None] = [None] * len(steps)
     if codec.sends_distributions:
-        supports = distributions = [codec.read(reader, step) for step in steps]
+        taken = [codec.read(reader, step) for step in steps]
+        reader.expect(len(steps) * token_bits(codec, None))
+        supports = distributions = [make() for make in taken]
     tokens = [_read_token(codec, support, reader) for support in supports]
     reader.finish()
     return tokens, distributions
@@ -76,9 +78,9 @@ def decode_distribution(codec: Codec, data: bytes, step: Step = PLAIN) -> Distri
     Raises CodecError for bytes that are not such a payload of this codec, or if it sends none.
     """
     reader = _opened(codec, data)
-    distribution = codec.read(reader, step)
+    make = codec.read(reader, step)
     reader.finish()
-    return distribution
+    return make()
 
 
 def _opened(codec: Codec, data: bytes) -> BitReader:

@@ -3,6 +3,7 @@
 Their bytes say themselves what they are and where they end, so a payload has no other header.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,11 +46,10 @@ class ByteCodec:
             raise CodecError(f"{self.name} cannot send what another codec quantized")
         writer.write_bytes(quantized.code)
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
-        data = reader.rest()
-        distribution, length = self._decode(data)
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
+        distribution, length = self._decode(reader.rest())
         reader.skip(length)
-        return distribution
+        return lambda: distribution
 
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
         """The distribution at the beginning of `data`, and how many bytes say it."""

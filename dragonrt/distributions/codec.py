@@ -1,5 +1,6 @@
 """The codecs by their names, and the one that sends no distribution."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -91,11 +92,11 @@ class Ids:
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        q = Distribution.from_dense(p / checked_sum(p, self.vocabulary))
+        q = Distribution.from_dense(np.divide(p, checked_sum(p, self.vocabulary), dtype=np.float64))
         return Quantized(q, 0, token_bits(self, None), None, 0.0)
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         pass
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         raise CodecError(f"codec {self.name} sends no distributions; choose one that does")

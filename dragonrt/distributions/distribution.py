@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,14 @@ class Distribution:
 
     @classmethod
     def from_dense(cls, p: NDArray[np.floating[Any]]) -> Distribution:
-        """The distribution with the probabilities `p`, floating [V]; zeros are not listed."""
-        ids = np.flatnonzero(p > 0)
+        """The distribution with the probabilities `p`, floating [V]; zeros are not listed.
+
+        It may share the memory of `p`, which must not be changed any more.
+        """
+        positive = p > 0
+        if positive.all():
+            return cls(every_token(p.size), p.astype(np.float64, copy=False), 0.0, p.size)
+        ids = np.flatnonzero(positive)
         return cls(ids, p[ids].astype(np.float64), 0.0, p.size)
 
     def to_dense(self) -> NDArray[np.float64]:
@@ -54,6 +61,14 @@ class Distribution:
     def __len__(self) -> int:
         """The number of listed tokens, K."""
         return self.ids.size
+
+
+@lru_cache(maxsize=8)
+def every_token(vocabulary: int) -> NDArray[np.int64]:
+    """0 … V - 1: int64 [V], read-only."""
+    ids = np.arange(vocabulary)
+    ids.setflags(write=False)
+    return ids
 
 
 def union_support(distributions: Sequence[Distribution]) -> NDArray[np.int64]:

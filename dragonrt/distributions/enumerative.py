@@ -13,7 +13,7 @@ take in its picture of stars and bars.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from math import comb, isqrt, lgamma, log
+from math import comb, isqrt, lgamma, log, log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,8 @@ def subset_bits(n: int, k: int) -> int:
     """⌈log2 C(n, k)⌉, exactly: the bits of a rank among the k-subsets of n ≥ k."""
     k = min(k, n - k)
     if k > _REMEMBERED:
-        estimate = (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2)
-        if abs(estimate - round(estimate)) > 1e-11 * n:  # far beyond its error
+        estimate, error = _log2_binomial(n, k)
+        if abs(estimate - round(estimate)) > error:
             return int(estimate) + 1
     return (_binomial(n, k) - 1).bit_length()
 
@@ -37,8 +37,16 @@ def composition_bits(total: int, parts: int) -> int:
 
 
 def is_subset_rank(rank: int, n: int, k: int) -> bool:
-    """Whether `rank`, of `subset_bits` bits, is below C(n, k): only the upper half needs asking."""
-    return rank.bit_length() < subset_bits(n, k) or rank < _binomial(n, min(k, n - k))
+    """Whether `rank`, of `subset_bits` bits, is below C(n, k)."""
+    bits, k = subset_bits(n, k), min(k, n - k)
+    if rank.bit_length() < bits:
+        return True
+    if k > _REMEMBERED:
+        estimate, error = _log2_binomial(n, k)
+        size = log2(rank >> (bits - 64)) + bits - 64
+        if abs(size - estimate) > error:
+            return size < estimate
+    return rank < _binomial(n, k)
 
 
 def is_composition_rank(rank: int, total: int, parts: int) -> bool:
@@ -142,6 +150,11 @@ def _splits(lower: int, upper: int, k: int) -> Iterator[tuple[int, int]]:
             below = below * (down * (upper - k + down)) // ((lower - down + 1) * (k - down + 1))
             down -= 1
             yield down, below
+
+
+def _log2_binomial(n: int, k: int) -> tuple[float, float]:
+    """log2 C(n, k), k > 0, in microseconds, and far more than its error."""
+    return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2), 1e-11 * n
 
 
 def _binomial(n: int, k: int) -> int:

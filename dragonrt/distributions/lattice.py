@@ -56,4 +56,6 @@ def dropped_mass(q: NDArray[np.floating[Any]], ids: NDArray[np.int64]) -> float:
 
     Summed over what is dropped, so that it is exactly zero where nothing is.
     """
-    return float(np.delete(q, ids).sum(dtype=np.float64) / q.sum(dtype=np.float64))
+    dropped = q.copy()
+    dropped[ids] = 0
+    return float(dropped.sum(dtype=np.float64) / q.sum(dtype=np.float64))

@@ -9,8 +9,10 @@
 QS is K-SQS with K = V, whose set takes no bits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import Distribution, every_token
 from dragonrt.distributions.enumerative import (
     composition_bits,
     is_composition_rank,
@@ -98,24 +100,29 @@ class LatticeCodec:
             writer.write(rank, subset_bits(self.vocabulary, k))
         writer.write(rank_composition(point.counts), composition_bits(point.resolution, k))
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
-        return self.read_point(reader, step).distribution()
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
+        point = self.read_point(reader, step)
+        return lambda: point().distribution()
 
-    def read_point(self, reader: BitReader, step: Step = PLAIN) -> LatticePoint:
-        """The next point, with the tokens of its set that have no mass."""
+    def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
+        """As `read`, but the point itself, with the tokens of its set that have no mass."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
             raise CodecError(f"payload keeps {k} of {self.vocabulary} tokens; discard it")
-        # Both ranks are looked at before either is made a set, which takes milliseconds if large.
         chosen = reader.read(subset_bits(self.vocabulary, k))
-        rank = reader.read(composition_bits(resolution, k))
         if not is_subset_rank(chosen, self.vocabulary, k):
             raise CodecError("payload has no valid set of tokens; discard it")
+        rank = reader.read(composition_bits(resolution, k))
         if not is_composition_rank(rank, resolution, k):
             raise CodecError("payload has no valid lattice point; discard it")
-        ids = np.arange(k)
-        if k < self.vocabulary:
+        return partial(self._point, k, chosen, rank, resolution)
+
+    def _point(self, k: int, chosen: int, rank: int, resolution: int) -> LatticePoint:
+        """The point of that rank on the k-subset of the rank `chosen`."""
+        if k == self.vocabulary:
+            ids = every_token(k)
+        else:
             ids = np.array(unrank_subset(chosen, k, self.vocabulary), dtype=np.int64)
         counts = unrank_composition(rank, resolution, k)
         return LatticePoint(ids, counts, resolution, self.vocabulary)
@@ -128,7 +135,7 @@ class LatticeCodec:
             ids = np.flatnonzero(p.astype(np.float64) >= threshold * total)
             return ids if ids.size else np.array((p.argmax(),), dtype=np.int64)
         if self.k == self.vocabulary:
-            return np.arange(self.vocabulary)
+            return every_token(self.vocabulary)
         ids = top_k(p, self.k)
         if ids.size < self.k:
             ids = np.concatenate((ids, np.flatnonzero(p == 0)[: self.k - ids.size]))

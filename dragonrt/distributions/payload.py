@@ -45,6 +45,7 @@ class Format:
 
 
 FP16 = Format(Kind.DENSE_FP16, np.dtype("<f2"), np.dtype("<u2"), 0x3C00)
+_FP16_VALUES = np.arange(FP16.one + 1, dtype=FP16.bits).view(FP16.dtype).astype(np.float64)
 FP32 = Format(Kind.DENSE_FP32, np.dtype("<f4"), np.dtype("<u4"), 0x3F800000)
 
 
@@ -56,7 +57,7 @@ def kind_of(data: memoryview) -> int:
 def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
     """The code of all values, floating [V], the largest of which is 1, and what it says."""
     rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
-    return bytes((form.kind,)) + rounded.tobytes(), _all(rounded)
+    return bytes((form.kind,)) + rounded.tobytes(), _all(form, rounded)
 
 
 def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
@@ -67,12 +68,12 @@ def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distr
     length = 1 + vocabulary * form.dtype.itemsize
     if len(data) < length:
         raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
-    if int(np.frombuffer(data, form.bits, vocabulary, 1).max()) > form.one:
+    largest = int(np.frombuffer(data, form.bits, vocabulary, 1).max())
+    if largest > form.one:
         raise CodecError("payload has a value that is not between 0 and 1; discard it")
-    values = np.frombuffer(data, form.dtype, vocabulary, 1)
-    if not values.any():
+    if not largest:
         raise CodecError("payload has no value above zero; discard it")
-    return _all(values), length
+    return _all(form, np.frombuffer(data, form.dtype, vocabulary, 1)), length
 
 
 def encode_sparse(
@@ -127,10 +128,12 @@ def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Dist
     return _normalised(ids, values[:count], rest, vocabulary), values_end + length
 
 
-def _all(values: NDArray[np.floating[Any]]) -> Distribution:
+def _all(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
     """What the values of all tokens, floating [V], say."""
-    ids = np.flatnonzero(values)
-    return _normalised(ids, values[ids].astype(np.float64), 0.0, values.size)
+    bits = values.view(form.bits)
+    ids = np.flatnonzero(bits != 0)  # not the values: numpy compares fp16 slowly, and widens it so
+    listed = _FP16_VALUES[bits[ids]] if form is FP16 else values[ids].astype(np.float64)
+    return _normalised(ids, listed, 0.0, values.size)
 
 
 def _normalised(

@@ -4,6 +4,7 @@ A draft is sampled from what the other side will reconstruct ("quantize, then sa
 so whatever a codec throws away, the text stays exact with respect to what was sent.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -110,10 +111,12 @@ class Codec(Protocol):
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
         """Append what travels. Raises CodecError for what another codec quantized."""
 
-    def read(self, reader: BitReader, step: Step = PLAIN) -> Distribution:
-        """The next distribution, of sum 1, the same to the last bit on every machine.
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
+        """Take the bits of the next distribution; the call makes it of them.
 
-        Raises CodecError for bits that are malformed or of another codec.
+        It has the sum 1 and is the same to the last bit on every machine. What costs more than to
+        look at the bits waits for the call, so that a payload with bits too many or too few is
+        refused before. Raises CodecError for bits that are malformed or of another codec.
         """
 
 

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SORTED_WHOLE = 128  # up to this size one sort costs less than a search by threshold
-_THRESHOLDS = tuple(
-    2.0**-exponent for exponent in (3, 6, 9, 12, 16, 22, 33)
-)  # of the largest entry
+_THRESHOLDS = tuple(2.0**-exponent for exponent in (7, 12, 16, 22, 33))  # of the largest entry
 
 
 def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:

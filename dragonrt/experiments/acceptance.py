@@ -18,11 +18,11 @@ from dragonrt.sampling import (
     Candidate,
     Noise,
     Sampler,
-    Side,
     expected_acceptance_algorithm1,
     expected_acceptance_coupled,
     rule,
 )
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.teacher_forced import Position
@@ -45,9 +45,9 @@ SIDES: tuple[Side, ...] = ("device", "cloud")
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per rule, temperature, position and side."""
-    from dragonrt.experiments.teacher_forced import Reading
+    from dragonrt.experiments.teacher_forced import BothSides
 
-    positions = list(Reading.load(MODEL).positions(16, 32, settings.seed))
+    positions = list(BothSides.load(MODEL).positions(16, 32, settings.seed))
     if settings.quick:
         positions = positions[:: max(len(positions) // POSITIONS_QUICK, 1)]
     draws = settings.repeats * (DRAWS_QUICK if settings.quick else DRAWS)

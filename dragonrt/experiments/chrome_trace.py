@@ -14,7 +14,7 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments.timeline import Event, Flight, flights
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side, other
 
 INSTANTS = {
     "decide": "token {step}",
@@ -137,7 +137,7 @@ def _arrow(number: int, flight: Flight, names: dict[tuple[Side, Any], int]) -> I
     """From a message's sending to its arrival, if both are known."""
     if flight.end_s is None:
         return
-    receiver: Side = "cloud" if flight.sender == "device" else "device"
+    receiver: Side = other(flight.sender)
     common = {"cat": "message", "name": flight.message, "id": number}
     begins: Event = {"ph": "s"}
     ends: Event = {"ph": "f", "bp": "e"}  # at the slice around it, not at the next one

@@ -1,19 +1,16 @@
 """Ways of answering, the same questions answered each way, and what each of them cost."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from rich.table import Table
 
-from dragonrt.chat.conversation import Conversation, Reply
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.modes.dragon import Answer, Asking, beginning
+from dragonrt.experiments.arena import Outcome
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
+from dragonrt.side import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,45 +50,7 @@ LEGEND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A device that is connected to its cloud, and the settings of all its answers."""
-
-    side: LocalSide
-    connector: Connector
-    plan: Plan
-    stops: tuple[str, ...] = ()
-
-    def conversation(self, method: Method) -> Conversation[Plan, Answer]:
-        """A conversation without history, with the plan's seed."""
-        plan = method.plan(self.plan)
-        begin = beginning(self.side, self.connector, "alone")
-        return Conversation(self.side.model, plan, begin, plan.seed, self.stops)
-
-    async def ask_each(self, method: Method, questions: Sequence[str]) -> list[Reply[Answer]]:
-        """Every question by itself, one after another, as costs are measured."""
-        return [await self.conversation(method).ask(question) for question in questions]
-
-    async def ask_at_once(self, method: Method, questions: Sequence[str]) -> list[Reply[Answer]]:
-        """All questions at the same time: the same texts in less time, but no costs to measure."""
-        asking = (self.conversation(method).ask(question) for question in questions)
-        return list(await asyncio.gather(*asking))
-
-    async def ask_long(self, method: Method, question: str, tokens: int) -> Answer:
-        """An answer of exactly so many tokens, for nothing stops it."""
-        plan = replace(method.plan(self.plan), max_tokens=tokens, stop_tokens=())
-        asking = Asking(
-            self.side,
-            self.connector,
-            plan,
-            on_decision=lambda decision: None,
-            on_notice=lambda text: None,
-            on_loss="wait",
-        )
-        return await asking.ask(question)
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
+class AnswerCosts:
     """What answers cost together.
 
     `ms_per_token` is the time from asking to the last token, over all tokens of all answers: the
@@ -109,37 +68,35 @@ class Costs:
     bytes_per_token: float
 
 
-def costs(answers: Sequence[Answer]) -> Costs:
+def costs(answers: Sequence[Outcome]) -> AnswerCosts:
     """The costs of answers that have at least one token each."""
-    first = [answer.decisions[0].time_s - answer.asked_s for answer in answers]
-    whole = [answer.decisions[-1].time_s - answer.asked_s for answer in answers]
-    tokens = sum(len(answer.decisions) for answer in answers)
+    tokens = sum(len(answer.tokens) for answer in answers)
+    whole_ms = 1000 * sum(answer.seconds for answer in answers)
+    first_ms = [1000 * answer.first_s for answer in answers]
     later = tokens - len(answers)
-    counts = [answer.counts for answer in answers]
-    wire_bytes = sum(answer.bytes_sent + answer.bytes_received for answer in answers)
-    return Costs(
-        ms_per_token=1000 * sum(whole) / tokens,
-        ms_between_tokens=1000 * (sum(whole) - sum(first)) / later if later else None,
-        first_token_ms=1000 * median(first),
-        accepted_device=_share(
-            sum(count.own_accepted for count in counts), sum(count.own_compared for count in counts)
-        ),
-        accepted_cloud=_share(
-            sum(count.other_accepted for count in counts),
-            sum(count.other_compared for count in counts),
-        ),
-        bytes_per_token=wire_bytes / tokens,
+    return AnswerCosts(
+        ms_per_token=whole_ms / tokens,
+        ms_between_tokens=(whole_ms - sum(first_ms)) / later if later else None,
+        first_token_ms=median(first_ms),
+        accepted_device=_accepted(answers, "device"),
+        accepted_cloud=_accepted(answers, "cloud"),
+        bytes_per_token=sum(answer.wire_bytes for answer in answers) / tokens,
     )
 
 
-def equal_answers(answers: Sequence[Answer], oracle: Sequence[Answer]) -> int:
+def _accepted(answers: Sequence[Outcome], side: Side) -> float | None:
+    accepted, compared = map(sum, zip(*(answer.compared[side] for answer in answers), strict=True))
+    return accepted / compared if compared else None
+
+
+def equal_answers(answers: Sequence[Outcome], oracle: Sequence[Outcome]) -> int:
     """How many answers have the very tokens of the oracle's."""
     pairs = zip(answers, oracle, strict=True)
     return sum(answer.tokens == truth.tokens for answer, truth in pairs)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MethodRow:
     """One method's line of the table.
 
     `equal` of `answers` texts are those of the method's oracle, the synchronous run with the same
@@ -147,12 +104,12 @@ class Row:
     """
 
     method: Method
-    costs: Costs
+    costs: AnswerCosts
     answers: int
     equal: int | None
 
 
-def comparison_table(rows: Sequence[Row]) -> Table:
+def comparison_table(rows: Sequence[MethodRow]) -> Table:
     """The rows as a table for the terminal, 80 columns wide; LEGEND explains it."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
@@ -179,7 +136,7 @@ def comparison_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: MethodRow) -> str:
     if row.equal is None:
         return "oracle"
     colour = "green" if row.equal == row.answers else "red"
@@ -188,10 +145,6 @@ def _verdict(row: Row) -> str:
 
 def _time(milliseconds: float | None) -> str:
     return "-" if milliseconds is None else f"{milliseconds:.1f}"
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def _percent(share: float | None) -> str:

@@ -5,6 +5,7 @@ are imported only once that process has started, so that both load at the same t
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,13 +15,14 @@ from rich.text import Text
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.modes.dragon import Answer, OnLoss, beginning
+from dragonrt.runtime.modes.dragon import OnLoss
 from dragonrt.runtime.plan import Plan
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.chat.conversation import Reply
-    from dragonrt.experiments.comparison import Pair, Row
-    from dragonrt.experiments.device_side import DeviceSide
+    from dragonrt.experiments.arena import Outcome, RealArena
+    from dragonrt.experiments.comparison import MethodRow
+    from dragonrt.experiments.sides import LoadedSide
     from retrieval import Progress
 
 KNOWN_BY = {
@@ -59,16 +61,12 @@ def run_demo(
             device = _load(status)
             status.update("waiting for the cloud")
             port = cloud.wait_ready()
-        from dragonrt.chat.conversation import Conversation
         from dragonrt.chat.terminal import ask_once, ask_once_json
-        from dragonrt.experiments.comparison import Pair
-        from dragonrt.runtime import main as programs
+        from dragonrt.experiments.sides import run
 
         async def answer(question: str) -> None:
-            async with device.connected(port, emulate) as (side, connector):
-                conversation = Conversation(
-                    side.model, plan, beginning(side, connector, on_loss), plan.seed, stops
-                )
+            async with device.connected(port, emulate) as arena:
+                conversation = arena.conversation(plan, stops, on_loss)
                 if as_json:
                     await ask_once_json(conversation, question)
                 else:
@@ -77,23 +75,22 @@ def run_demo(
         async def demonstrate() -> None:
             _introduce(f"process {cloud.pid}, 127.0.0.1:{port}", output)
             asked = questions or [each for each in bundled.questions() if each.demo]
-            async with device.connected(port, emulate) as (side, connector):
+            async with device.connected(port, emulate) as arena:
                 link = "emulated" if emulate is not None else "not emulated"
-                pair = Pair(side, connector, plan, stops)
-                await _compare(pair, asked, link, output, messages)
+                await _Comparison(arena, plan, stops, output, messages).show(asked, link)
             output.print(NEXT, highlight=False, soft_wrap=True)
 
-        programs.run(demonstrate() if ask is None else answer(ask))
+        run(demonstrate() if ask is None else answer(ask), virtual=False)
 
 
-def _load(status: Status) -> "DeviceSide":
+def _load(status: Status) -> "LoadedSide":
     """Load and index this side while the other process does the same."""
-    from dragonrt.experiments.device_side import DeviceSide, sample_settings
+    from dragonrt.experiments.sides import LoadedSide, sample_settings
 
     def show(now: "Progress") -> None:
         status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})")
 
-    return DeviceSide.load(sample_settings("device"), show)
+    return LoadedSide.load(sample_settings("device"), show)
 
 
 def _introduce(cloud: str, output: Console) -> None:
@@ -102,7 +99,7 @@ def _introduce(cloud: str, output: Console) -> None:
     _introduce_side("cloud", "public articles", cloud, output)
 
 
-def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) -> None:
+def _introduce_side(side: Side, kind: str, where: str, output: Console) -> None:
     names = sorted(path.name for path in bundled.documents(side).iterdir())
     some = ", ".join(names[:: len(names) // 3][:3])
     line = Text(f"{side:<6} ", style=SIDE_COLOURS[side])
@@ -110,70 +107,73 @@ def _introduce_side(side: bundled.Side, kind: str, where: str, output: Console) 
     output.print(line, soft_wrap=True)
 
 
-async def _compare(
-    pair: "Pair",
-    questions: Sequence[bundled.Question],
-    link: str,
-    output: Console,
-    messages: Console,
-) -> None:
-    """Answer the questions before the user's eyes, then the other ways, then the table."""
-    from dragonrt.experiments.comparison import LEGEND, comparison_table
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """Questions answered before the user's eyes, then the other ways, then the table."""
 
-    replies = [await _show(pair, question, output) for question in questions]
-    rows = await _measure(pair, [question.text for question in questions], replies, messages)
-    plan, round_trip_ms = pair.plan, 1000 * replies[-1].answer.rtt_s
-    output.print(
-        f"\n{len(questions)} questions, temperature {plan.sampler.temperature:g}, "
-        f"seed {plan.seed}, round trip {round_trip_ms:.0f} ms ({link})",
-        highlight=False,
-    )
-    output.print(comparison_table(rows))
-    output.print(f"{LEGEND}\n", style="dim", highlight=False)
+    arena: "RealArena"
+    plan: Plan
+    stops: tuple[str, ...]
+    output: Console
+    messages: Console
 
+    async def show(self, questions: Sequence[bundled.Question], link: str) -> None:
+        """All of it."""
+        from dragonrt.experiments.comparison import LEGEND, comparison_table
 
-async def _show(pair: "Pair", question: bundled.Question, output: Console) -> "Reply[Answer]":
-    """One question, its answer streamed with its sources."""
-    from dragonrt.chat.view import AnswerView
-    from dragonrt.experiments.comparison import LEADERLESS
+        shown = [await self._answer(question) for question in questions]
+        rows = await self._measure([question.text for question in questions], shown)
+        round_trip_ms = 1000 * shown[-1].answer.rtt_s
+        self.output.print(
+            f"\n{len(questions)} questions, temperature {self.plan.sampler.temperature:g}, "
+            f"seed {self.plan.seed}, round trip {round_trip_ms:.0f} ms ({link})",
+            highlight=False,
+        )
+        self.output.print(comparison_table(rows))
+        self.output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
-    heading = Text(f"\n{question.text}", style="bold")
-    heading.append(f"  ({KNOWN_BY[question.kind]})", style="dim not bold")
-    output.print(heading, soft_wrap=True)
-    view = AnswerView(output)
-    reply = await pair.conversation(LEADERLESS).ask(question.text, view.piece, view.notice)
-    view.end(reply)
-    return reply
+    async def _answer(self, question: bundled.Question) -> "Outcome":
+        """One question, its answer streamed with its sources."""
+        from dragonrt.chat.view import AnswerView
+        from dragonrt.experiments.arena import Outcome
+        from dragonrt.experiments.comparison import LEADERLESS
 
+        heading = Text(f"\n{question.text}", style="bold")
+        heading.append(f"  ({KNOWN_BY[question.kind]})", style="dim not bold")
+        self.output.print(heading, soft_wrap=True)
+        view = AnswerView(self.output)
+        conversation = self.arena.conversation(LEADERLESS.plan(self.plan), self.stops)
+        reply = await conversation.ask(question.text, view.piece, view.notice)
+        view.end(reply)
+        return Outcome(reply.answer)
 
-async def _measure(
-    pair: "Pair", questions: Sequence[str], leaderless: "list[Reply[Answer]]", messages: Console
-) -> "list[Row]":
-    """The rows of all methods; the answers that were shown are the leaderless ones."""
-    from dragonrt.experiments import comparison as methods
+    async def _measure(
+        self, questions: Sequence[str], leaderless: "list[Outcome]"
+    ) -> "list[MethodRow]":
+        """The rows of all methods; the answers that were shown are the leaderless ones."""
+        from dragonrt.experiments import comparison as methods
 
-    measured = {}
-    with messages.status("") as status:
-        for method in (
-            methods.SYNCHRONOUS,
-            methods.SYNCHRONOUS_ALGORITHM1,
-            methods.ALGORITHM1_GREEDY,
-            methods.COUPLED_GREEDY,
-        ):
-            status.update(f"asking the same questions again: {method.name}")
-            only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
-            ask = pair.ask_at_once if only_texts else pair.ask_each
-            measured[method] = [reply.answer for reply in await ask(method, questions)]
-    measured[methods.LEADERLESS] = [reply.answer for reply in leaderless]
+        measured = {methods.LEADERLESS: leaderless}
+        with self.messages.status("") as status:
+            for method in (
+                methods.SYNCHRONOUS,
+                methods.SYNCHRONOUS_ALGORITHM1,
+                methods.ALGORITHM1_GREEDY,
+                methods.COUPLED_GREEDY,
+            ):
+                status.update(f"asking the same questions again: {method.name}")
+                only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
+                ask = self.arena.ask_at_once if only_texts else self.arena.ask_each
+                measured[method] = await ask(method.plan(self.plan), questions, self.stops)
 
-    def row(method: methods.Method, oracle: methods.Method | None) -> methods.Row:
-        answers = measured[method]
-        equal = methods.equal_answers(answers, measured[oracle]) if oracle else None
-        return methods.Row(method, methods.costs(answers), len(answers), equal)
+        def row(method: methods.Method, oracle: methods.Method | None) -> methods.MethodRow:
+            answers = measured[method]
+            equal = methods.equal_answers(answers, measured[oracle]) if oracle else None
+            return methods.MethodRow(method, methods.costs(answers), len(answers), equal)
 
-    return [
-        row(methods.SYNCHRONOUS, None),
-        row(methods.ALGORITHM1_GREEDY, methods.SYNCHRONOUS_ALGORITHM1),
-        row(methods.COUPLED_GREEDY, methods.SYNCHRONOUS),
-        row(methods.LEADERLESS, methods.SYNCHRONOUS),
-    ]
+        return [
+            row(methods.SYNCHRONOUS, None),
+            row(methods.ALGORITHM1_GREEDY, methods.SYNCHRONOUS_ALGORITHM1),
+            row(methods.COUPLED_GREEDY, methods.SYNCHRONOUS),
+            row(methods.LEADERLESS, methods.SYNCHRONOUS),
+        ]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dragonrt.experiments.prompts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.training.model_pair import AnswerReader
 
 WORKERS = ("dragon-small", "dragon-opt")
 DRAFT = "dragon-draft"
@@ -29,23 +30,6 @@ class Position:
     step: int
     workers: tuple[NDArray[np.float64], ...]
     draft: NDArray[np.float64]
-
-
-class _Reader:
-    """One model that reads a text."""
-
-    def __init__(self, model: LanguageModel, prompt: str, capacity: int) -> None:
-        tokens = model.encode(prompt)
-        nothing = model.document_kv(())
-        self._sequence = model.sequence([nothing], len(tokens) + capacity)
-        self._rows = self._sequence.extend(tokens)
-
-    def next(self, sampler: Sampler) -> NDArray[np.float64]:
-        """What comes next, the sampler applied."""
-        return sampler.dense(self._rows[0].exp().numpy(force=True))
-
-    def read(self, token: int) -> None:
-        self._rows = self._sequence.extend([token])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +51,15 @@ class Federation:
         random = np.random.Generator(np.random.Philox(seed))
         sampler = Sampler(temperature)
         for number, prompt in enumerate(prompts(self.draft.prompt, texts)):
-            models = (*self.workers, self.draft)
-            readers = [_Reader(model, prompt, tokens) for model in models]
-            for step in range(tokens):
-                *workers, draft = (reader.next(sampler) for reader in readers)
-                yield Position(number, step, tuple(workers), draft)
+            text: list[int] = []
+            readers = [
+                AnswerReader(model, model.encode(prompt), tokens)
+                for model in (*self.workers, self.draft)
+            ]
+            while len(text) < tokens and set(self.draft.stop_tokens).isdisjoint(text):
+                *workers, draft = (
+                    sampler.dense(reader.after(text, len(text))[0]) for reader in readers
+                )
+                yield Position(number, len(text), tuple(workers), draft)
                 target = np.average(workers, axis=0, weights=WEIGHTS)
-                token = int(random.choice(target.size, p=target / target.sum()))
-                if token in self.draft.stop_tokens:
-                    break
-                for reader in readers:
-                    reader.read(token)
+                text.append(int(random.choice(target.size, p=target / target.sum())))

@@ -11,7 +11,9 @@ With a cloud that already runs elsewhere nothing is emulated: one round trip, th
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +54,13 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """
     from dragonrt import bundled
     from dragonrt.experiments.baselines.device import NOTICE
-    from dragonrt.experiments.lineup import ALL, PacedModels, real_processes
-    from dragonrt.experiments.network import asked_of, measure_over_network
-    from dragonrt.runtime import main as programs
-    from dragonrt.simulation import loop
+    from dragonrt.experiments.lineup import (
+        ALL,
+        PacedModels,
+        asked_of,
+        measure_over_network,
+        real_processes,
+    )
 
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1] if settings.quick else ROUND_TRIPS_MS
@@ -64,7 +69,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     total = links * len(temperatures) * settings.repeats * len(names)
     rows: list[Row] = []
 
-    async def measure(lineup: "Lineup", milliseconds: int) -> None:
+    async def measure(milliseconds: int, lineup: "Lineup") -> None:
         for temperature in temperatures:
             for repeat in range(settings.repeats):
                 for name in names:
@@ -75,27 +80,12 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
                     progress(len(rows), total)
 
     if settings.cloud is not None:
-        measured_ms = measure_over_network(settings.cloud, lambda lineup: measure(lineup, 0))
+        measured_ms = measure_over_network(settings.cloud, partial(measure, 0))
         return [{"decode_ms": None} | row | {"round_trip_ms": measured_ms} for row in rows]
     print(NOTICE, file=sys.stderr)
-    if settings.real:
-        with real_processes() as processes:
-
-            async def real(milliseconds: int) -> None:
-                async with processes.lineup(milliseconds / 1000, settings.seed) as lineup:
-                    await measure(lineup, milliseconds)
-
-            for milliseconds in round_trips:
-                programs.run(real(milliseconds))
-    else:
-        paced = PacedModels(DECODE_S, questions)
-
-        async def virtual(milliseconds: int) -> None:
-            async with paced.lineup(milliseconds / 1000, settings.seed) as lineup:
-                await measure(lineup, milliseconds)
-
+    with real_processes() if settings.real else nullcontext(PacedModels(DECODE_S)) as models:
         for milliseconds in round_trips:
-            loop.run(virtual(milliseconds))
+            models.measure(milliseconds / 1000, settings.seed, partial(measure, milliseconds))
     return [{"decode_ms": None if settings.real else 1000 * DECODE_S} | row for row in rows]
 
 

@@ -9,46 +9,31 @@ that cloud was started with --trace, `dragonrt trace` draws both.
 
 import asyncio
 import io
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dragonrt.experiments.arena import Pace, linked, scripted
 from dragonrt.experiments.framework import Clock, ExperimentError, Progress, Settings
 from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.experiments.statistics import Row, grouped
-from dragonrt.experiments.timeline import (
-    SIDES,
-    Event,
-    Timeline,
-    aligned,
-    timeline,
-)
+from dragonrt.experiments.timeline import SIDES, Event, Timeline, aligned, timeline
 from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.memory import memory_streams
-from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.modes.dragon import Asking
-from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import TraceFile
 from dragonrt.runtime.trace_summary import read_events
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation import loop
-from dragonrt.simulation.drafter import Script, SimulatedDrafter
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
+from dragonrt.simulation.drafter import Script
 
 NAME = "pipeline"
 SUMMARY = "A snapshot of both sides' pipelines, RTT, ΔZ and acceptance (DRAGON Fig. 9; a minute)"
 CLOCKS: tuple[Clock, ...] = ("virtual", "real")
 
-ONE_WAY_S = 0.25
-JITTER = Jitter("sinusoidal", ONE_WAY_S / 5, 20 * math.pi)
-DECODE_S: dict[Side, float] = {"device": 0.1, "cloud": 0.08}
+PACE = Pace(device_s=0.1, cloud_s=0.08, rtt_s=0.5, jitter=0.2)
 TOKENS, TOKENS_QUICK = 60, 30
 SCRIPT = Script(0, vocabulary=64, sharpness=3.0, disagreement=0.8, stop=0.0)
 """Sides that disagree as far as the sample documents do; its seed is the run's."""
@@ -96,49 +81,24 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _record_virtual(plan: Plan) -> list[list[Event]]:
     """Both sides' traces of one simulated answer, on the virtual clock."""
     files = {side: io.StringIO() for side in SIDES}
-    loop.run(_answer(plan, replace(SCRIPT, seed=plan.seed), files))
+
+    async def answer() -> None:
+        clock = asyncio.get_running_loop().time
+        sides = []
+        for side, file in files.items():
+            trace = TraceFile(file, clock, side=side)
+            trace.event(0, "start", version="", model="simulated", clock="virtual")
+            script = replace(SCRIPT, seed=plan.seed)
+            sides.append(scripted(side, script, PACE.forward_s[side], trace))
+        async with linked(sides[0], sides[1:], PACE.link) as arena:
+            await asyncio.sleep(2.0)  # the round trip is known before the question, as in a chat
+            await arena.ask(plan, "a question")
+
+    loop.run(answer())
     return [
-        read_events(files[side].getvalue().splitlines(keepends=True), f"the {side}'s trace")
-        for side in SIDES
+        read_events(file.getvalue().splitlines(keepends=True), f"the {side}'s trace")
+        for side, file in files.items()
     ]
-
-
-async def _answer(plan: Plan, script: Script, files: dict[Side, io.StringIO]) -> None:
-    clock = asyncio.get_running_loop().time
-    sides = {}
-    for side in SIDES:
-        trace = TraceFile(files[side], clock, side=side)
-        trace.event(0, "start", version="", model="simulated", clock="virtual")
-        sides[side] = SimulatedSide(side, lambda _: script, make_drafter=_steady, trace=trace)
-    cloud = SimulatedCloud(sides["cloud"])
-
-    async def dial() -> Peer:
-        ours, theirs = memory_streams()
-        cloud.accept(theirs)
-        up, down = (LinkModel(latency_s=ONE_WAY_S, jitter=JITTER) for _ in range(2))
-        stream: Stream = EmulatedStream(ours, up, down)
-        return Peer(stream, sides["device"].connection(), sides["device"].trace)
-
-    connector = Connector(dial)
-    await connector.connect()
-    keeper = asyncio.create_task(connector.run(), name="connector")
-    await asyncio.sleep(2.0)  # the round trip is known before the question, as it is in a chat
-    asking = Asking(
-        sides["device"],
-        connector,
-        plan,
-        on_decision=lambda decision: None,
-        on_notice=lambda text: None,
-    )
-    await asking.ask("a question")
-    keeper.cancel()
-    await asyncio.gather(keeper, return_exceptions=True)
-    await cloud.kill()
-
-
-def _steady(side: Side, plan: Plan, script: Script, _: Any) -> SimulatedDrafter:
-    """A model whose forwards all take the same time."""
-    return SimulatedDrafter(side, plan, script, lambda: DECODE_S[side])
 
 
 def _record_real(plans: Sequence[Plan], settings: Settings) -> Iterator[list[list[Event]]]:
@@ -148,40 +108,31 @@ def _record_real(plans: Sequence[Plan], settings: Settings) -> Iterator[list[lis
     """
     from dragonrt import bundled
     from dragonrt.experiments.cloud_process import cloud_process
-    from dragonrt.experiments.device_side import DeviceSide, sample_settings
-    from dragonrt.runtime import main as programs
+    from dragonrt.experiments.sides import LoadedSide, run, sample_settings
     from dragonrt.runtime.endpoints import Address
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = bundled.questions()[0].text
     side_settings = replace(sample_settings("device"), trace=paths["device"])
 
-    async def ask(device: DeviceSide, address: Address) -> None:
-        async with device.connected_to(address) as (side, connector):
+    async def ask(device: LoadedSide, address: Address) -> None:
+        async with device.connected_to(address) as arena:
             await asyncio.sleep(1.0)  # the round trip is known before the question
             for plan in plans:
-                asking = Asking(
-                    side,
-                    connector,
-                    plan,
-                    on_decision=lambda decision: None,
-                    on_notice=lambda text: None,
-                )
-                await asking.ask(question)
+                await arena.ask(plan, question)
 
     def emulate(stream: Stream) -> Stream:
-        up, down = (LinkModel(latency_s=ONE_WAY_S, jitter=JITTER) for _ in range(2))
-        return EmulatedStream(stream, up, down)
+        return EmulatedStream(stream, *PACE.link.models("device"))
 
     if settings.cloud is not None:
         del paths["cloud"]
-        programs.run(ask(DeviceSide.load(side_settings), settings.cloud))
+        run(ask(LoadedSide.load(side_settings), settings.cloud), virtual=False)
     else:
         options = ("--documents", str(bundled.documents("cloud")), "--trace", str(paths["cloud"]))
         with cloud_process(*options) as cloud:
-            device = DeviceSide.load(side_settings)
+            device = LoadedSide.load(side_settings)
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
-            programs.run(ask(device, address))
+            run(ask(device, address), virtual=False)
     traces = []
     for path in paths.values():
         with path.open(encoding="utf-8") as lines:

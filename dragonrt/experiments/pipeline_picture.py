@@ -7,7 +7,7 @@ from typing import Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.timeline import SIDES, Flight, Forward, Timeline
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""

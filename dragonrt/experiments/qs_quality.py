@@ -24,7 +24,7 @@ from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.speculative import residual, speculative_rule
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.training.model_pair import ModelPair
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 10 minutes)"
@@ -56,9 +56,9 @@ class Position:
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per way, temperature, question and repeat: the law's means over the text's positions
     (TV to p, entropy in nats), ROUGE-2 of the sampled answer, and the answer."""
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.experiments.speculation import model_pair
 
-    pair = Pair.load(settings.draft, settings.target)
+    pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     asked = [each for each in bundled.questions() if len(each.evidence) == 1]
     asked = asked[: QUESTIONS_QUICK if settings.quick else None]
@@ -76,7 +76,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _answers(
-    pair: "Pair", question: bundled.Question, sampler: Sampler, noise: Noise
+    pair: "ModelPair", question: bundled.Question, sampler: Sampler, noise: Noise
 ) -> Iterator[Row]:
     """The rows of all ways to answer one question with the same noise."""
     from dragonrt.experiments.speculation import Speculation
@@ -102,7 +102,7 @@ def _answers(
     yield {"way": CLOUD} | _row(laws, positions, _until(text, stops, pair), expected)
 
 
-def _prompt(pair: "Pair", question: bundled.Question) -> list[int]:
+def _prompt(pair: "ModelPair", question: bundled.Question) -> list[int]:
     """The document with the evidence, then the question."""
     from retrieval.documents import load
 
@@ -114,23 +114,22 @@ def _prompt(pair: "Pair", question: bundled.Question) -> list[int]:
 
 
 def _cloud_text(
-    pair: "Pair", prompt: list[int], sampler: Sampler, noise: Noise, stops: tuple[int, ...]
+    pair: "ModelPair", prompt: list[int], sampler: Sampler, noise: Noise, stops: tuple[int, ...]
 ) -> tuple[list[int], list[Position]]:
     """What the target alone says, token by token, and what both models say on the way."""
-    from dragonrt.experiments.speculation import TextModel
+    from dragonrt.experiments.speculation import alone
+    from dragonrt.training.model_pair import AnswerReader
 
     rule = speculative_rule("coupled", noise, sampler)
-    draft, target = (TextModel(model, prompt, TOKENS) for model in (pair.draft, pair.target))
-    text: list[int] = []
-    positions: list[Position] = []
-    while len(text) < TOKENS and set(stops).isdisjoint(text):
-        q, p = (rule.shape(model.after(text, len(text))[0]) for model in (draft, target))
-        positions.append(Position(q, p))
-        text.append(rule.verify(len(text), [], None, [p]).token)
-    return text, positions
+    text = alone(pair.target, prompt, rule, TOKENS, stops)
+    q, p = (
+        map(rule.shape, AnswerReader(model, prompt, len(text)).after(text[:-1], 0))
+        for model in (pair.draft, pair.target)
+    )
+    return text, list(map(Position, q, p))
 
 
-def _until(tokens: list[int], stops: tuple[int, ...], pair: "Pair") -> str:
+def _until(tokens: list[int], stops: tuple[int, ...], pair: "ModelPair") -> str:
     """The text before the first stop."""
     ends = [place for place, token in enumerate(tokens) if token in stops]
     return pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()

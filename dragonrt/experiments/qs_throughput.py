@@ -18,9 +18,8 @@ from dragonrt.experiments.statistics import Interval, Row, estimate, grouped
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
-    from dragonrt.experiments.speculation import Pair
     from dragonrt.training.controller_plan import ControllerPlan
-    from dragonrt.training.model_pair import Tasks
+    from dragonrt.training.model_pair import ModelPair, Tasks
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
@@ -48,11 +47,11 @@ class Texts:
     tokens: int
     temperature: float
 
-    def load(self) -> "Pair":
+    def load(self) -> "ModelPair":
         """The models."""
-        from dragonrt.experiments.speculation import Pair
+        from dragonrt.experiments.speculation import model_pair
 
-        return Pair.load(*self.pair)
+        return model_pair(*self.pair)
 
     def plan(self) -> "ControllerPlan":
         """What the bundled controller was trained for, at this temperature."""
@@ -127,12 +126,10 @@ def _record(case: RecordedCase) -> list[Row]:
     """The controllers on every other text; on the rest the grid finds the best fixed action."""
     from dragonrt.control import Heuristic, Static, controller
     from dragonrt.training.evaluation import best, evaluate, grid
-    from dragonrt.training.model_pair import ModelPair
     from dragonrt.training.recording import RecordedEnvironment
 
     texts, plan = case.texts, case.texts.plan()
-    pair = ModelPair(texts.load().draft, texts.load().target)
-    recording = pair.record(
+    recording = texts.load().record(
         texts.tasks(), plan.codec, plan.resolutions, case.seeds, lambda done, all_: None
     )
     costs = plan.costs(recording.vocabulary)
@@ -168,8 +165,7 @@ def _record(case: RecordedCase) -> list[Row]:
 def _answer(case: RuntimeCase) -> list[Row]:
     """One answer of the runtime in every way but the cloud's alone, which needs no uplink."""
     from dragonrt.control import Heuristic, Static, controller
-    from dragonrt.experiments.paced_blocks import BlockPace
-    from dragonrt.experiments.recalled import RecalledAnswers, seconds
+    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 
@@ -178,7 +174,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
     costs = planned.costs(pair.target.vocabulary)
     link = LinkProfile.load(planned.link)
     pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
-    answers = RecalledAnswers(pair, prompt, case.seed)
+    answers = RecalledAnswers(pair.draft, pair.target, prompt, case.seed)
     action = case.action
     rows: list[Row] = []
     for way, rule, control in (
@@ -205,8 +201,8 @@ def _answer(case: RuntimeCase) -> list[Row]:
                 "episode": case.seed,
                 "length": action.length if fixed else None,
                 "resolution": action.resolution if fixed else None,
-                "tokens": len(answer.decisions),
-                "seconds": seconds(answer),
+                "tokens": len(answer.tokens),
+                "seconds": answer.seconds,
                 "bits": answer.counts.bits,
                 "bytes": answer.bytes_sent,
             }

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt import bundled
+from dragonrt.experiments.arena import linked
 from dragonrt.experiments.framework import ExperimentError, read_rows, write_rows
-from dragonrt.experiments.lineup import PacedModels
+from dragonrt.experiments.sides import LoadedSide, document_side, run, sample_settings
 from dragonrt.experiments.statistics import grouped
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation import loop
 from dragonrt.simulation.drafter import Acceptances
 
 TEMPERATURE = 0.8
 SOURCE = f"{bundled.models()[0]} on the sample questions, coupled rule, temperature {TEMPERATURE}"
+QUESTIONS = [question.text for question in bundled.questions()]
 LONGEST_ANSWER = 64
 DECODE_S = 0.01
 """Of virtual time: nothing recorded here depends on it."""
@@ -61,32 +62,31 @@ def recorded(
 def _record(
     seeds: Sequence[int], tokens: int, progress: Callable[[int], None]
 ) -> dict[int, Acceptances]:
-    questions = [question.text for question in bundled.questions()]
-    models = PacedModels(DECODE_S, questions)
+    sides = LoadedSide.load(sample_settings("device"))
+    models = sides, LoadedSide.opened(sample_settings("cloud"), sides.model)
     found: dict[int, Acceptances] = {}
     for seed in seeds:
-        found[seed] = loop.run(_sequence(models, questions, tokens, seed))
+        found[seed] = run(_sequence(*models, tokens, seed), virtual=True)
         progress(len(found))
     return found
 
 
-async def _sequence(
-    models: PacedModels, questions: Sequence[str], tokens: int, seed: int
-) -> Acceptances:
+async def _sequence(device: LoadedSide, cloud: LoadedSide, tokens: int, seed: int) -> Acceptances:
     chance = random.Random(seed)
     decided = Decided()
     left: list[str] = []
-    async with models.pair(decided) as device:
+    sides = document_side(device, DECODE_S, decided), document_side(cloud, DECODE_S)
+    async with linked(sides[0], sides[1:]) as arena:
         while len(decided.device) < tokens:
-            left = left or chance.sample(questions, len(questions))
+            left = left or chance.sample(QUESTIONS, len(QUESTIONS))
             plan = Plan(
                 chance.getrandbits(32),
                 Sampler(TEMPERATURE),
                 placement=Placement.SYNC,
                 max_tokens=LONGEST_ANSWER,
-                stop_tokens=models.stop_tokens,
+                stop_tokens=tuple(device.model.stop_tokens),
             )
-            await device.asking(plan).ask(left.pop())
+            await arena.ask(plan, left.pop())
     return Acceptances(tuple(decided.device[:tokens]), tuple(decided.cloud[:tokens]))
 
 

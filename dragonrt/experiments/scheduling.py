@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.experiments import charts
+from dragonrt.experiments.arena import JITTER_PERIOD_S, Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.paced_pair import JITTER_PERIOD_S, Pace, replay_acceptances
 from dragonrt.experiments.parallel import measure_all
 from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, mean
 from dragonrt.runtime.scheduler import Placement
@@ -91,7 +91,7 @@ def measure(case: Case) -> Row:
         JITTER,
         start_s=random.Random(case.sequence).uniform(0.0, JITTER_PERIOD_S),
     )
-    answer = replay_acceptances(acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
+    answer = replayed(acceptances, SCHEDULERS[case.scheduler], pace, RUN_AHEAD)
     return {
         "device_ms": case.device_ms,
         "cloud_ms": case.cloud_ms,
@@ -101,7 +101,7 @@ def measure(case: Case) -> Row:
         "device_acceptance": sum(acceptances.device) / TOKENS,
         "cloud_acceptance": sum(acceptances.cloud) / TOKENS,
         "switches": answer.counts.switches,
-        "seconds": answer.decisions[-1].time_s - answer.asked_s,
+        "seconds": answer.seconds,
     }
 
 

@@ -17,7 +17,6 @@ from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, h
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.modes.federated import Answer, FederatedPlan
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"
@@ -84,6 +83,9 @@ def _measure(
     case: Case,
     tokens: int,
 ) -> Row:
+    from dragonrt.experiments.arena import played
+    from dragonrt.experiments.sides import PacedWorker, text_side
+    from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.federated import FederatedPlan
     from dragonrt.sampling import Sampler
 
@@ -95,9 +97,19 @@ def _measure(
         max_tokens=tokens,
         require_all=True,
     )
-    workers = [models[worker % len(models)] for worker in range(case.workers)]
-    given = paced_federation(draft, workers, draft.encode(text), plan, case.rate)
-    seconds = given.decisions[-1].time_s - given.asked_s
+    prompt, link = (
+        draft.encode(text),
+        LinkProfile(latency_s=LATENCY_S, up=case.rate, down=case.rate),
+    )
+    given = played(
+        plan,
+        text_side("device", draft, prompt, number, PacedWorker(DRAFT_S)),
+        *(
+            text_side("cloud", models[each % len(models)], prompt, number, PacedWorker(WORKER_S))
+            for each in range(case.workers)
+        ),
+        link=link,
+    )
     return {
         "method": case.method,
         "codec": case.codec,
@@ -106,55 +118,12 @@ def _measure(
         "rate": case.rate,
         "text": number,
         "tokens": len(given.tokens),
-        "tokens_per_s": len(given.tokens) / seconds,
-        "bytes_per_token": (given.bytes_sent + given.bytes_received) / len(given.tokens),
+        "tokens_per_s": len(given.tokens) / given.seconds,
+        "bytes_per_token": given.wire_bytes / len(given.tokens),
         "tokens_per_round": len(given.tokens) / given.counts.rounds,
         "acceptance": given.counts.accepted / given.counts.judged if given.counts.judged else None,
         "digest": zlib.crc32(repr(given.tokens).encode()),
     }
-
-
-def paced_federation(
-    draft: "LanguageModel",
-    workers: "Sequence[LanguageModel]",
-    prompt: Sequence[int],
-    plan: "FederatedPlan",
-    rate: float,
-) -> "Answer":
-    """One answer with these workers, of equal weights; its times are virtual seconds."""
-    from contextlib import AsyncExitStack
-
-    from dragonrt.experiments.paced_blocks import paced_side
-    from dragonrt.link.emulation import EmulatedStream
-    from dragonrt.link.profile import LinkProfile
-    from dragonrt.link.stream import Stream
-    from dragonrt.runtime.modes.federated import Member, beginning
-    from dragonrt.simulation.loop import run as run_virtually
-    from dragonrt.simulation.pair import SimulatedCloud, linked_device
-
-    link = LinkProfile(latency_s=LATENCY_S, up=rate, down=rate)
-
-    def emulate(stream: Stream) -> Stream:
-        return EmulatedStream(stream, *link.models("device"))
-
-    async def answer() -> "Answer":
-        side = paced_side("device", draft, prompt, plan.seed, DRAFT_S)
-        clouds = [
-            SimulatedCloud(paced_side("cloud", model, prompt, plan.seed, WORKER_S))
-            for model in workers
-        ]
-        async with AsyncExitStack() as stack:
-            members = []
-            for number, cloud in enumerate(clouds):
-                device = await stack.enter_async_context(linked_device(cloud, side, emulate))
-                members.append(Member(f"worker {number}", device.connector))
-            begin = beginning(side, members)
-            given = await begin(plan, lambda decision: None, lambda text: None).ask("")
-        for cloud in clouds:
-            await cloud.wait_idle()
-        return given
-
-    return run_virtually(answer())
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:

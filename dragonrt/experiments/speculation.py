@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from dragonrt.distributions import (
     Codec,
@@ -19,33 +18,36 @@ from dragonrt.distributions import (
     Step,
     backtrack,
 )
-from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict
+from dragonrt.training.model_pair import AnswerReader, ModelPair
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The model that drafts and the model that verifies."""
+@cache
+def model_pair(draft: str = DRAFT, target: str = TARGET) -> ModelPair:
+    """The models of these names, once in a process.
 
-    draft: LanguageModel
-    target: LanguageModel
+    Raises DragonError where their tokens do not mean the same.
+    """
+    return ModelPair(LanguageModel.load(draft), LanguageModel.load(target))
 
-    @classmethod
-    @cache
-    def load(cls, draft: str = DRAFT, target: str = TARGET) -> "Pair":
-        """The models of these names, once in a process.
 
-        Raises DragonError where their tokens do not mean the same.
-        """
-        pair = cls(LanguageModel.load(draft), LanguageModel.load(target))
-        if pair.draft.tokenizer_fingerprint != pair.target.tokenizer_fingerprint:
-            raise DragonError(
-                f"{draft} and {target} have different tokenizers: choose a pair with one"
-            )
-        return pair
+def alone(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    rule: SpeculativeRule,
+    tokens: int,
+    stops: Sequence[int] = (),
+) -> list[int]:
+    """What the model says by itself behind the prompt: so many tokens, or to the first stop."""
+    reader = AnswerReader(model, prompt, tokens)
+    text: list[int] = []
+    while len(text) < tokens and set(stops).isdisjoint(text):
+        p = rule.shape(reader.after(text, len(text))[0])
+        text.append(rule.verify(len(text), [], None, [p]).token)
+    return text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,31 +84,6 @@ class Block:
         return self.verdict.accepted < len(self.drafted)
 
 
-class TextModel:
-    """What one model says along a text behind a prompt, without documents."""
-
-    def __init__(self, model: LanguageModel, prompt: Sequence[int], capacity: int) -> None:
-        self._sequence = model.sequence([model.document_kv(())], len(prompt) + capacity)
-        self._prompt = self._sequence.extend(prompt)
-        self._start = self._sequence.length
-        self._read: list[int] = []
-
-    def after(self, text: list[int], first: int) -> list[NDArray[np.float32]]:
-        """What follows each prefix of `text` of length `first`, … len(text): float32 [V] each."""
-        keep, most = 0, min(len(self._read), max(first - 1, 0))
-        while keep < most and self._read[keep] == text[keep]:
-            keep += 1
-        self._sequence.truncate(self._start + keep)
-        self._read = list(text)
-        said: list[Tensor] = []
-        if len(text) > keep:
-            said = list(self._sequence.extend_all(text[keep:])[0])
-        if first == 0:
-            said.insert(0, self._prompt[0])
-        wanted = said[len(said) - (len(text) + 1 - first) :]
-        return [rows.exp().numpy(force=True) for rows in wanted]
-
-
 class Speculation:
     """Texts of one pair under one codec.
 
@@ -116,7 +93,7 @@ class Speculation:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: ModelPair,
         codec: Codec,
         *,
         length: int,
@@ -134,8 +111,8 @@ class Speculation:
     ) -> Iterator[Block]:
         """The blocks of one text of at least `tokens` tokens, or to the first of `stops`."""
         capacity = tokens + self._length + 1
-        draft = TextModel(self._pair.draft, prompt, capacity)
-        target = TextModel(self._pair.target, prompt, capacity)
+        draft = AnswerReader(self._pair.draft, prompt, capacity)
+        target = AnswerReader(self._pair.target, prompt, capacity)
         text: list[int] = []
         while len(text) < tokens and set(stops).isdisjoint(text):
             drafted = self._draft(draft, rule, text)
@@ -148,7 +125,7 @@ class Speculation:
             yield block
             text += block.tokens
 
-    def _draft(self, model: TextModel, rule: SpeculativeRule, text: list[int]) -> list[Drafted]:
+    def _draft(self, model: AnswerReader, rule: SpeculativeRule, text: list[int]) -> list[Drafted]:
         drafted: list[Drafted] = []
         bits, threshold = 0, self.threshold
         while len(drafted) < self._length:

@@ -15,19 +15,14 @@ from typing import Any
 import numpy as np
 
 from dragonrt.experiments import charts
+from dragonrt.experiments.arena import Pace, played, replayed, scripted
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.paced_pair import (
-    Pace,
-    paced_answer,
-    replay_acceptances,
-    seconds_per_token,
-)
 from dragonrt.experiments.parallel import measure_all
 from dragonrt.experiments.statistics import Row, estimates, grouped, having
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Estimate, Placement, expected_latency
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Acceptances, Script, SimulatedDrafter
+from dragonrt.simulation.drafter import Acceptances, Script
 
 NAME = "speedup-theory"
 SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 25 minutes)"
@@ -110,12 +105,12 @@ def measure(case: Case) -> Row:
         synchronous_s = eq7(0.0, pace)
     else:
         rule, (device_acceptance, acceptance) = "replayed", case.acceptance
-        replayed = Acceptances(
+        accepted = Acceptances(
             _shuffled(device_acceptance, case.tokens, 2 * case.sample),
             _shuffled(acceptance, case.tokens, 2 * case.sample + 1),
         )
         token_s, synchronous_s = (
-            seconds_per_token(replay_acceptances(replayed, placement, pace, RUN_AHEAD))
+            replayed(accepted, placement, pace, RUN_AHEAD).between_s or 0.0
             for placement in (Placement.DEVICE, Placement.SYNC)
         )
     return {
@@ -154,16 +149,9 @@ def _algorithm1(case: Case) -> tuple[float, float]:
         follow=False,
     )
     script = Script(case.sample, sharpness=2.0, disagreement=0.7, stop=0.0)
-    answer = paced_answer(
-        plan,
-        script,
-        lambda side, plan, script, _: SimulatedDrafter(
-            side, plan, script, lambda: pace.decode_s(side)
-        ),
-        pace,
-    )
-    counts = answer.counts
-    return counts.other_accepted / counts.other_compared, seconds_per_token(answer)
+    sides = (scripted(side, script, forward_s) for side, forward_s in pace.forward_s.items())
+    answer = played(plan, *sides, link=pace.link)
+    return answer.accepted("cloud") or 0.0, answer.between_s or 0.0
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from dragonrt.experiments.statistics import (
     grouped,
     having,
 )
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.sprinter_lineup import Decoded, Lineup
+    from dragonrt.experiments.sprinter_lineup import SprinterLineup
     from dragonrt.sampling.samplers import Sampler
 
 NAME = "sprinter-latency"
@@ -50,7 +50,6 @@ TEXTS, TEXTS_QUICK = 3, 1
 """Prompts of each kind in each repeat."""
 REFERENCES = 3
 """Texts of the target that a sampled one is compared with."""
-SIDES: tuple[Side, ...] = ("device", "cloud")
 BASELINE, TARGET_ALONE = "speculative", "target alone"
 
 
@@ -67,9 +66,9 @@ class Prompt:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per prompt, temperature, round trip and method."""
-    from dragonrt.experiments.sprinter_lineup import METHODS, Lineup
+    from dragonrt.experiments.sprinter_lineup import METHODS, SprinterLineup
 
-    lineup = Lineup.load()
+    lineup = SprinterLineup.load()
     prompts = list(_prompts(lineup, settings))
     total = len(prompts) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
     rows: list[Row] = []
@@ -82,14 +81,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def _prompts(lineup: "Lineup", settings: Settings) -> "Iterator[Prompt]":
+def _prompts(lineup: "SprinterLineup", settings: Settings) -> "Iterator[Prompt]":
     """Every prompt at every temperature; with a corpus, prose of that only."""
     from dragonrt import bundled
     from dragonrt.experiments.prompts import prompts
     from dragonrt.sampling.samplers import Sampler
     from retrieval.documents import load
 
-    model = lineup.models["device"]
+    model = lineup.pair.draft
     count = (TEXTS_QUICK if settings.quick else TEXTS) * settings.repeats
     form = model.prompt
     prose = prompts(form, count, settings.corpus)
@@ -110,25 +109,27 @@ def _prompts(lineup: "Lineup", settings: Settings) -> "Iterator[Prompt]":
                 yield Prompt(kind, number, model.encode(text), stop_tokens, Sampler(temperature))
 
 
-def _references(lineup: "Lineup", prompt: Prompt) -> list[str]:
+def _references(lineup: "SprinterLineup", prompt: Prompt) -> list[str]:
     """What the target says: its one text without a temperature, else some of its texts."""
     seeds = [prompt.number]
     if prompt.sampler.temperature > 0:
         seeds = [10**6 * (1 + sample) + prompt.number for sample in range(REFERENCES)]
-    return [lineup.models["cloud"].decode(_alone(lineup, prompt, seed).tokens) for seed in seeds]
+    return [lineup.pair.target.decode(_alone(lineup, prompt, seed)[0]) for seed in seeds]
 
 
-def _alone(lineup: "Lineup", prompt: Prompt, seed: int) -> "Decoded":
+def _alone(lineup: "SprinterLineup", prompt: Prompt, seed: int) -> tuple[list[int], float]:
     return lineup.target_text(prompt.tokens, seed, prompt.sampler, TOKENS, prompt.stop_tokens)
 
 
 def _rows(
-    lineup: "Lineup", prompt: Prompt, references: list[str], rtt_ms: int, real: bool
+    lineup: "SprinterLineup", prompt: Prompt, references: list[str], rtt_ms: int, real: bool
 ) -> Iterator[Row]:
     """All methods on one prompt, over one link."""
-    from dragonrt.experiments.sprinter_lineup import METHODS, SPRINTERS, Pace
+    from dragonrt.experiments.sprinter_lineup import METHODS, SPRINTERS
 
-    per_draft, per_target = (2 * lineup.models[side].parameters / 1e9 for side in SIDES)
+    per_draft, per_target = (
+        2 * model.parameters / 1e9 for model in (lineup.pair.draft, lineup.pair.target)
+    )
 
     def row(method: str, tokens: list[int], seconds: float, **more: float) -> Row:
         scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in ("gflop", "paper_gflop")}
@@ -145,43 +146,41 @@ def _rows(
             **_quality(lineup, tokens, references),
         }
 
-    decoded = _alone(lineup, prompt, prompt.number)
-    count = len(decoded.tokens)
+    text, seconds = _alone(lineup, prompt, prompt.number)
     yield row(
         TARGET_ALONE,
-        decoded.tokens,
-        (decoded.seconds if real else count * TARGET_S) + rtt_ms / 1e3,
-        target_calls=count,
+        text,
+        (seconds if real else len(text) * TARGET_S) + rtt_ms / 1e3,
+        target_calls=len(text),
         drafts_standing=0,
         unverified=0,
-        gflop=per_target * count,
-        paper_gflop=per_target * count,
+        gflop=per_target * len(text),
+        paper_gflop=per_target * len(text),
     )
     forward_s: dict[Side, float] | None = None
     if not real:
         forward_s = {"device": DRAFT_S, "cloud": TARGET_S}
     for method in METHODS:
         plan = lineup.plan(method, prompt.number, prompt.sampler, TOKENS, prompt.stop_tokens)
-        measured = lineup.answer(plan, prompt.tokens, Pace(forward_s, rtt_ms / 1e3))
-        answer, read, counts = measured.answer, measured.read, measured.answer.counts
-        statistics = counts.statistics()
+        given, fed = lineup.answer(plan, prompt.tokens, rtt_ms / 1e3, forward_s)
+        counts, statistics = given.counts, given.counts.statistics()
         judged = counts.verified if method in SPRINTERS else counts.judged
         yield row(
             method,
-            answer.tokens,
-            answer.decisions[-1].time_s - answer.asked_s,
+            given.tokens,
+            given.seconds,
             target_calls=counts.verified,
             drafts_standing=statistics["accepted"],
             unverified=statistics.get("unverified", 0),
-            gflop=per_draft * read["device"] + per_target * read["cloud"],
+            gflop=per_draft * fed["device"] + per_target * fed["cloud"],
             paper_gflop=per_draft * counts.forwards + per_target * judged,
         )
 
 
-def _quality(lineup: "Lineup", tokens: list[int], references: list[str]) -> Row:
+def _quality(lineup: "SprinterLineup", tokens: list[int], references: list[str]) -> Row:
     from dragonrt.experiments.rouge import rouge_l, rouge_n
 
-    text = lineup.models["cloud"].decode(tokens)
+    text = lineup.pair.target.decode(tokens)
     return {
         "rouge2": float(np.mean([rouge_n(text, each, 2) for each in references])),
         "rougeL": float(np.mean([rouge_l(text, each) for each in references])),

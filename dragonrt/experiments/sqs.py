@@ -78,14 +78,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per text, temperature and coding; `latency_s` is up to the answer's last token."""
     from dragonrt.experiments.parallel import measure_all
     from dragonrt.experiments.prompts import prompts
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.experiments.speculation import model_pair
 
     texts = settings.repeats * (1 if settings.quick else 2)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     codings = CODINGS_QUICK if settings.quick else CODINGS
     tokens = TOKENS_QUICK if settings.quick else TOKENS
     pair = (settings.draft, settings.target)
-    form = Pair.load(*pair).draft.prompt
+    form = model_pair(*pair).draft.prompt
     cases = [
         Case(number, pair, prompt, settings.seed * texts + number, heat, codings, tokens)
         for number, prompt in enumerate(prompts(form, texts, settings.corpus))
@@ -95,16 +95,15 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(case: Case) -> list[Row]:
-    from dragonrt.experiments.paced_blocks import BlockPace
-    from dragonrt.experiments.recalled import RecalledAnswers, seconds
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
+    from dragonrt.experiments.speculation import model_pair
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
     from dragonrt.sampling import Sampler
     from dragonrt.wire.limits import MAX_BLOCK
 
-    pair = Pair.load(*case.pair)
-    answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
+    pair = model_pair(*case.pair)
+    answers = RecalledAnswers(pair.draft, pair.target, pair.draft.encode(case.prompt), case.seed)
     pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
     rows: list[Row] = []
     for coding in case.codings:
@@ -131,14 +130,14 @@ def _measure(case: Case) -> list[Row]:
                 "parameter": coding.parameter,
                 "temperature": case.temperature,
                 "text": case.number,
-                "tokens": len(answer.decisions),
+                "tokens": len(answer.tokens),
                 "batches": counts.verified,
                 "resampled": counts.resampled,
-                "latency_s": seconds(answer),
+                "latency_s": answer.seconds,
                 "resampling_rate": counts.resampled / counts.verified,
                 "drafted_per_batch": counts.drafted / counts.blocks,
                 "accepted_per_batch": counts.accepted / counts.verified,
-                "bits_per_token": counts.bits / len(answer.decisions),
+                "bits_per_token": counts.bits / len(answer.tokens),
             }
         )
     return rows

@@ -68,9 +68,9 @@ TERMS = ("discrepancy", "dropped", "lattice")
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per setting, temperature and text: sums over its judged tokens."""
     from dragonrt.experiments.prompts import prompts
-    from dragonrt.experiments.speculation import Pair, Speculation
+    from dragonrt.experiments.speculation import Speculation, model_pair
 
-    pair = Pair.load(settings.draft, settings.target)
+    pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     texts = settings.repeats * (1 if settings.quick else TEXTS)
     tokens = TOKENS_QUICK if settings.quick else TOKENS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side, other
 
 Event = dict[str, Any]
 """One line of a trace, as `trace_summary.read_events` returns it."""
@@ -146,10 +146,10 @@ def timeline(by_side: dict[Side, list[Event]], session: int | None = None) -> Ti
     side = next(side for side in SIDES if side in by_side)
     opened = _longest(by_side[side], session)
     chosen = {side: _answer(by_side[side], opened)}
-    for other, events in by_side.items():
-        if other != side:
+    for each, events in by_side.items():
+        if each != side:
             twin = _twin(events, opened, chosen[side])
-            chosen[other] = _answer(events, twin)
+            chosen[each] = _answer(events, twin)
     start_s = opened["t"]
     for events in chosen.values():
         for event in events:
@@ -303,7 +303,7 @@ def flights(by_side: dict[Side, list[Event]], *, check: bool = True) -> Iterator
     for side, events in by_side.items():
         for event in events:
             if event["event"] == "receive":
-                sender = "cloud" if side == "device" else "device"
+                sender = other(side)
                 received[(sender, *_kind(event))].append(event)
     for side, events in by_side.items():
         for event in events:

@@ -10,6 +10,7 @@ With a cloud that already runs elsewhere nothing is emulated: one round trip, th
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,9 +37,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per answer; quick has every other round trip. Each repeat has three questions."""
     from dragonrt import bundled
     from dragonrt.experiments.baselines.device import NOTICE, Asked
-    from dragonrt.experiments.lineup import real_processes
-    from dragonrt.experiments.network import asked_of, measure_over_network
-    from dragonrt.runtime import main as programs
+    from dragonrt.experiments.lineup import asked_of, measure_over_network, real_processes
 
     questions = [question.text for question in bundled.questions() if question.demo][:3]
     round_trips = ROUND_TRIPS_MS[::3] if settings.quick else ROUND_TRIPS_MS
@@ -46,7 +45,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     total = links * len(DOCUMENTS) * settings.repeats * len(questions) * len(names)
     rows: list[Row] = []
 
-    async def measure(lineup: "Lineup", milliseconds: int) -> None:
+    async def measure(milliseconds: int, lineup: "Lineup") -> None:
         for number in range(settings.repeats * len(questions)):
             question = questions[number % len(questions)]
             for documents in DOCUMENTS:
@@ -67,17 +66,12 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
                     progress(len(rows), total)
 
     if settings.cloud is not None:
-        measured_ms = measure_over_network(settings.cloud, lambda lineup: measure(lineup, 0))
+        measured_ms = measure_over_network(settings.cloud, partial(measure, 0))
         return [row | {"round_trip_ms": measured_ms} for row in rows]
     print(NOTICE, file=sys.stderr)
     with real_processes() as processes:
-
-        async def emulated(milliseconds: int) -> None:
-            async with processes.lineup(milliseconds / 1000, settings.seed) as lineup:
-                await measure(lineup, milliseconds)
-
         for milliseconds in round_trips:
-            programs.run(emulated(milliseconds))
+            processes.measure(milliseconds / 1000, settings.seed, partial(measure, milliseconds))
     return rows
 
 

@@ -51,12 +51,12 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """
     from dragonrt.experiments.parallel import measure_all
     from dragonrt.experiments.prompts import prompts
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.experiments.speculation import model_pair
 
     texts = settings.repeats * (1 if settings.quick else 4)
     rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
     pair = (settings.draft, settings.target)
-    form = Pair.load(*pair).draft.prompt
+    form = model_pair(*pair).draft.prompt
     cases = [
         Case(number, pair, prompt, settings.seed * texts + number, rates, tokens)
         for number, prompt in enumerate(prompts(form, texts, settings.corpus))
@@ -65,15 +65,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(case: Case) -> list[Row]:
-    from dragonrt.experiments.paced_blocks import BlockPace
-    from dragonrt.experiments.recalled import RecalledAnswers, seconds
-    from dragonrt.experiments.speculation import Pair
+    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
+    from dragonrt.experiments.speculation import model_pair
     from dragonrt.link.profile import LinkProfile
     from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
     from dragonrt.sampling import Sampler
 
-    pair = Pair.load(*case.pair)
-    answers = RecalledAnswers(pair, pair.draft.encode(case.prompt), case.seed)
+    pair = model_pair(*case.pair)
+    answers = RecalledAnswers(pair.draft, pair.target, pair.draft.encode(case.prompt), case.seed)
     rows: list[Row] = []
     for codec in CODECS:
         for outstanding in OUTSTANDING:
@@ -88,7 +87,7 @@ def _measure(case: Case) -> list[Row]:
             for rate in case.rates:
                 pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
                 answer = answers.answer(plan, pace)
-                counts, tokens = answer.counts, len(answer.decisions)
+                counts, tokens = answer.counts, len(answer.tokens)
                 lost = counts.alone_from is not None
                 rows.append(
                     {
@@ -100,7 +99,7 @@ def _measure(case: Case) -> list[Row]:
                         "bits_per_token": counts.bits / tokens,
                         "bytes_per_token": answer.bytes_sent / tokens,
                         "accepted_share": counts.accepted / max(counts.judged, 1),
-                        "tokens_per_s": None if lost else tokens / seconds(answer),
+                        "tokens_per_s": None if lost else tokens / answer.seconds,
                     }
                 )
     return rows

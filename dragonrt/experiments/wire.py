@@ -58,7 +58,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per distribution and way to write it: entropy in nats, bytes of the payload alone and
     of the whole Draft message around it (None where no Draft can carry it); of a lattice point also
     its bits as written and as the paper's formula has them."""
-    from dragonrt.experiments.teacher_forced import Reading
+    from dragonrt.experiments.teacher_forced import BothSides
 
     models = MODELS[:1] if settings.quick else MODELS
     per_source = 40 if settings.quick else 60 * settings.repeats
@@ -73,7 +73,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     random = np.random.Generator(np.random.Philox(settings.seed))
     entropies: list[float] = []
     for model in models:
-        positions = list(Reading.load(model).positions(16, 32, settings.seed))
+        positions = list(BothSides.load(model).positions(16, 32, settings.seed))
         real = [p for position in positions for p in (position.device, position.cloud)]
         chosen = random.choice(len(real), min(per_source, len(real)), replace=False)
         entropies += [entropy(Distribution.from_dense(real[index])) for index in chosen]

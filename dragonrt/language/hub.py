@@ -17,6 +17,7 @@ from transformers.cache_utils import CacheLayerMixin
 from dragonrt.language.decoder import Geometry, LayerShape, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
+from dragonrt.language.linear import pack_linear_layers
 from dragonrt.language.preemption import Preemption
 
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
@@ -38,6 +39,8 @@ class HubDecoder:
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
         self._read: Tensor | None = None
+        with torch.inference_mode():
+            pack_linear_layers(model)
         output_layer = model.get_output_embeddings()
         if output_layer is None:
             raise ModelError(f"{model.config.model_type} has no output layer: use another model")

@@ -3,7 +3,7 @@
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 # Up to here oneDNN sums a float32 product in one pass, whatever the number of rows. Longer sums are
@@ -25,7 +25,7 @@ class Linear:
         self._bias = bias
         self._weight: Tensor | None = None
         self._pieces: list[tuple[int, int, Tensor]] = []
-        if not (weight.device.type == "cpu" and _packing_works(weight.dtype)):
+        if not packs(weight):
             self._weight = weight.contiguous()
             return
         inputs = weight.shape[1]
@@ -44,6 +44,30 @@ class Linear:
         for start, stop, packed in self._pieces[1:]:
             y += _multiply(x[:, start:stop], packed, None)
         return y
+
+
+class PackedLinear(nn.Module):
+    """`Linear` in the place of a transformers model's own linear layer."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self._product = Linear(layer.weight, layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product of the last dimension."""
+        return self._product(x.flatten(0, -2)).view(*x.shape[:-1], -1)
+
+
+def pack_linear_layers(model: nn.Module) -> None:
+    """Replace the linear layers of a model in place, where packing makes them faster."""
+    for name, layer in list(model.named_modules()):
+        if type(layer) is nn.Linear and packs(layer.weight):
+            model.set_submodule(name, PackedLinear(layer))
+
+
+def packs(weight: Tensor) -> bool:
+    """Whether products with this weight are made in the packed layout."""
+    return weight.device.type == "cpu" and _packing_works(weight.dtype)
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -25,8 +25,9 @@ from dragonrt.sampling.federated import (
     renormalise,
 )
 from dragonrt.sampling.iteration import iteration_latency
-from dragonrt.sampling.noise import Noise, Purpose, Side
-from dragonrt.sampling.samplers import Sampler, most_likely, race, sample
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.races import race
+from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.sampling.speculative import (
     CoupledSpeculation,
     Rejection,
@@ -68,7 +69,6 @@ __all__ = [
     "SampleQuantize",
     "Sampler",
     "SamplingError",
-    "Side",
     "SpecDecPlusPlus",
     "SpeculativeRule",
     "StoppingRule",

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution, mix
 from dragonrt.distributions.distribution import probabilities_on, union_support
 from dragonrt.sampling.errors import SamplingError
-from dragonrt.sampling.noise import Noise, Purpose, Side
-from dragonrt.sampling.samplers import Sampler, most_likely, race_at, sample
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.races import race_at
+from dragonrt.sampling.samplers import Sampler, most_likely, sample
+from dragonrt.side import Side
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:

@@ -6,16 +6,16 @@ change a number; and both sides, knowing the seed, know each other's numbers.
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
-from typing import Literal
 
 import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
 
 from dragonrt.sampling.errors import SamplingError
-
-Side = Literal["device", "cloud"]
+from dragonrt.sampling.philox import philox_words
+from dragonrt.side import Side
 
 
 class Purpose(IntEnum):
@@ -46,41 +46,65 @@ class Noise:
         # read and replaced by one atomic operation each.
         self._races: dict[int, tuple[int, NDArray[np.uint64]]] = {}
 
-    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        """E_t(x) ~ Exp(1) for every token x: float64 [V], above 0, same on both sides.
-
-        The value of a token does not depend on the size of the vocabulary.
-        """
-        return _exponential(self._race_bits(step, vocabulary))
-
-    def exponentials_of(
-        self, step: int, vocabulary: int, ids: NDArray[np.int64]
+    def exponentials(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """E_t(x) of the tokens `ids` alone, float64 [K]: logarithms are the dear part of it."""
+        """E_t(x) ~ Exp(1), above 0, of the tokens `ids`, float64 [K], or of all, float64 [V].
+
+        The value of a token does not depend on the size of the vocabulary, and is the same on
+        both sides.
+        """
+        if ids is None:
+            return _exponential(self._race_bits(step, vocabulary))
+        if self._cached(step, vocabulary) is None and vocabulary > _WHOLE + _APIECE * ids.size:
+            return _exponential(philox_words(self._key(Purpose.RACE, None), step, ids))
         return _exponential(self._race_bits(step, vocabulary)[ids])
 
+    def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
+        """All tokens with E_t(x) < `bound`, int64, increasing, and maybe a few just above it.
+
+        Takes one comparison a token instead of a logarithm: E(x) < bound is u(x) > exp(-bound).
+        """
+        least = math.exp(-bound) - 1e-9
+        bits = self._race_bits(step, vocabulary)
+        if least <= 0:
+            return np.arange(vocabulary)
+        return np.flatnonzero(bits >= np.uint64(int(least * 2.0**64)))
+
     def _race_bits(self, step: int, vocabulary: int) -> NDArray[np.uint64]:
-        slot = step % max(_MIN_SLOTS, min(_MAX_SLOTS, _CACHED_NUMBERS // vocabulary))
-        cached = self._races.get(slot)
-        if cached is not None and cached[0] == step and cached[1].size == vocabulary:
-            return cached[1]
-        bits: NDArray[np.uint64] = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
-        self._races[slot] = (step, bits)
-        return bits
+        cached = self._cached(step, vocabulary)
+        if cached is None:
+            cached = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
+            self._races[_slot(step, vocabulary)] = (step, cached)
+        return cached
+
+    def _cached(self, step: int, vocabulary: int) -> NDArray[np.uint64] | None:
+        found = self._races.get(_slot(step, vocabulary))
+        return found[1] if found and found[0] == step and found[1].size == vocabulary else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         """A number uniform in [0, 1), for `side` or, with None, for both sides together."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
 
     def _stream(self, purpose: Purpose, side: Side | None, step: int) -> Philox:
-        key = np.array((self._seed, purpose << 8 | _SIDE_CODES[side]), dtype=np.uint64)
+        key = np.array(self._key(purpose, side), dtype=np.uint64)
         return Philox(key=key, counter=np.array((0, step, 0, 0), dtype=np.uint64))
+
+    def _key(self, purpose: Purpose, side: Side | None) -> tuple[int, int]:
+        return self._seed, purpose << 8 | _SIDE_CODES[side]
 
 
 _SIDE_CODES: dict[Side | None, int] = {None: 0, "device": 1, "cloud": 2}
 _CACHED_NUMBERS = 1 << 21  # 16 MiB of bits: the run-ahead at 8k tokens, 13 steps at 152k
 _MIN_SLOTS = 4
 _MAX_SLOTS = 64
+# Words one by one take as long as a stream of so many, and more for every one of them.
+_WHOLE = 1 << 16
+_APIECE = 1 << 7
+
+
+def _slot(step: int, vocabulary: int) -> int:
+    return step % max(_MIN_SLOTS, min(_MAX_SLOTS, _CACHED_NUMBERS // vocabulary))
 
 
 def _exponential(bits: NDArray[np.uint64]) -> NDArray[np.float64]:

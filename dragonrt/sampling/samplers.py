@@ -1,4 +1,4 @@
-"""Sampling parameters as a map from distributions to distributions, and two ways to draw."""
+"""Sampling parameters as a map from distributions to distributions, and draws from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.sampling.errors import SamplingError
-from dragonrt.sampling.noise import Noise
 from dragonrt.setting import setting
 
 
@@ -39,30 +38,38 @@ class Sampler:
         if not 0 <= self.min_p <= 1:
             raise SamplingError(f"min_p {self.min_p} must be between 0 and 1")
 
+    @property
+    def _truncates(self) -> bool:
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
     def __call__(self, p: Distribution) -> Distribution:
         """The distribution to draw from, given the model's distribution `p`; sums to 1."""
-        truncates = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
-        if self.temperature == 1 and not truncates:
+        if self.temperature == 1 and not self._truncates:
             return p
         if self.temperature == 0:
             ids = np.array((most_likely(p),), dtype=np.int64)
             return Distribution(ids, np.ones(1), 0.0, p.vocabulary)
         if p.rest > 0:
             # A cut may fall among the tokens that are not listed, so they are spelled out for it.
-            return Distribution.from_dense(self.dense(p.to_dense())) if truncates else self._heat(p)
-        weights = self._weights(p.probabilities)
-        kept = np.flatnonzero(weights > 0)
-        values = weights[kept]
-        return Distribution(p.ids[kept], values / values.sum(), 0.0, p.vocabulary)
+            if self._truncates:
+                return Distribution.from_dense(self.dense(p.to_dense()))
+            return self._heat(p)
+        kept, weights = self._kept(p.probabilities)
+        return Distribution(p.ids[kept], weights / weights.sum(), 0.0, p.vocabulary)
 
     def dense(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """The same for the probabilities of all tokens: floating [V] to float64 [V]."""
+        if self.temperature != 0 and not self._truncates:
+            weights = self._heated(p)
+            weights /= weights.sum()
+            return weights
+        shaped = np.zeros(p.size)
         if self.temperature == 0:
-            one_hot = np.zeros(p.size)
-            one_hot[p.argmax()] = 1.0
-            return one_hot
-        weights = self._weights(p.astype(np.float64))
-        return weights / float(weights.sum())
+            shaped[p.argmax()] = 1.0
+        else:
+            kept, weights = self._kept(p)
+            shaped[kept] = weights / weights.sum()
+        return shaped
 
     def _heat(self, p: Distribution) -> Distribution:
         """Temperature alone, for a distribution with mass on the tokens that are not listed."""
@@ -73,18 +80,43 @@ class Sampler:
         total = float(weights.sum()) + rest
         return Distribution(p.ids, weights / total, rest / total, p.vocabulary)
 
-    def _weights(self, p: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What is kept of `p` after temperature and truncation, not normalised."""
-        weights = p
+    def _heated(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """`p` after the temperature, not normalised: a new array."""
+        weights = p.astype(np.float64)
         if self.temperature != 1:
-            weights = (p / p.max()) ** (1 / self.temperature)
-        if 0 < self.top_k < weights.size:
-            weights = _only(weights, top_k(weights, self.top_k))
-        if self.top_p < 1:
-            weights = _only(weights, top_p(weights, self.top_p * float(weights.sum())))
-        if self.min_p > 0:
-            weights = np.where(weights >= self.min_p * weights.max(), weights, 0.0)
+            weights /= p.max()
+            np.power(weights, 1 / self.temperature, out=weights)
         return weights
+
+    def _kept(self, p: NDArray[np.floating[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Which entries of `p` are left, increasing, and their weights, above zero, not normalised.
+
+        A temperature keeps the order, so what it cannot bring back is left out before it is
+        applied: it is the dear part of a large vocabulary.
+        """
+        if 0 < self.top_k < p.size:
+            kept = np.sort(top_k(p, self.top_k))
+            weights = self._heated(p[kept])
+            if self.top_p < 1:
+                head = self._nucleus(weights)
+                kept, weights = kept[head], weights[head]
+        elif self.top_p < 1:
+            heated = p if self.temperature == 1 else self._heated(p)
+            kept = self._nucleus(heated)
+            weights = heated[kept].astype(np.float64)
+        else:
+            # What min_p will keep, at least: single precision rounds by less than the margin.
+            least = self.min_p**self.temperature * (1 - 1e-6) * float(p.max())
+            kept = np.flatnonzero(p >= least) if least else np.flatnonzero(p)
+            weights = self._heated(p[kept])
+        possible = weights > 0
+        if self.min_p > 0:
+            possible &= weights >= self.min_p * weights.max()
+        return kept[possible], weights[possible]
+
+    def _nucleus(self, weights: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+        """The places of the fewest weights that hold the mass `top_p`, increasing."""
+        return np.sort(top_p(weights, self.top_p * float(weights.sum(dtype=np.float64))))
 
 
 def most_likely(p: Distribution) -> int:
@@ -96,38 +128,6 @@ def most_likely(p: Distribution) -> int:
     other = _unlisted(p, 0)
     lead = float(p.probabilities[position]) - p.rest_density
     return listed if lead > 0 or (lead == 0 and listed < other) else other
-
-
-def _race_listed(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """The race of a distribution without `rest`: `exponentials` are those of `p.ids`, [K]."""
-    return int(p.ids[int((p.probabilities / exponentials).argmax())])
-
-
-def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """argmax p(x) / E(x), an exact sample of `p` (exponential race); ties: the lowest id.
-
-    `exponentials` are i.i.d. Exp(1), float64 [V]. Two distributions raced with the same
-    exponentials agree whenever they are close (SPEC 1.2).
-    """
-    scores = p.probabilities / exponentials[p.ids]
-    position = int(scores.argmax())
-    listed = int(p.ids[position])
-    if p.rest == 0:
-        return listed
-    others = exponentials.copy()
-    others[p.ids] = np.inf
-    other = int(others.argmin())
-    lead = float(scores[position]) - p.rest_density / float(others[other])
-    return listed if lead > 0 or (lead == 0 and listed < other) else other
-
-
-def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """The race of `p` with the exponentials of `step`, as few of them as it needs."""
-    if p.rest > 0:
-        return race(p, noise.exponentials(step, p.vocabulary))
-    if len(p) == 1:
-        return int(p.ids[0])  # no noise is worth making
-    return _race_listed(p, noise.exponentials_of(step, p.vocabulary, p.ids))
 
 
 def sample(p: Distribution, u: float) -> int:
@@ -150,9 +150,3 @@ def _unlisted(p: Distribution, index: int) -> int:
     """The token with this index among those that `p` does not list, in the order of ids."""
     before = p.ids - np.arange(p.ids.size)  # how many unlisted tokens stand below each listed one
     return index + int(before.searchsorted(index, side="right"))
-
-
-def _only(weights: NDArray[np.float64], kept: NDArray[np.int64]) -> NDArray[np.float64]:
-    truncated = np.zeros_like(weights)
-    truncated[kept] = weights[kept]
-    return truncated

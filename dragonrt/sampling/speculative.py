@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
+from dragonrt.distributions.distribution import every_token
 from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.samplers import Sampler, race_at, sample
+from dragonrt.sampling.races import race_at, race_dense
+from dragonrt.sampling.samplers import Sampler, sample
 
 
 def token_acceptance(p_x: float, q_x: float) -> float:
@@ -48,7 +50,7 @@ def corrected(
     left = residual(p, q)
     if not left.any():
         return token  # the distributions differ by rounding only
-    everything = Distribution(np.arange(p.size), left, 0.0, p.size)
+    everything = Distribution(every_token(p.size), left, 0.0, p.size)
     return sample(everything, noise.uniform(Purpose.RESAMPLE, "cloud", step))
 
 
@@ -147,7 +149,7 @@ class Rejection:
             decided = corrected(self._noise, first + position, token, drafted_from, p[position])
             if decided != token:
                 return Verdict(position, decided)
-        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+        return Verdict(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
 
 
 class SampleQuantize(Rejection):
@@ -199,10 +201,10 @@ class CoupledSpeculation:
     ) -> Verdict:
         """A token stands if it is the one that `p` gives; `q` does not matter."""
         for position, token in enumerate(tokens):
-            decided = _raced(self._noise, first + position, p[position])
+            decided = race_dense(self._noise, first + position, p[position])
             if decided != token:
                 return Verdict(position, decided)
-        return Verdict(len(tokens), _raced(self._noise, first + len(tokens), p[len(tokens)]))
+        return Verdict(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
@@ -221,10 +223,3 @@ def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRu
         f"unknown rule {name!r}; valid are {Rejection.name}, {CoupledSpeculation.name} "
         f"and {SampleQuantize.name}"
     )
-
-
-def _raced(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
-    """argmax p(x) / E(x) of all probabilities, floating [V]: an exact sample of `p`."""
-    if np.count_nonzero(p) == 1:
-        return int(p.argmax())  # no noise is worth making
-    return int((p / noise.exponentials(step, p.size)).argmax())

@@ -137,11 +137,9 @@ class _Clouds:
             seed = event.settings["seed"]
             self._open[key] = Taking(self._requests[seed].settings, event.accepted)
             self.takings[seed].append(self._open[key])
-        elif isinstance(event, events.TokenDecided | events.BlockJudged | events.TextsDiverged):
-            self._open[key].take(event)
-        elif isinstance(event, events.ForwardDone) and isinstance(
+        elif isinstance(event, events.TokenDecided | events.BlockJudged | events.TextsDiverged) or (isinstance(event, events.ForwardDone) and isinstance(
             self._open[key].settings, DragonSettings
-        ):  # there the cloud drafts, too
+        )):
             self._open[key].take(event)
 
 

@@ -31,7 +31,7 @@ from dragonrt.modes.sprinter import TokenVerifier
 from dragonrt.sampling.aggregation import Candidate, rule, side_weights
 from dragonrt.sampling.federated import mixture
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import race_at
+from dragonrt.sampling.races import race_at
 from dragonrt.sampling.speculative import CoupledSpeculation, SpeculativeRule, speculative_rule
 from dragonrt.sampling.sprinter import verify_last
 from dragonrt.side import Side

@@ -22,8 +22,8 @@ from dragonrt.runtime.drafter import Prediction, quantize
 from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan, placement_of
 from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import TimedDrafter
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dragonrt.link.stream import Stream
 from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device

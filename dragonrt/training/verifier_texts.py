@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from dragonrt import bundled
+from dragonrt.side import Side
 from dragonrt.training.errors import TrainingError
 from dragonrt.training.verifier_models import BatchedModel
 from retrieval import DocumentError
@@ -115,7 +116,7 @@ def _sample_prompts(model: BatchedModel, random: np.random.Generator) -> list[li
     """For each sample question, prompts with its documents and with others."""
     documents = {
         (side, file.name): load(file)
-        for side in get_args(bundled.Side)
+        for side in get_args(Side)
         for file in sorted(bundled.documents(side).iterdir())
     }
     names = list(documents)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
+from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.errors import (
     HandshakeError,
@@ -37,7 +38,6 @@ from dragonrt.wire.messages import (
     Ping,
     Pong,
     SessionMessage,
-    Side,
 )
 from dragonrt.wire.sessions import Sessions, SessionState
 

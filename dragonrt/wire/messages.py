@@ -6,8 +6,9 @@ microseconds, `step` is the index of the next answer token (0-based), a token is
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from dragonrt.side import Side
 from dragonrt.wire.block_messages import Block, Upload, Verdict
 from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
@@ -53,14 +54,12 @@ __all__ = [
     "Pong",
     "Reason",
     "SessionMessage",
-    "Side",
     "Source",
     "Target",
     "Upload",
     "Verdict",
 ]
 
-Side: TypeAlias = Literal["device", "cloud"]
 
 PROTOCOL_VERSION = 3
 

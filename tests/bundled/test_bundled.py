@@ -9,7 +9,6 @@ from transformers import AutoConfig
 from dragonrt.bundled import (
     BundledError,
     Question,
-    Side,
     documents,
     model_path,
     models,
@@ -17,6 +16,7 @@ from dragonrt.bundled import (
     verifier_path,
     verifiers,
 )
+from dragonrt.side import Side
 from retrieval.documents import load
 
 WORDS_OF_A_CHUNK = 64

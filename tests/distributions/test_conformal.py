@@ -28,7 +28,8 @@ def just_below(beta: float) -> NDArray[np.float64]:
     whole = min(int(1 / each), VOCABULARY)
     q[:whole] = each
     q[-1] += 1 - q.sum()
-    return np.abs(q) / np.abs(q).sum()
+    adversary: NDArray[np.float64] = np.abs(q) / np.abs(q).sum()
+    return adversary
 
 
 def run(

@@ -97,3 +97,11 @@ def test_bits_of_large_subsets_are_exact_too() -> None:
     for n in (16_384, 20_001):
         for k in range(1025, n // 2, 1500):
             assert subset_bits(n, k) == (comb(n, k) - 1).bit_length() == subset_bits(n, n - k)
+
+
+@pytest.mark.parametrize(("n", "k"), [(5000, 1100), (20_000, 18_000), (18_191, 8192)])
+def test_the_first_rank_that_is_none(n: int, k: int) -> None:
+    count = comb(n, k)
+    top = 1 << subset_bits(n, k)
+    assert all(is_subset_rank(rank, n, k) for rank in (0, top // 2, count - 1))
+    assert not any(is_subset_rank(rank, n, k) for rank in (count, (count + top) // 2, top - 1))

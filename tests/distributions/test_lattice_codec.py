@@ -15,7 +15,10 @@ from dragonrt.distributions import (
     LatticePoint,
     Quantized,
     Step,
+    block_steps,
     codec,
+    decode_block,
+    decode_distribution,
 )
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.lattice_codec import LatticeCodec
@@ -41,7 +44,8 @@ def peaked(rng: np.random.Generator, vocabulary: int, size: int) -> NDArray[np.f
     """A random distribution with most of its mass on about `size` tokens and a thin tail."""
     q = np.full(vocabulary, 0.01 / vocabulary)
     q[rng.integers(vocabulary, size=size)] += rng.gamma(0.2, size=size)
-    return q / q.sum()
+    peaks: NDArray[np.float64] = q / q.sum()
+    return peaks
 
 
 def same(a: Distribution, b: Distribution) -> bool:
@@ -83,7 +87,7 @@ def test_round_trip(
     assert writer.bits == quantized.bits
     assert writer.bits == formula(name, vocabulary, point.ids.size, point.resolution)
     reader = BitReader(writer.to_bytes())
-    assert same(each.read(reader, step), quantized.distribution)
+    assert same(each.read(reader, step)(), quantized.distribution)
     reader.finish()
 
 
@@ -107,7 +111,7 @@ def test_measured_bits_are_the_formula(name: str, vocabulary: int, size: int) ->
         point, writer = point_of(quantized), written(each, quantized)
         assert writer.bits == formula(name, vocabulary, point.ids.size, point.resolution)
         if draw % 20 == 0:
-            assert same(each.read(BitReader(writer.to_bytes())), quantized.distribution)
+            assert same(each.read(BitReader(writer.to_bytes()))(), quantized.distribution)
 
 
 @pytest.mark.slow
@@ -117,7 +121,7 @@ def test_dense_points_of_large_vocabularies(name: str, vocabulary: int) -> None:
     quantized = each.quantize(peaked(np.random.default_rng(3), vocabulary, 1500))
     writer = written(each, quantized)
     assert writer.bits == formula(name, vocabulary, vocabulary, point_of(quantized).resolution)
-    assert same(each.read(BitReader(writer.to_bytes())), quantized.distribution)
+    assert same(each.read(BitReader(writer.to_bytes()))(), quantized.distribution)
 
 
 def test_the_formula_at_the_size_of_the_papers_models() -> None:
@@ -136,7 +140,7 @@ def test_every_bit_string_is_one_point_or_refused(name: str) -> None:
         string = BitWriter()
         string.write(value, longest)
         try:
-            point = each.read_point(BitReader(string.to_bytes()))
+            point = each.read_point(BitReader(string.to_bytes()))()
         except CodecError:
             continue
         bits = formula(name, 4, point.ids.size, 3)
@@ -170,6 +174,25 @@ def test_a_large_set_that_is_not_there_costs_nothing() -> None:
     """Half of a vocabulary announced in a few bytes is refused before anything is computed."""
     with pytest.raises(CodecError, match="too early"):
         codec("csqs:0.1:100", 151_936).read(BitReader(b"\x80" * 20))
+
+
+@pytest.mark.parametrize("name", ["ksqs:8192:10000", "qs:10000"])
+@pytest.mark.parametrize("fill", [b"\0", b"\x40", b"\x7f", b"\xff"])
+def test_garbage_is_refused_before_a_point_is_computed(
+    name: str, fill: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(*_: object) -> None:
+        raise AssertionError("this takes tens of milliseconds")
+
+    monkeypatch.setattr("dragonrt.distributions.lattice_codec.unrank_subset", computed)
+    monkeypatch.setattr("dragonrt.distributions.lattice_codec.unrank_composition", computed)
+    each = codec(name, 151_936)
+    for length in (100, 10_000, 32_767):
+        data = each.header + fill * length
+        with pytest.raises(CodecError):
+            decode_distribution(each, data)
+        with pytest.raises(CodecError):
+            decode_block(each, data, block_steps(0, 2))
 
 
 @pytest.mark.parametrize("resolution", [0, -1, 10_001])

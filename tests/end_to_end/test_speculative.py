@@ -28,7 +28,8 @@ from dragonrt.runtime.modes.speculative import (
 from dragonrt.runtime.process import SideSettings, local_side
 from dragonrt.runtime.trace_summary import read_events
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler, race_at
+from dragonrt.sampling.races import race_at
+from dragonrt.sampling.samplers import Sampler
 
 TEXTS = [question.text for question in questions()[:3]]
 GREEDY = SpeculativePlan(seed=0, sampler=Sampler(0.0), max_tokens=24, documents=0)

@@ -8,11 +8,11 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.experiments import acceptance, teacher_forced
-from dragonrt.experiments.device_side import DeviceSide
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.teacher_forced import Position, Reading
+from dragonrt.experiments.sides import LoadedSide
+from dragonrt.experiments.teacher_forced import BothSides, Position
 from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.process import SideSettings, open_library
+from dragonrt.runtime.process import SideSettings
 from dragonrt.sampling import Noise, Sampler
 
 
@@ -29,7 +29,7 @@ def position(step: int, sharpness: float = 3.0) -> Position:
     )
 
 
-class FakeReading:
+class FakeSides:
     """A reading of made-up distributions."""
 
     def positions(self, questions: int, tokens: int, seed: int) -> list[Position]:
@@ -38,7 +38,7 @@ class FakeReading:
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
-    monkeypatch.setattr(teacher_forced.Reading, "load", lambda model: FakeReading())
+    monkeypatch.setattr(teacher_forced.BothSides, "load", lambda model: FakeSides())
     monkeypatch.setattr(acceptance, "TEMPERATURES", (0.0, 0.8))
     return acceptance.run(Settings(True, True, 2, 0, tmp_path), lambda done, total: None)
 
@@ -80,7 +80,7 @@ def test_the_summary_sets_both_side_by_side(rows: list[dict[str, Any]], tmp_path
 @pytest.mark.slow
 def test_both_models_read_the_same_answer(tmp_path: Path) -> None:
     model = LanguageModel.load("dragon-draft", "cpu", "float32")
-    sides: dict[str, DeviceSide] = {}
+    sides: dict[str, LoadedSide] = {}
     for side in ("device", "cloud"):
         (tmp_path / side).mkdir()
         names = sorted(bundled.documents(side).iterdir())[:2]
@@ -89,9 +89,8 @@ def test_both_models_read_the_same_answer(tmp_path: Path) -> None:
         settings = SideSettings(
             side, documents=(tmp_path / side,), index=tmp_path / f"{side} index"
         )
-        library, _ = open_library(settings, model)
-        sides[side] = DeviceSide(settings, model, library)
-    reading = Reading(**sides)
+        sides[side] = LoadedSide.opened(settings, model)
+    reading = BothSides(**sides)
     positions = list(reading.positions(2, 5, seed=1))
     again = list(reading.positions(2, 5, seed=1))
     assert {one.question for one in positions} == {0, 1}

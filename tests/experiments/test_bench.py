@@ -5,6 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
+from dragonrt.experiments.arena import Outcome
 from dragonrt.experiments.bench import latency, overhead
 from dragonrt.experiments.bench.assisted import bench_assisted
 from dragonrt.experiments.bench.decode import bench_decode
@@ -18,7 +19,7 @@ from dragonrt.sampling.samplers import Sampler
 PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
 
 
-def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Answer:
+def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Outcome:
     """An answer to a question asked at time 0, with evenly spaced tokens."""
     decisions = [
         Decision(step, token, first_s + step * step_s, 0.5, None)
@@ -26,7 +27,7 @@ def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Answer:
     ]
     counts = Counts(own_accepted=1, own_compared=2, other_accepted=2, other_compared=2)
     counts.forwards, counts.preempted = 3, 1
-    return Answer(plan=PLAN, decisions=decisions, counts=counts)
+    return Outcome(Answer(plan=PLAN, decisions=decisions, counts=counts))
 
 
 def test_a_series_reports_its_median_and_keeps_every_sample() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from dragonrt.experiments.arena import Outcome
 from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
     COUPLED_GREEDY,
@@ -12,9 +13,9 @@ from dragonrt.experiments.comparison import (
     LEGEND,
     SYNCHRONOUS,
     SYNCHRONOUS_ALGORITHM1,
-    Costs,
+    AnswerCosts,
     Method,
-    Row,
+    MethodRow,
     comparison_table,
     costs,
     equal_answers,
@@ -29,14 +30,14 @@ from dragonrt.sampling.samplers import Sampler
 PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
 
 
-def answer(*times_s: float, asked_s: float = 10.0, tokens: tuple[int, ...] = ()) -> Answer:
+def answer(*times_s: float, asked_s: float = 10.0, tokens: tuple[int, ...] = ()) -> Outcome:
     """An answer whose tokens were decided at these times after the question."""
     named = tokens or tuple(range(len(times_s)))
     decisions = [
         Decision(step, token, asked_s + time_s, 0.5, None)
         for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
     ]
-    return Answer(plan=PLAN, decisions=decisions, asked_s=asked_s)
+    return Outcome(Answer(plan=PLAN, decisions=decisions, asked_s=asked_s))
 
 
 def test_the_wait_for_the_first_token_counts_in_one_pace_and_not_in_the_other() -> None:
@@ -54,9 +55,12 @@ def test_an_answer_of_one_token_has_no_pace_between_tokens() -> None:
 
 def test_acceptance_and_bytes_are_pooled_over_answers() -> None:
     first, second = answer(0.1, 0.2, 0.3), answer(0.1)
-    first.counts = Counts(own_accepted=3, own_compared=3, other_accepted=1, other_compared=3)
-    second.counts = Counts(own_accepted=0, own_compared=1, other_accepted=1, other_compared=1)
-    first.bytes_sent, first.bytes_received, second.bytes_sent = 100, 200, 60
+    first.answer.counts = Counts(own_accepted=3, own_compared=3, other_accepted=1, other_compared=3)
+    second.answer.counts = Counts(
+        own_accepted=0, own_compared=1, other_accepted=1, other_compared=1
+    )
+    first.answer.bytes_sent, first.answer.bytes_received = 100, 200
+    second.answer.bytes_sent = 60
     spent = costs([first, second])
     assert spent.accepted_device == pytest.approx(3 / 4)
     assert spent.accepted_cloud == pytest.approx(2 / 4)
@@ -100,20 +104,20 @@ def test_no_method_follows_where_the_plan_forbids_it() -> None:
     assert not LEADERLESS.plan(replace(PLAN, follow=False)).follow
 
 
-def shown(*rows: Row, width: int = 80) -> str:
+def shown(*rows: MethodRow, width: int = 80) -> str:
     console = Console(width=width, no_color=True)
     with console.capture() as captured:
         console.print(comparison_table(rows))
     return captured.get()
 
 
-SPENT = Costs(1234.5, 1098.7, 1234.4, 0.505, 1.0, 12345.6)
+SPENT = AnswerCosts(1234.5, 1098.7, 1234.4, 0.505, 1.0, 12345.6)
 
 
 def test_the_table_fits_into_80_columns_and_cuts_no_number() -> None:
     lines = shown(
-        Row(SYNCHRONOUS, SPENT, 60, None),
-        Row(ALGORITHM1_GREEDY, replace(SPENT, ms_between_tokens=None), 60, 59),
+        MethodRow(SYNCHRONOUS, SPENT, 60, None),
+        MethodRow(ALGORITHM1_GREEDY, replace(SPENT, ms_between_tokens=None), 60, 59),
     ).splitlines()
     assert len(lines) == 4
     assert lines[2].split() == (
@@ -128,7 +132,7 @@ def test_a_text_that_differs_from_its_oracle_is_marked() -> None:
     console = Console(width=80, force_terminal=True, color_system="standard", no_color=False)
     for equal, colour in ((6, "\x1b[32m"), (5, "\x1b[31m")):
         with console.capture() as captured:
-            console.print(comparison_table([Row(LEADERLESS, SPENT, 6, equal)]))
+            console.print(comparison_table([MethodRow(LEADERLESS, SPENT, 6, equal)]))
         assert f"{colour}{equal} of 6" in captured.get()
 
 

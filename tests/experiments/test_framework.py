@@ -19,7 +19,6 @@ from dragonrt.experiments.framework import (
     ExperimentError,
     Files,
     Progress,
-    Row,
     Settings,
     clock,
     draw_again,
@@ -28,7 +27,7 @@ from dragonrt.experiments.framework import (
     run_experiment,
     write_rows,
 )
-from dragonrt.experiments.statistics import Interval, estimate, estimates, grouped, having
+from dragonrt.experiments.statistics import Interval, Row, estimate, estimates, grouped, having
 
 
 class Doubling:

@@ -10,7 +10,7 @@ from dragonrt.errors import DragonError
 from dragonrt.experiments import pipeline, ttft
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.network import asked_of
+from dragonrt.experiments.lineup import asked_of
 from dragonrt.runtime.endpoints import Address
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from dragonrt.experiments import recorded_acceptance, scheduling
-from dragonrt.experiments.lineup import PacedModels
-from dragonrt.experiments.paced_pair import Pace, replay_acceptances
+from dragonrt.experiments.arena import Pace, linked, replayed
 from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, Case, measure
+from dragonrt.experiments.sides import LoadedSide, document_side, run, sample_settings
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation import loop
 from dragonrt.simulation.drafter import Acceptances
 
 
@@ -21,7 +20,7 @@ def test_the_runtime_accepts_what_the_sequence_says(placement: Placement) -> Non
     acceptances = Acceptances(
         (True, False, False, True, True, False) * 4, (True, True, False, False, True, True) * 4
     )
-    answer = replay_acceptances(acceptances, placement, Pace(0.02, 0.03, 0.1), 16)
+    answer = replayed(acceptances, placement, Pace(0.02, 0.03, 0.1), 16)
     counts = answer.counts
     assert counts.own_accepted <= sum(acceptances.device)
     if counts.own_compared == 24:
@@ -59,16 +58,17 @@ def test_sequences_are_recorded_once_and_kept(
 @pytest.mark.slow
 def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
     question = "What is needed to make lemon cake?"
-    models = PacedModels(0.01, [question])
+    device = LoadedSide.load(sample_settings("device"))
+    cloud = document_side(LoadedSide.opened(sample_settings("cloud"), device.model), 0.01)
 
     async def decided(placement: Placement) -> recorded_acceptance.Decided:
         trace = recorded_acceptance.Decided()
         plan = Plan(5, Sampler(0.8), placement=placement, max_tokens=12, follow=False)
-        async with models.pair(trace) as device:
-            await device.asking(plan).ask(question)
+        async with linked(document_side(device, 0.01, trace), [cloud]) as arena:
+            await arena.ask(plan, question)
         return trace
 
-    one, other = (loop.run(decided(each)) for each in (Placement.SYNC, Placement.BOTH))
+    one, other = (run(decided(each), virtual=True) for each in (Placement.SYNC, Placement.BOTH))
     assert len(one.device) == 12
     assert (one.device, one.cloud) == (other.device, other.cloud)
 

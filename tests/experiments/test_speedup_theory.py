@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.experiments import speedup_theory
-from dragonrt.experiments.paced_pair import Pace
+from dragonrt.experiments.arena import Pace
 from dragonrt.experiments.speedup_theory import Case, eq7, measure, summarise, theorem
 
 

@@ -132,7 +132,7 @@ class Tiny:
             # biases and norms start at 0 and 1, which would hide a mistake
             parameter.data += 0.1 * torch.randn_like(parameter)
         written = transformer(self.reference)
-        self.decoder: Decoder[Any] = written or HubDecoder(self.reference)
+        self.decoder: Decoder[Any] = written or HubDecoder(copy.deepcopy(self.reference))
         self.written_out = written is not None
 
     def in_bfloat16(self) -> Decoder[Any]:

@@ -1,5 +1,6 @@
 """The contract every architecture keeps: rows as if alone, cut back as if never extended."""
 
+import copy
 import random
 from itertools import pairwise
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from dragonrt.language import DocumentKV, ModelError, Preempted, Preemption, Sequence
+from dragonrt.language.linear import PackedLinear, pack_linear_layers
 from dragonrt.language.sequence import document_kv
 
 VOCABULARY = 97
@@ -93,6 +95,18 @@ def test_half_precision_computes_the_same_up_to_rounding(tiny: Any) -> None:
         expected = tiny.expected(text(length, length) + question)[length:]
         for computed in (rows[row], singles[row]):
             assert (computed - expected).abs().mean() < 0.03
+
+
+def test_packing_a_model_keeps_the_bits_of_bfloat16(tiny: Any) -> None:
+    model = copy.deepcopy(tiny.reference).to(torch.bfloat16)
+    linear_layers = [type(layer) for layer in model.modules()].count(torch.nn.Linear)
+    tokens = torch.tensor([text(24, seed=16)])
+    with torch.inference_mode():
+        expected = model(input_ids=tokens).logits
+        pack_linear_layers(model)
+        packed = [type(layer) for layer in model.modules()].count(PackedLinear)
+        assert packed == linear_layers > 0
+        assert torch.equal(model(input_ids=tokens).logits, expected)
 
 
 def test_the_hand_written_forward_is_used_where_there_is_one(

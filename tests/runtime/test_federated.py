@@ -27,7 +27,7 @@ from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.sampling import Sampler
-from dragonrt.sampling.noise import Side
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.faults import Cut, Stall
 from dragonrt.simulation.federation import (

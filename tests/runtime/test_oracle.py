@@ -18,8 +18,8 @@ from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import NoTrace
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script, SimulatedDrafter
 from dragonrt.simulation.loop import run
 

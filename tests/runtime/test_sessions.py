@@ -20,8 +20,8 @@ from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import PATIENCE_S, Plan
 from dragonrt.runtime.queues import LINES_PER_STEP, DraftQueue
 from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script, SimulatedDrafter
 from dragonrt.simulation.faults import Cut
 from dragonrt.simulation.loop import run

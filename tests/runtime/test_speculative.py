@@ -29,9 +29,9 @@ from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.runtime.trace import TraceFile
 from dragonrt.runtime.trace_summary import read_events, summarize
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
+from dragonrt.side import Side
 from dragonrt.simulation.blocks import block_asking, coupled_oracle, rejection_oracle
 from dragonrt.simulation.drafter import Script, SimulatedPredictor, TimedModel
 from dragonrt.simulation.faults import Cut

@@ -18,12 +18,12 @@ from dragonrt.sampling import (
     Rule,
     Sampler,
     SamplingError,
-    Side,
     expected_acceptance_algorithm1,
     expected_acceptance_coupled,
     rule,
     side_weights,
 )
+from dragonrt.side import Side
 
 SAMPLERS = [
     Sampler(),
@@ -47,13 +47,16 @@ class DrawnNoise(Noise):
         super().__init__(0)
         rng = np.random.default_rng(2024)
         self._exponentials = rng.standard_exponential((steps, vocabulary))
-        self._uniforms = rng.random((len(Purpose) + 1, 2, steps)).tolist()
+        self._uniforms = rng.random((len(Purpose) + 1, 2, steps))
 
-    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        return self._exponentials[step]
+    def exponentials(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        race: NDArray[np.float64] = self._exponentials[step]
+        return race if ids is None else race[ids]
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        return self._uniforms[purpose][side == "cloud"][step]
+        return float(self._uniforms[purpose, int(side == "cloud"), step])
 
 
 def run(each: Rule, steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -197,7 +200,7 @@ class TestExpectedAcceptance:
     @staticmethod
     def by_definition(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
         shared = [x for x in range(p.size) if p[x] > 0 and q[x] > 0]
-        return sum(1 / np.maximum(p / p[x], q / q[x]).sum() for x in shared)
+        return sum(1 / float(np.maximum(p / p[x], q / q[x]).sum()) for x in shared)
 
     @pytest.mark.parametrize("seed", range(10))
     @pytest.mark.parametrize("name", ["dense:fp32", "topp:0.8", "topk:5:residual"])

@@ -1,6 +1,7 @@
 """Exactness by enumeration: every outcome over all the noise, through the real functions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from dragonrt.sampling import (
     Noise,
     Purpose,
     Sampler,
-    Side,
     SpeculativeRule,
     Verdict,
     expected_acceptance_algorithm1,
@@ -22,6 +22,7 @@ from dragonrt.sampling import (
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.side import Side
 
 
 def sparse(ids: list[int], p: list[float], rest: float = 0.0) -> Distribution:
@@ -123,9 +124,9 @@ class Enumeration:
         outcomes = []
         for choice in (0.25, 0.75):
             # A refused draft is never resampled as itself, so one resample shows every refusal.
-            for start, end, _ in pieces(lambda u, c=choice: target(c, u, 0.5)):
+            for start, end, _ in pieces(partial(target, choice, resample=0.5)):
                 u = (start + end) / 2
-                for low, high, x in pieces(lambda v, c=choice, u=u: target(c, u, v)):
+                for low, high, x in pieces(partial(target, choice, u)):
                     outcomes.append((0.5 * (end - start) * (high - low), x))
         return outcomes
 

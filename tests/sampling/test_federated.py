@@ -53,8 +53,8 @@ def test_the_bounds(
     uploads = [coder.quantize(p).distribution for p in rows]
     exact = [Distribution.from_dense(p) for p in rows]
     missed = [missed_mass(p, k) for p in rows]
-    for upload, p, r in zip(uploads, exact, missed, strict=True):
-        local = total_variation(upload, p)
+    for upload, said, r in zip(uploads, exact, missed, strict=True):
+        local = total_variation(upload, said)
         assert local <= r + FP16_ERROR
         if form == "renorm":
             assert local == pytest.approx(r, abs=FP16_ERROR)

@@ -6,9 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.random import Philox
 from scipy import stats
 
 from dragonrt.sampling import Noise, Purpose, SamplingError
+from dragonrt.sampling.philox import philox_words
+from dragonrt.side import Side
+
+SIDES: tuple[Side | None, ...] = (None, "device", "cloud")
+Call = tuple[Purpose | None, Side | None, int]
 
 
 def test_the_numbers_are_part_of_the_protocol() -> None:
@@ -22,7 +30,7 @@ def test_the_numbers_are_part_of_the_protocol() -> None:
 
 
 def test_every_key_has_its_own_number() -> None:
-    keys = list(itertools.product(Purpose, (None, "device", "cloud"), (0, 1, 2, 1000, 2**40)))
+    keys = list(itertools.product(Purpose, SIDES, (0, 1, 2, 1000, 2**40)))
     numbers = {
         Noise(seed).uniform(purpose, side, step)
         for seed in (0, 1, 2**32, 2**64 - 1)
@@ -32,13 +40,13 @@ def test_every_key_has_its_own_number() -> None:
 
 
 def test_the_order_of_calls_does_not_matter() -> None:
-    calls = [
-        *((Purpose.DRAFT, side, step) for side in ("device", "cloud") for step in range(20)),
+    calls: list[Call] = [
+        *((Purpose.DRAFT, side, step) for side in SIDES[1:] for step in range(20)),
         *((Purpose.CHOICE, None, step) for step in range(20)),
         *((None, None, step) for step in range(20)),
     ]
 
-    def results(order: list[tuple]) -> dict[tuple, object]:
+    def results(order: list[Call]) -> dict[Call, object]:
         noise = Noise(9)
         return {
             (purpose, side, step): (
@@ -84,8 +92,43 @@ def test_what_a_caller_does_to_its_exponentials_is_its_own_affair() -> None:
 
 def test_exponentials_of_some_tokens_are_those_of_the_whole_vocabulary() -> None:
     ids = np.array([0, 3, 4, 99, 511])
-    some = Noise(2).exponentials_of(7, 512, ids)
+    some = Noise(2).exponentials(7, 512, ids)
     assert np.allclose(some, Noise(2).exponentials(7, 512)[ids], rtol=1e-15, atol=0)
+
+
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    step=st.integers(0, 2**63 - 1),
+    first=st.sampled_from([0, 2**31 - 300, 2**34 - 8]),
+    places=st.sets(st.integers(0, 299), min_size=1),
+)
+def test_single_words_are_those_of_the_stream(
+    seed: int, step: int, first: int, places: set[int]
+) -> None:
+    key = (seed, Purpose.RACE << 8)
+    counter = np.array((first // 4, step, 0, 0), dtype=np.uint64)
+    stream = Philox(key=np.array(key, dtype=np.uint64), counter=counter).random_raw(300)
+    ids = np.array(sorted(places))
+    assert np.array_equal(philox_words(key, step, first + ids), stream[ids])
+
+
+@pytest.mark.parametrize("vocabulary", [50_257, 151_936])
+def test_few_tokens_of_a_large_vocabulary_have_the_same_numbers(vocabulary: int) -> None:
+    ids = np.array([0, 1, 2, 3, 4, 7, 50_000, vocabulary - 1])
+    alone, cached = Noise(8), Noise(8)
+    whole = cached.exponentials(3, vocabulary)
+    for noise in (alone, cached):
+        assert np.allclose(noise.exponentials(3, vocabulary, ids), whole[ids], rtol=1e-15, atol=0)
+    assert not alone._races or vocabulary < 65_536
+
+
+@pytest.mark.parametrize("bound", [0.0, 1e-9, 1e-3, 0.5, 5.0, 40.0, 1e6])
+def test_the_tokens_below_a_bound(bound: float) -> None:
+    race = Noise(3).exponentials(1, 5000)
+    near = Noise(3).below(1, 5000, bound)
+    assert set(np.flatnonzero(race < bound)) <= set(near.tolist())
+    assert (np.diff(near) > 0).all()
+    assert (race[near] < bound + 1e-8 * np.exp(race[near])).all()
 
 
 def test_threads_see_the_same_numbers() -> None:

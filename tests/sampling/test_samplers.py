@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution
@@ -34,11 +35,12 @@ samplers = st.builds(
 )
 
 
-def reference(sampler: Sampler, p: np.ndarray) -> np.ndarray:
+def reference(sampler: Sampler, p: NDArray[np.float64]) -> NDArray[np.float64]:
     """The definition, token by token."""
     order = sorted(range(p.size), key=lambda x: (-p[x], x))
     if sampler.temperature == 0:
-        return np.eye(p.size)[order[0]]
+        certain: NDArray[np.float64] = np.eye(p.size)[order[0]]
+        return certain
     heated = np.array([x ** (1 / sampler.temperature) for x in p.tolist()])
     heated /= heated.sum()
     if sampler.top_k:

@@ -18,7 +18,6 @@ from dragonrt.sampling import (
     Purpose,
     Sampler,
     SamplingError,
-    Side,
     SpeculativeRule,
     StoppingRule,
     Verdict,
@@ -30,6 +29,7 @@ from dragonrt.sampling import (
     speculative_rule,
     token_acceptance,
 )
+from dragonrt.side import Side
 
 NAMES = ["rejection", "coupled", "sample-quantize"]
 EXACT = ["rejection", "coupled"]
@@ -60,13 +60,11 @@ class DrawnNoise(Noise):
             for purpose in (Purpose.DRAFT, Purpose.ACCEPT, Purpose.RESAMPLE)
         }
 
-    def exponentials(self, step: int, vocabulary: int) -> NDArray[np.float64]:
-        return self.races[step]
-
-    def exponentials_of(
-        self, step: int, vocabulary: int, ids: NDArray[np.int64]
+    def exponentials(
+        self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        return self.races[step][ids]
+        race: NDArray[np.float64] = self.races[step]
+        return race if ids is None else race[ids]
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         return float(self.uniforms[purpose][step])
@@ -114,7 +112,9 @@ def inverse(p: Distribution, u: NDArray[np.float64]) -> NDArray[np.int64]:
     """The tokens at `u` of the inverse cumulative distribution, listed tokens first."""
     unlisted = np.setdiff1d(np.arange(p.vocabulary), p.ids) if p.rest else np.zeros(0, np.int64)
     masses = np.append(p.probabilities, np.full(unlisted.size, p.rest_density)).cumsum()
-    return np.append(p.ids, unlisted)[masses.searchsorted(u * masses[-1], side="right")]
+    tokens: NDArray[np.int64] = np.append(p.ids, unlisted)
+    drawn: NDArray[np.int64] = tokens[masses.searchsorted(u * masses[-1], side="right")]
+    return drawn
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_sequences_follow_the_target(name: str, sampler: Sampler, stopping: Stop
     texts = [text(speculative_rule(name, Noise(seed), sampler), stopping) for seed in range(5_000)]
     p = np.array([sampler.dense(row) for row in P_ROWS])
     law = p[3][:, None, None] * p[:3, :, None] * p[None, :3, :]
-    cells = np.array(texts) @ (9, 3, 1)
+    cells = np.array(texts) @ np.array((9, 3, 1))
     assert fits(cells, law.ravel())
 
 

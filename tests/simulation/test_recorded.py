@@ -17,8 +17,8 @@ from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
 from dragonrt.runtime.trace import TraceFile
 from dragonrt.runtime.trace_summary import read_events
-from dragonrt.sampling.noise import Side
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script, SimulatedDrafter
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device

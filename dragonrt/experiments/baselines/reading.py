@@ -18,12 +18,12 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader, Weighing
 from dragonrt.runtime.draft import Line, start_hash
-from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
-from dragonrt.sampling.noise import Noise, Side
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from retrieval import Hit
+from dragonrt.side import Side
+from retrieval import Chunk, Hit
 
 T = TypeVar("T")
 
@@ -37,12 +37,20 @@ SMALLEST = 1e-30
 """A probability for the logarithm of what underflowed."""
 
 
-class Worker(Protocol):
+class Runner(Protocol):
     """Runs a job off the loop, or charges virtual time for it."""
 
     async def run(self, job: Callable[[], T]) -> T:
         """The result of `job()`."""
         ...
+
+
+class KnownDocuments(Protocol):
+    """What a side retrieves from: a library, or what stands for one."""
+
+    def find(self, question: str, k: int) -> list[Hit]: ...
+
+    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +73,9 @@ class BaselineSide:
 
     side: Side
     model: LanguageModel
-    library: Library
-    worker: Worker
-    librarian: Worker
+    library: KnownDocuments
+    worker: Runner
+    librarian: Runner
 
     async def find(self, question: str, documents: int) -> list[Hit]:
         """The most relevant documents of this side, the best first."""

@@ -11,10 +11,11 @@ from rich.console import Console
 from dragonrt.distributions import codec
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.prompts import prompts
-from dragonrt.experiments.speculation import DRAFT, TARGET, Pair, Speculation, TextModel
+from dragonrt.experiments.speculation import DRAFT, TARGET, Speculation, alone, model_pair
 from dragonrt.language.checkpoint import load_checkpoint
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.training.model_pair import ModelPair
 
 NOTE = (
     "Tokens per second at temperature T, one thread, prompts read included; medians of interleaved "
@@ -39,7 +40,7 @@ def bench_assisted(
     seed: int = 0,
 ) -> None:
     """Tokens per second of the bundled pair in one process, blocks of `length`, coupled noise."""
-    pair = Pair.load()
+    pair = model_pair()
     asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, prompt_count)]
     columns = ("generate", "assisted", f"assisted:{length}", "alone", "speculative")
     table = bench_table("T", *columns, "ratio", "same")
@@ -90,22 +91,16 @@ def bench_assisted(
     print_report(output, "assisted", table, results, seed=seed, note=NOTE)
 
 
-def _alone(pair: Pair, sampler: Sampler, tokens: int, seed: int) -> Generate:
+def _alone(pair: ModelPair, sampler: Sampler, tokens: int, seed: int) -> Generate:
     """The target by itself, with our forward."""
     rule = speculative_rule("coupled", Noise(seed), sampler)
 
-    def generate(prompt: list[int]) -> list[int]:
-        model = TextModel(pair.target, prompt, tokens)
-        text: list[int] = []
-        while len(text) < tokens:
-            p = rule.shape(model.after(text, len(text))[0])
-            text.append(rule.verify(len(text), [], None, [p]).token)
-        return text
-
-    return generate
+    return lambda prompt: alone(pair.target, prompt, rule, tokens)
 
 
-def _speculative(pair: Pair, sampler: Sampler, length: int, tokens: int, seed: int) -> Generate:
+def _speculative(
+    pair: ModelPair, sampler: Sampler, length: int, tokens: int, seed: int
+) -> Generate:
     rule = speculative_rule("coupled", Noise(seed), sampler)
     speculation = Speculation(pair, codec("ids", pair.draft.vocabulary), length=length)
 

@@ -12,28 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.device_side import DeviceSide, sample_settings
+from dragonrt.experiments.sides import LoadedSide, sample_settings
 from dragonrt.language.preemption import Preemption
-from dragonrt.language.reader import Reader
 from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.side import Side
 
 
 class DecodeLoop:
     """One side's rows with the question read, ready to decode given tokens again and again."""
 
-    def __init__(self, loaded: DeviceSide, question: str, rows: int, tokens: list[int]) -> None:
-        """`rows` documents are found for the question. Raises DragonError without an index."""
-        model, library = loaded.model, loaded.library
-        if library is None:
-            raise DragonError("a decode loop needs documents")
-        hits = library.find(question, rows)
-        prompt = model.encode(model.prompt.question_text((), question))
-        documents = [library.document_kv(model, hit.chunk) for hit in hits]
+    def __init__(self, loaded: LoadedSide, question: str, rows: int, tokens: list[int]) -> None:
+        """`rows` documents are found for the question."""
         self._line = Line(start_hash(0), tokens)
-        sequence = model.sequence(documents, len(prompt) + len(tokens))
-        self._reader = Reader.behind(sequence, prompt, self._line.hashes[0])
+        self._reader = loaded.reader(question, rows, len(tokens))
 
     def run(self) -> float:
         """Milliseconds per token of decoding all tokens, each by its own forward."""
@@ -76,7 +68,7 @@ class RemoteLoop:
 
 
 @contextmanager
-def remote_loop(side: bundled.Side, model: str) -> Iterator[RemoteLoop]:
+def remote_loop(side: Side, model: str) -> Iterator[RemoteLoop]:
     """A second process with one side's model and sample documents, until the context ends."""
     command = [sys.executable, "-m", __name__, side, model]
     with subprocess.Popen(
@@ -88,9 +80,9 @@ def remote_loop(side: bundled.Side, model: str) -> Iterator[RemoteLoop]:
             process.terminate()
 
 
-def main(side: bundled.Side, model: str) -> None:
+def main(side: Side, model: str) -> None:
     """Serve a RemoteLoop on stdin and stdout."""
-    loaded = DeviceSide.load(sample_settings(side, model))
+    loaded = LoadedSide.load(sample_settings(side, model))
     loop: DecodeLoop | None = None
     for line in sys.stdin:
         task = json.loads(line)

@@ -11,20 +11,18 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
+from dragonrt.experiments.arena import Outcome
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import (
     LEADERLESS,
     SYNCHRONOUS,
     Method,
-    Pair,
     costs,
     equal_answers,
 )
-from dragonrt.experiments.device_side import DeviceSide, sample_settings
-from dragonrt.runtime import main as programs
+from dragonrt.experiments.sides import LoadedSide, run, sample_settings
 from dragonrt.runtime.endpoints import emulation
-from dragonrt.runtime.modes.dragon import Answer
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 
@@ -83,31 +81,30 @@ def bench_latency(
         cloud_process("--documents", str(bundled.documents("cloud"))) as cloud,
         messages.status("starting two processes") as status,
     ):
-        device = DeviceSide.load(sample_settings("device"))
+        device = LoadedSide.load(sample_settings("device"))
         port = cloud.wait_ready()
 
-        async def ask(setting: Setting, method: Method) -> list[Answer]:
+        async def ask(setting: Setting, method: Method) -> list[Outcome]:
             one_way = f"{setting.round_trip_ms / 2:g}ms" if setting.round_trip_ms else None
             emulate = emulation("device", None, one_way, None, None, None, 0)
-            plan = Plan(seed, Sampler(setting.temperature))
-            async with device.connected(port, emulate) as (side, connector):
-                pair = Pair(side, connector, plan)
+            plan = method.plan(Plan(seed, Sampler(setting.temperature)))
+            async with device.connected(port, emulate) as arena:
                 if not setting.long:
-                    return [reply.answer for reply in await pair.ask_each(method, questions)]
+                    return await arena.ask_each(plan, questions)
                 asked = questions[-long_answers:]
-                return [await pair.ask_long(method, each, long_tokens) for each in asked]
+                return [await arena.ask_long(plan, each, long_tokens) for each in asked]
 
         for setting in default_settings() if settings is None else settings:
             status.update(f"answering at {setting.round_trip_ms:g} ms")
-            synchronous = programs.run(ask(setting, SYNCHRONOUS))
-            leaderless = programs.run(ask(setting, LEADERLESS))
+            synchronous = run(ask(setting, SYNCHRONOUS), virtual=False)
+            leaderless = run(ask(setting, LEADERLESS), virtual=False)
             results.append(_result(setting, synchronous, leaderless))
             table.add_row(*_cells(setting, results[-1]))
     print_report(output, "latency", table, results, seed=seed, note=NOTE)
 
 
 def _result(
-    setting: Setting, synchronous: Sequence[Answer], leaderless: Sequence[Answer]
+    setting: Setting, synchronous: Sequence[Outcome], leaderless: Sequence[Outcome]
 ) -> dict[str, Any]:
     series = {}
     for name, answers in (("synchronous", synchronous), ("leaderless", leaderless)):

@@ -14,9 +14,8 @@ from rich.console import Console
 from dragonrt import bundled
 from dragonrt.experiments.bench.report import bench_table, print_report
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.comparison import Method, Pair
-from dragonrt.experiments.device_side import DeviceSide, sample_settings
-from dragonrt.runtime import main as programs
+from dragonrt.experiments.comparison import Method
+from dragonrt.experiments.sides import LoadedSide, run, sample_settings
 from dragonrt.runtime.endpoints import emulation
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.scheduler import Placement
@@ -58,31 +57,30 @@ def bench_oracle(*, output: Console, messages: Console, matrix: Matrix | None = 
         cloud_process("--documents", str(bundled.documents("cloud"))) as cloud,
         messages.status("starting two processes") as status,
     ):
-        device = DeviceSide.load(sample_settings("device"))
+        device = LoadedSide.load(sample_settings("device"))
         port = cloud.wait_ready()
 
         async def ask(method: Method, temperature: float, latency_ms: int) -> Texts:
             emulate = emulation(
                 "device", None, f"{latency_ms / 2:g}ms", f"{latency_ms / 10:g}ms", None, None, 0
             )
-            async with device.connected(port, emulate) as (side, connector):
-                pairs = [
-                    Pair(side, connector, Plan(seed, Sampler(temperature))) for seed in matrix.seeds
-                ]
-                asked = (pair.ask_at_once(method, questions) for pair in pairs)
-                replies = [reply for each in await asyncio.gather(*asked) for reply in each]
-            return {(one.question, one.answer.plan.seed): one.answer.tokens for one in replies}
+            async with device.connected(port, emulate) as arena:
+                plans = [method.plan(Plan(seed, Sampler(temperature))) for seed in matrix.seeds]
+                asked = (arena.ask_at_once(plan, questions) for plan in plans)
+                answers = [each for some in await asyncio.gather(*asked) for each in some]
+            keys = [(question, seed) for seed in matrix.seeds for question in questions]
+            return {key: each.tokens for key, each in zip(keys, answers, strict=True)}
 
         for rule, placements in PLACEMENTS.items():
             for temperature in matrix.temperatures:
                 synchronous = Method("oracle", rule, Placement.SYNC, follow=False)
-                oracle = programs.run(ask(synchronous, temperature, 0))
+                oracle = run(ask(synchronous, temperature, 0), virtual=False)
                 for placement in placements:
                     method = Method(placement.value, rule, placement, follow=True)
                     equal: list[int] = []
                     for latency_ms in matrix.latencies_ms:
                         status.update(f"{rule}, {placement.value}, {latency_ms} ms")
-                        texts = programs.run(ask(method, temperature, latency_ms))
+                        texts = run(ask(method, temperature, latency_ms), virtual=False)
                         equal.append(sum(texts[key] == oracle[key] for key in oracle))
                     results.append(
                         {

@@ -12,13 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
+from dragonrt.experiments.arena import Outcome
 from dragonrt.experiments.bench.decode_loop import DecodeLoop, RemoteLoop, remote_loop
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.comparison import LEADERLESS, Pair, costs
-from dragonrt.experiments.device_side import DeviceSide, sample_settings
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.experiments.comparison import LEADERLESS, costs
+from dragonrt.experiments.sides import LoadedSide, run, sample_settings
 from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 
@@ -37,7 +36,7 @@ class Measured:
     cloud: float
     pair: float
     following: float
-    answer: Answer
+    answer: Outcome
 
 
 def bench_overhead(
@@ -62,14 +61,14 @@ def bench_overhead(
             status = stack.enter_context(messages.status(f"starting {model}"))
             documents = str(bundled.documents("cloud"))
             cloud = stack.enter_context(cloud_process("--model", model, "--documents", documents))
-            device = DeviceSide.load(sample_settings("device", model))
+            device = LoadedSide.load(sample_settings("device", model))
             port = cloud.wait_ready()  # before another process opens the index that it updates
             beside = stack.enter_context(remote_loop("cloud", model))
             for count in rows:
                 status.update(f"answering with {model}, {count} rows a side")
                 plan = Plan(seed, Sampler(temperature=0.0), documents=count)
-                measured = programs.run(
-                    _measure(device, port, beside, plan, question, tokens, repeats)
+                measured = run(
+                    _measure(device, port, beside, plan, question, tokens, repeats), virtual=False
                 )
                 results.append(_result(model, count, tokens, measured))
                 table.add_row(model, str(count), *_cells(results[-1]))
@@ -77,7 +76,7 @@ def bench_overhead(
 
 
 async def _measure(
-    device: DeviceSide,
+    device: LoadedSide,
     port: int,
     beside: RemoteLoop,
     plan: Plan,
@@ -86,27 +85,26 @@ async def _measure(
     repeats: int,
 ) -> list[Measured]:
     """Repeats after one that warms everything up."""
-    async with device.connected(port) as (side, connector):
-        pair = Pair(side, connector, plan)
-        plain, following = replace(LEADERLESS, follow=False), LEADERLESS
-        answer = await pair.ask_long(plain, question, tokens)
+    async with device.connected(port) as arena:
+        plain, following = (
+            replace(LEADERLESS, follow=follow).plan(plan) for follow in (False, True)
+        )
+        answer = await arena.ask_long(plain, question, tokens)
         rows = plan.documents
         own = DecodeLoop(device, question, rows, answer.tokens)
         beside.prepare(question, rows, answer.tokens)
         measured = []
         for _ in range(repeats):
-            answer = await pair.ask_long(plain, question, tokens)
-            followed = await pair.ask_long(following, question, tokens)
+            answer = await arena.ask_long(plain, question, tokens)
+            followed = await arena.ask_long(following, question, tokens)
             beside.start()
             alone = own.run()
-            measured.append(
-                Measured(alone, beside.finish(), _pace(answer), _pace(followed), answer)
-            )
+            measured.append(Measured(alone, beside.finish(), _ms(answer), _ms(followed), answer))
     return measured
 
 
-def _pace(answer: Answer) -> float:
-    return costs([answer]).ms_between_tokens or 0.0
+def _ms(answer: Outcome) -> float:
+    return 1000 * (answer.between_s or 0.0)
 
 
 def _result(model: str, rows: int, tokens: int, measured: Sequence[Measured]) -> dict[str, Any]:
@@ -135,8 +133,8 @@ def _result(model: str, rows: int, tokens: int, measured: Sequence[Measured]) ->
 def _forwards_per_token(measured: Sequence[Measured]) -> float:
     """The device's forwards, preempted ones included: above 1 is work that rejections wasted."""
     counts = [each.answer.counts for each in measured]
-    forwards = sum(count.forwards + count.preempted for count in counts)
-    return forwards / sum(len(each.answer.decisions) for each in measured)
+    forwards: int = sum(count.forwards + count.preempted for count in counts)
+    return forwards / sum(len(each.answer.tokens) for each in measured)
 
 
 def _cells(result: dict[str, Any]) -> list[str]:

@@ -16,12 +16,12 @@ from rich.console import Console
 from dragonrt import bundled
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.comparison import LEADERLESS, Pair
-from dragonrt.experiments.device_side import DeviceSide, sample_settings
-from dragonrt.runtime import main as programs
+from dragonrt.experiments.comparison import LEADERLESS
+from dragonrt.experiments.sides import LoadedSide, run, sample_settings
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.process import default_index
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 
 NOTE = (
     "From the question to the first token on the device, retrieval on both sides included, over "
@@ -46,14 +46,16 @@ def bench_ttft(
         cloud = stack.enter_context(
             cloud_process(*common, "--documents", str(bundled.documents("cloud")))
         )
-        stored = DeviceSide.load(sample_settings("device", model))
+        stored = LoadedSide.load(sample_settings("device", model))
         port = cloud.wait_ready()  # from here on both indexes are complete
         bare = {side: _without_kv(side, Path(folder) / side) for side in ("device", "cloud")}
         other = stack.enter_context(cloud_process(*common, "--index", str(bare["cloud"])))
         settings = replace(stored.settings, documents=(), index=bare["device"])
-        afresh = DeviceSide.load(settings)
+        afresh = LoadedSide.load(settings)
         plan = Plan(seed, Sampler(temperature=0.0), documents=documents)
-        times = programs.run(_measure((stored, port), (afresh, other.wait_ready()), plan, repeats))
+        times = run(
+            _measure((stored, port), (afresh, other.wait_ready()), plan, repeats), virtual=False
+        )
     stored_ms, afresh_ms = times
     ratio = afresh_ms.median / stored_ms.median
     table = bench_table("model", "documents per side", "stored KV", "afresh", "ratio")
@@ -74,7 +76,7 @@ def bench_ttft(
     print_report(output, "ttft", table, [result], seed=seed, note=NOTE)
 
 
-def _without_kv(side: bundled.Side, copy: Path) -> Path:
+def _without_kv(side: Side, copy: Path) -> Path:
     """A copy of a side's index of the sample documents that lacks their KV."""
     index = default_index((bundled.documents(side),))
     shutil.copytree(index, copy, ignore=shutil.ignore_patterns("kv"))
@@ -82,7 +84,7 @@ def _without_kv(side: bundled.Side, copy: Path) -> Path:
 
 
 async def _measure(
-    stored: tuple[DeviceSide, int], afresh: tuple[DeviceSide, int], plan: Plan, repeats: int
+    stored: tuple[LoadedSide, int], afresh: tuple[LoadedSide, int], plan: Plan, repeats: int
 ) -> tuple[Series, Series]:
     """Milliseconds to the first token of every question, the two pairs by turns."""
     questions = [question.text for question in bundled.questions()]
@@ -91,10 +93,9 @@ async def _measure(
         stored[0].connected(stored[1]) as with_kv,
         afresh[0].connected(afresh[1]) as without_kv,
     ):
-        pairs = Pair(*with_kv, plan), Pair(*without_kv, plan)
         for _ in range(repeats):
             for question in questions:
-                for pair, samples in zip(pairs, times, strict=True):
-                    answer = await pair.ask_long(LEADERLESS, question, 1)
-                    samples.append(1000 * (answer.decisions[0].time_s - answer.asked_s))
+                for arena, samples in zip((with_kv, without_kv), times, strict=True):
+                    answer = await arena.ask_long(LEADERLESS.plan(plan), question, 1)
+                    samples.append(1000 * answer.first_s)
     return Series(tuple(times[0])), Series(tuple(times[1]))

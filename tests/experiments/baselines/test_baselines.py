@@ -10,12 +10,14 @@ from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice, Timed
 from dragonrt.experiments.baselines.messages import Channel
 from dragonrt.experiments.baselines.reading import BaselineSide, Found, concatenated
-from dragonrt.experiments.paced import PacedWorker
+from dragonrt.experiments.sides import PacedWorker
+from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.runtime.library import compute_kv
+from dragonrt.side import Side
 from dragonrt.simulation import loop
 from retrieval import Chunk, Hit
 
@@ -33,7 +35,7 @@ DECODE_S, LATENCY_S = 0.01, 0.1
 class Notes:
     """A Library of a side's notes; the first is the most relevant."""
 
-    side: str
+    side: Side
 
     def find(self, question: str, k: int) -> list[Hit]:
         return [
@@ -41,11 +43,11 @@ class Notes:
             for rank, text in enumerate(NOTES[self.side][:k])
         ]
 
-    def document_kv(self, model: LanguageModel, chunk: Chunk) -> object:
+    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
         return compute_kv(model, chunk.text, chunk.title)
 
 
-def side_of(name: str, model: LanguageModel) -> BaselineSide:
+def side_of(name: Side, model: LanguageModel) -> BaselineSide:
     return BaselineSide(name, model, Notes(name), PacedWorker(DECODE_S), PacedWorker(0.0))
 
 

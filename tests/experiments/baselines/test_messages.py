@@ -71,7 +71,7 @@ def test_half_a_token_is_refused() -> None:
 
 
 def test_sides_with_different_models_part() -> None:
-    async def greet() -> list[BaseException | None]:
+    async def greet() -> tuple[object, object]:
         one, other = map(Channel, memory_streams())
         return await asyncio.gather(one.greet("a"), other.greet("b"), return_exceptions=True)
 

@@ -10,7 +10,8 @@ from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import Asked
 from dragonrt.experiments.baselines.reading import BaselineSide
 from dragonrt.experiments.lineup import ALL, real_processes
-from dragonrt.experiments.paced import PacedWorker
+from dragonrt.experiments.sides import PacedWorker
+from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.memory import memory_streams
 from dragonrt.runtime import main as programs
@@ -18,6 +19,7 @@ from dragonrt.simulation import loop
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from retrieval import Chunk, Hit
 
 
 def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,13 +30,23 @@ def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert "no-such-model" in lines[-1]
 
 
+class NoDocuments:
+    """It is never asked."""
+
+    def find(self, question: str, k: int) -> list[Hit]:
+        raise AssertionError(question)
+
+    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
+        raise AssertionError(chunk)
+
+
 def test_a_normal_device_is_hung_up_on(model: LanguageModel) -> None:
     hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "device", "t", 8, "m", "s")
 
     async def dial() -> bytes:
         ours, theirs = memory_streams()
         worker = PacedWorker(0.0)
-        side = BaselineSide("cloud", model, None, worker, worker)  # it is never asked for documents
+        side = BaselineSide("cloud", model, NoDocuments(), worker, worker)
         serving = asyncio.create_task(serve_baselines(theirs, side))
         ours.write(Connection("device", hello).data_to_send())
         received = b""

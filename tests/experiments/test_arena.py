@@ -1,17 +1,16 @@
-"""Answers in virtual time whose numbers are computed once."""
+"""The arena: answers in virtual time, and numbers that are computed once."""
 
 from dataclasses import replace
 
 import pytest
 
-from dragonrt.experiments.paced_blocks import BlockPace, paced_speculation
-from dragonrt.experiments.recalled import RecalledAnswers, seconds
-from dragonrt.experiments.speculation import Pair
-from dragonrt.language.model import LanguageModel
+from dragonrt.experiments.arena import played
+from dragonrt.experiments.sides import BlockPace, PacedWorker, RecalledAnswers, text_side
 from dragonrt.language.sequence import Sequence
 from dragonrt.link.profile import LinkProfile
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.sampling import Sampler
+from dragonrt.training.model_pair import ModelPair
 
 PROMPT = [40, 41, 42, 43]
 PLAN = SpeculativePlan(
@@ -25,26 +24,26 @@ PLAN = SpeculativePlan(
 PACE = BlockPace(0.01, 0.05, LinkProfile(latency_s=0.02, up=50e3))
 
 
-@pytest.fixture(scope="session")
-def pair(model: LanguageModel) -> Pair:
-    return Pair(LanguageModel.load("dragon-draft"), model)
-
-
 @pytest.mark.slow
-def test_an_answer_is_the_runtime_s_own(pair: Pair) -> None:
-    expected, _ = paced_speculation(pair.draft, pair.target, PROMPT, PLAN, PACE)
-    answers = RecalledAnswers(pair, PROMPT, PLAN.seed)
+def test_an_answer_is_the_runtime_s_own(pair: ModelPair) -> None:
+    expected = played(
+        PLAN,
+        text_side("device", pair.draft, PROMPT, PLAN.seed, PacedWorker(PACE.draft_s)),
+        text_side("cloud", pair.target, PROMPT, PLAN.seed, PacedWorker(PACE.target_s)),
+        link=PACE.link,
+    )
+    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, PLAN.seed)
     for _ in range(2):
         given = answers.answer(PLAN, PACE)
-        assert given.decisions == expected.decisions
+        assert given.answer.decisions == expected.answer.decisions
         assert given.bytes_sent == expected.bytes_sent
 
 
 @pytest.mark.slow
 def test_another_link_costs_time_and_no_forward(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = RecalledAnswers(pair, PROMPT, PLAN.seed)
+    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, PLAN.seed)
     fast = answers.answer(PLAN, PACE)
 
     def refuse(*_: object, **__: object) -> None:
@@ -53,10 +52,10 @@ def test_another_link_costs_time_and_no_forward(
     monkeypatch.setattr(Sequence, "extend_hidden", refuse)
     slow = answers.answer(PLAN, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
     assert slow.tokens == fast.tokens
-    assert seconds(slow) > 2 * seconds(fast)
+    assert slow.seconds > 2 * fast.seconds
 
 
-def test_a_plan_of_another_seed_is_refused(pair: Pair) -> None:
-    answers = RecalledAnswers(pair, PROMPT, PLAN.seed)
+def test_a_plan_of_another_seed_is_refused(pair: ModelPair) -> None:
+    answers = RecalledAnswers(pair.draft, pair.target, PROMPT, PLAN.seed)
     with pytest.raises(ValueError, match="seed"):
         answers.answer(replace(PLAN, seed=6), PACE)
