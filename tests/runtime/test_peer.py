@@ -28,8 +28,8 @@ from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
-from dragonrt.simulation.oracle import oracle
+from dragonrt.simulation.model import Script, ScriptedModel
+from dragonrt.simulation.oracle import Models, oracle
 from dragonrt.simulation.pair import (
     SimulatedCloud,
     SimulatedSide,
@@ -63,6 +63,10 @@ GREEDY = replace(LEADERLESS, aggregator=Aggregator.GREEDY)
 
 def script(question: str) -> Script:
     return Script(len(question))
+
+
+SIDES: tuple[Side, ...] = ("device", "cloud")
+MODELS: Models = {side: ScriptedModel(side, script("who?")) for side in SIDES}
 
 
 def alone_from(answer: Answer) -> int | None:
@@ -354,7 +358,7 @@ async def disturb(
         disturbance(stranger)
         heard = await stranger.hear(expected) if expected is not None else None
         given = await asking
-        assert given.tokens == oracle(QUESTION, LEADERLESS, script("who?"))
+        assert given.tokens == oracle(QUESTION, LEADERLESS, MODELS)
         assert alone_from(given) is None
         await stranger.leave()
     await cloud.wait_idle()
