@@ -137,10 +137,18 @@ class _Clouds:
             seed = event.settings["seed"]
             self._open[key] = Taking(self._requests[seed].settings, event.accepted)
             self.takings[seed].append(self._open[key])
-        elif isinstance(event, events.TokenDecided | events.BlockJudged | events.TextsDiverged) or (isinstance(event, events.ForwardDone) and isinstance(
-            self._open[key].settings, DragonSettings
-        )):
+        elif self._tells(event, key):
             self._open[key].take(event)
+
+    def _tells(self, event: events.Event, key: tuple[str, str, int]) -> bool:
+        """Whether an event says what a cloud decides, or drafts."""
+        match event:
+            case events.TokenDecided() | events.BlockJudged() | events.TextsDiverged():
+                return True
+            case events.ForwardDone():  # in the other modes it drafts nothing
+                return isinstance(self._open[key].settings, DragonSettings)
+            case _:
+                return False
 
 
 class _Run:

@@ -223,12 +223,15 @@ class SimulatedContext:
             done(outcome())
 
     def _computed(self, work: Work, seconds: float) -> Outcome:
+        try:
+            return Outcome(work, seconds, self._value(work))
+        except Exception as error:  # it belongs to who wants the work done
+            return Outcome(work, seconds, error=error)
+
+    def _value(self, work: Work) -> Any:
         said: list[Said] = []
         if work.span is not None:
             hashes = extended(work.span.hashes, work.guess)
             steps = range(work.span.first, len(hashes))
             said = [self._model.said(step, hashes[step]) for step in steps]
-        try:
-            return Outcome(work, seconds, work.head(said))
-        except Exception as error:  # it belongs to who wants the work done
-            return Outcome(work, seconds, error=error)
+        return work.head(said)

@@ -6,25 +6,28 @@ Drafts of lines that died in the replay only may not be: a stand-in takes their 
 time like any other draft and is never part of the text.
 """
 
-import binascii
-from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from dragonrt.distributions import Step, codec, decode_distribution
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import Step, codec, decode_distribution, encode_distribution
 from dragonrt.errors import DragonError
-from dragonrt.runtime.draft import Line, start_hash
-from dragonrt.runtime.drafter import Prediction, quantize
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.plan import Plan, placement_of
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.modes.drafts import Draft
+from dragonrt.modes.dragon import Drafts
+from dragonrt.modes.line import Line, extended, start_hash
+from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.answer import Answer
+from dragonrt.sampling.aggregation import rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.setting import assemble, entries
 from dragonrt.side import Side
-from dragonrt.simulation.drafter import TimedDrafter
+from dragonrt.simulation.model import SimulatedContext, SimulatedModel
+from dragonrt.traces import events
+from dragonrt.traces.events import Record
 
 
 class RecordingError(DragonError):
@@ -32,25 +35,19 @@ class RecordingError(DragonError):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedDraft:
-    """What one side's model said after one prefix, and the seconds it took."""
-
-    payload: bytes
-    relevance: float
-    decode_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Recording:
-    """One answer: `drafts` of each side by prefix hash, the times on the device's clock."""
+    """One answer: `drafts` of each side by prefix hash, the times on the device's clock.
 
-    plan: Plan
+    `accepted` is the share of the drafts of each side that became target tokens.
+    """
+
+    question: Question
+    settings: DragonSettings
     vocabulary: int
     tokens: tuple[int, ...]
     decided_s: tuple[float, ...]
     accepted: dict[Side, float]
-    """The share of the drafts of each side that became target tokens."""
-    drafts: dict[Side, dict[int, RecordedDraft]]
+    drafts: dict[Side, dict[int, events.Drafted]]
 
     @property
     def seconds_per_token(self) -> float:
@@ -58,24 +55,24 @@ class Recording:
         return (self.decided_s[-1] - self.decided_s[0]) / (len(self.decided_s) - 1)
 
     def under(
-        self, placement: Placement | None, run_ahead: int | None, follow: bool | None
+        self, aggregator: Aggregator | None, run_ahead: int | None, follow: bool | None
     ) -> "Recording":
         """The same answer with another scheduler; None leaves a setting as it was.
 
         Raises DragonError for a scheduler that the rule does not allow.
         """
-        plan = replace(
-            self.plan,
-            placement=self.plan.placement if placement is None else placement,
-            run_ahead=self.plan.run_ahead if run_ahead is None else run_ahead,
-            follow=self.plan.follow if follow is None else follow,
+        settings = self.settings
+        changed = replace(
+            settings,
+            aggregator=settings.aggregator if aggregator is None else aggregator,
+            run_ahead=settings.run_ahead if run_ahead is None else run_ahead,
+            follow=settings.follow if follow is None else follow,
         )
-        plan.check()
-        return replace(self, plan=plan)
+        return replace(self, settings=changed)
 
     def check(self, answer: Answer, standing_in: "dict[Side, set[int]]") -> None:
         """Raises RecordingError if a replayed text is another or rests on stand-ins."""
-        hashes = Line(start_hash(self.plan.seed), self.tokens).hashes[:-1]
+        hashes = Line(start_hash(self.question.seed), self.tokens).hashes[:-1]
         for step, prefix_hash in enumerate(hashes):
             for side, missing in standing_in.items():
                 if prefix_hash in missing:
@@ -87,37 +84,55 @@ class Recording:
             raise RecordingError("the replay decided another text: are both traces of one run?")
 
 
-class RecordedDrafter(TimedDrafter):
+class RecordedContext(SimulatedContext):
     """A model that says again what it said in a recording, and takes as long.
 
-    `standing_in` collects the hashes of prefixes that the recording does not have.
+    What the recording does not have `model` says instead; `standing_in` collects the hashes of
+    those prefixes.
     """
 
-    def __init__(self, side: Side, plan: Plan, recording: Recording, standing_in: set[int]) -> None:
+    def __init__(
+        self, side: Side, recording: Recording, model: SimulatedModel, standing_in: set[int]
+    ) -> None:
         self._drafts = recording.drafts[side]
-        self._usual_s = median(draft.decode_s for draft in self._drafts.values())
-        super().__init__(lambda: self._usual_s)
+        self._usual_s = median(draft.seconds for draft in self._drafts.values())
+        super().__init__(model, lambda: self._usual_s, self._forward_s)
         self._side = side
-        self._rule = plan.aggregation_rule()
-        self._codec = codec(plan.codec, recording.vocabulary)
-        self._vocabulary = recording.vocabulary
+        question, settings = recording.question, recording.settings
+        self._rule = rule(settings.rule, Noise(question.seed), question.sampler)
+        self._codec = codec(settings.codec, recording.vocabulary)
         self._standing_in = standing_in
 
     def _forward_s(self, hashes: list[int]) -> float:
         drafts = (self._drafts.get(prefix_hash) for prefix_hash in hashes)
-        return sum(self._usual_s if draft is None else draft.decode_s for draft in drafts)
+        return sum(self._usual_s if draft is None else draft.seconds for draft in drafts)
 
-    def _predict(self, step: int, prefix_hash: int, decode_s: float) -> Prediction:
-        draft = self._drafts.get(prefix_hash)
-        if draft is None:
+    def _value(self, work: Work) -> Any:
+        """What the mode's head made of the distributions, which the recording has encoded."""
+        return super()._value(work) if work.span is None else self._drafted(work.span, work.guess)
+
+    def _drafted(self, span: Span, guess: Sequence[int]) -> Drafts:
+        hashes = extended(span.hashes, guess)
+        drafts: list[Draft] = []
+        for step in range(span.first, len(hashes)):
+            beyond = step - len(span.tokens)
+            if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
+                break
+            drafts.append(self._draft(step, hashes[step]))
+        return Drafts(len(guess), drafts)
+
+    def _draft(self, step: int, prefix_hash: int) -> Draft:
+        recorded = self._drafts.get(prefix_hash)
+        if recorded is None:
             self._standing_in.add(prefix_hash)
-            p = np.zeros(self._vocabulary)
-            p[prefix_hash % self._vocabulary] = 1.0
-            token, distribution, payload = quantize(p, self._side, step, self._rule, self._codec)
-            return Prediction(token, distribution, payload, 0.0, 0, decode_s)
-        distribution = decode_distribution(self._codec, draft.payload, Step(step))
+            said = self._model.said(step, prefix_hash)
+            quantized = self._codec.quantize(self._rule.shape(said.p), Step(step))
+            payload, relevance = encode_distribution(self._codec, quantized), said.relevance
+        else:
+            payload, relevance = recorded.payload, recorded.relevance
+        distribution = decode_distribution(self._codec, payload, Step(step))
         token = self._rule.draft(self._side, step, distribution)
-        return Prediction(token, distribution, draft.payload, draft.relevance, 0, decode_s)
+        return Draft(step, prefix_hash, token, payload, relevance, 0.0, distribution)
 
 
 # Reading traces.
@@ -125,27 +140,36 @@ class RecordedDrafter(TimedDrafter):
 
 @dataclass(slots=True)
 class _Answer:
-    """One answer in one trace."""
+    """One answer in one trace: `whole` if neither resumed nor ever without the other side."""
 
-    opened: dict[str, Any]
+    opened: events.AnswerOpened
+    whole: bool
     vocabulary: int | None = None
-    decisions: list[dict[str, Any]] = field(default_factory=list)
-    drafts: dict[int, RecordedDraft] = field(default_factory=dict)
-    whole: bool = True
-    """Neither resumed, nor without the other side for a while."""
+    times: list[float] = field(default_factory=list)
+    decisions: list[events.TokenDecided] = field(default_factory=list)
+    drafts: dict[int, events.Drafted] = field(default_factory=dict)
 
     @property
     def tokens(self) -> list[int]:
-        return [decision["token"] for decision in self.decisions]
+        return [decision.token for decision in self.decisions]
+
+    def take(self, record: Record) -> None:
+        match record.event:
+            case events.SideReady(vocabulary=vocabulary):
+                self.vocabulary = vocabulary
+            case events.TokenDecided() as decision:
+                self.times.append(record.t)
+                self.decisions.append(decision)
+            case events.Drafted() as draft:
+                self.drafts[draft.prefix] = draft
+            case events.WentAlone() | events.Rejoined():
+                self.whole = False
 
 
-def recordings(
-    device: Iterable[dict[str, Any]], cloud: Iterable[dict[str, Any]]
-) -> list[Recording]:
+def recordings(device: Iterable[Record], cloud: Iterable[Record]) -> list[Recording]:
     """The answers that both traces hold from beginning to end, in the device's order.
 
-    The events are as `trace_summary.read_events` returns them. Raises RecordingError if there is
-    no such answer of at least two tokens.
+    Raises RecordingError if there is no such answer of at least two tokens.
     """
     on_cloud = _answers(cloud, "cloud")
     found = []
@@ -164,47 +188,28 @@ def recordings(
     return found
 
 
-def _answers(events: Iterable[dict[str, Any]], side: Side) -> list[_Answer]:
+def _answers(records: Iterable[Record], side: Side) -> list[_Answer]:
+    """The answers of mode dragon; the others draft blocks, which are not on record."""
     answers: list[_Answer] = []
-    current: dict[tuple[Any, int], _Answer] = {}
-    for event in events:
-        if event["side"] != side:
+    current: dict[tuple[str, int], _Answer] = {}
+    for record in records:
+        if record.side != side:
             raise RecordingError(f"the {side}'s trace was expected, this one is the other side's")
-        key = (event.get("peer"), event["session"])
-        if event["event"] == "open":
-            current[key] = _Answer(event, whole=event["accepted"] == 0)
-            answers.append(current[key])
+        key, event = (record.peer, record.session), record.event
+        if isinstance(event, events.AnswerOpened):
+            current.pop(key, None)
+            if event.mode == "dragon":
+                current[key] = _Answer(event, whole=event.accepted == 0)
+                answers.append(current[key])
         elif key in current:
-            _take(current[key], event)
+            current[key].take(record)
     return answers
-
-
-def _take(answer: _Answer, event: dict[str, Any]) -> None:
-    try:
-        match event["event"]:
-            case "ready":
-                answer.vocabulary = int(event["vocabulary"])
-            case "decide":
-                answer.decisions.append(event)
-            case "draft":
-                answer.drafts[int(event["prefix"], 16)] = RecordedDraft(
-                    b64decode(event["payload"], validate=True),
-                    float(event["relevance"]),
-                    float(event["seconds"]),
-                )
-            case "alone" | "resume":
-                answer.whole = False
-    except (KeyError, TypeError, ValueError, binascii.Error):
-        raise RecordingError(
-            f"a {event['event']} event lacks what a replay needs: "
-            "record the run again with this version"
-        ) from None
 
 
 def _same(device: _Answer, cloud: _Answer) -> bool:
     """Whether both are of one answer; the cloud may miss the last tokens."""
     return (
-        device.opened.get("seed") == cloud.opened.get("seed")
+        device.opened.settings.get("seed") == cloud.opened.settings.get("seed")
         and cloud.whole
         and bool(cloud.tokens)
         and cloud.tokens == device.tokens[: len(cloud.tokens)]
@@ -212,41 +217,33 @@ def _same(device: _Answer, cloud: _Answer) -> bool:
 
 
 def _recording(device: _Answer, cloud: _Answer) -> Recording:
-    opened = device.opened
-    try:
-        plan = Plan(
-            seed=opened["seed"],
-            sampler=Sampler(
-                opened["temperature"], opened["top_k"], opened["top_p"], opened["min_p"]
-            ),
-            rule=opened["rule"],
-            placement=placement_of(opened["aggregator"]),
-            codec=opened["codec"],
-            max_tokens=len(device.tokens),
-            run_ahead=opened["run_ahead"],
-            follow=opened["follow"],
-        )
-        compared = [each for each in device.decisions if each["cloud"] is not None]
-        accepted: dict[Side, float] = {
-            side: _share([each[side] for each in compared]) for side in ("device", "cloud")
-        }
-    except KeyError as error:
-        raise RecordingError(
-            f"the device's trace does not say {error}: record the run again with this version"
-        ) from None
-    plan.check()
     if device.vocabulary is None or not cloud.drafts or not device.drafts:
         raise RecordingError("the traces hold no drafts: record the run again with this version")
+    question: Question = _fields(Question, device.opened)
+    settings: DragonSettings = _fields(DragonSettings, device.opened)
+    compared = [each for each in device.decisions if each.cloud is not None]
     return Recording(
-        plan,
+        replace(question, max_tokens=len(device.tokens)),
+        settings,
         device.vocabulary,
         tuple(device.tokens),
-        tuple(decision["t"] for decision in device.decisions),
-        accepted,
+        tuple(device.times),
+        {"device": _share(compared, "device"), "cloud": _share(compared, "cloud")},
         {"device": device.drafts, "cloud": cloud.drafts},
     )
 
 
-def _share(accepted: Sequence[bool | None]) -> float:
-    known = [each for each in accepted if each is not None]
+def _fields(cls: Any, opened: events.AnswerOpened) -> Any:
+    """What was asked or how, as far as a trace says it."""
+    names = [entry.name for entry in entries(cls) if entry.about.traced]
+    for name in names:
+        if name not in opened.settings:
+            raise RecordingError(
+                f"the device's trace does not say {name!r}: record the run again with this version"
+            )
+    return assemble(cls, {name: opened.settings[name] for name in names})
+
+
+def _share(decisions: Sequence[events.TokenDecided], side: Side) -> float:
+    known = [accepted for each in decisions if (accepted := each.accepted(side)) is not None]
     return sum(known) / len(known) if known else 0.0

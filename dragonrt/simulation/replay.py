@@ -1,36 +1,37 @@
 """Give a recorded answer again, in virtual time, over any link."""
 
 from collections.abc import Callable
+from functools import partial
 
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.answer import Answer
 from dragonrt.side import Side
-from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script, SimulatedModel
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.recorded import RecordedDrafter, Recording
+from dragonrt.simulation.recorded import RecordedContext, Recording
 
 
 def replay(recording: Recording, emulate: Callable[[Stream], Stream] | None = None) -> Answer:
-    """The answer under the recording's plan; `emulate` puts a link around the device's stream.
+    """The answer under the recording's settings; `emulate` puts a link around the device's stream.
 
     Retrieval and prefill take no time. Raises RecordingError where the recording has gaps.
     """
     standing_in: dict[Side, set[int]] = {"device": set(), "cloud": set()}
     script = Script(0, vocabulary=recording.vocabulary)
 
-    def make(
-        side: Side, plan: Plan, script: Script, delay_s: Callable[[], float]
-    ) -> RecordedDrafter:
-        return RecordedDrafter(side, plan, recording, standing_in[side])
+    def context(side: Side, model: SimulatedModel, delay_s: Callable[[], float]) -> RecordedContext:
+        return RecordedContext(side, recording, model, standing_in[side])
 
     async def answer() -> Answer:
-        cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: script, make_drafter=make))
-        side = SimulatedSide("device", lambda _: script, make_drafter=make)
-        async with linked_device(cloud, side, emulate or (lambda stream: stream)) as device:
-            given = await device.asking(recording.plan).ask("?")
-        await cloud.wait_idle()
+        device, cloud = (
+            SimulatedSide(side, lambda _: script, make_context=partial(context, side))
+            for side in ("device", "cloud")
+        )
+        server = SimulatedCloud(cloud)
+        async with linked_device(server, device, emulate or (lambda stream: stream)) as linked:
+            given = await linked.asking(recording.question, recording.settings).ask()
+        await server.wait_idle()
         return given
 
     given = run(answer())
