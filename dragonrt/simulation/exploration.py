@@ -24,7 +24,7 @@ from dragonrt.simulation.pair import (
     SimulatedSide,
     faulty_device,
 )
-from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.scenario import FOR_EVER_S, Request, Scenario
 from dragonrt.traces import events
 
 LONGEST_RUN_S = 3600.0
@@ -237,7 +237,8 @@ class _Run:
         def stalled_s() -> float:
             if stall is None or stall.side != side or next(forwards) != stall.forward:
                 return delay_s()
-            self._fault(asyncio.get_running_loop().time() + stall.length_s)
+            lasts_s = 0.0 if stall.length_s == FOR_EVER_S else stall.length_s
+            self._fault(asyncio.get_running_loop().time() + lasts_s)
             return delay_s() + stall.length_s
 
         return SimulatedContext(model, stalled_s)

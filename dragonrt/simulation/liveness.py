@@ -4,8 +4,9 @@ After the last fault is over, an answer may first have to find that out, and the
 
 - A connection that died without a word is given up after `silence_s`, at the next probe. A dial
   that begins on a dead or stalled connection ends after `handshake_s`. A lost connection is dialled
-  again after its back-off, which has doubled with each dial that failed. No other patience counts:
-  who waits for `answer_s` after all is well has missed something that came.
+  again after its back-off, which has doubled with each dial that failed.
+- A model that stands still for ever is given up after `answer_s`. Only then does that count: who
+  waits for so long although all is well has missed something that came.
 - Both sides then prepare, and decide at least one token for every turn of the mode (below).
 
 Delays of models and preparations are at most twice their mean, messages travel at most the latency
@@ -20,7 +21,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.simulation.faults import HalfOpen, Stall
-from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.scenario import FOR_EVER_S, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
 
 MESSAGE_BITS = 8 * 256
@@ -31,8 +32,10 @@ SLOWEST = 2.0
 
 def bound_s(scenario: Scenario, request: Request) -> float:
     """The virtual seconds in which an answer ends, counted from the last fault and its start."""
-    links = scenario.schedules[request.device]
+    links, stall = scenario.schedules[request.device], scenario.stall
     recovery_s = max(_recovery_s(scenario, link) for link in links)
+    if stall is not None and stall.length_s == FOR_EVER_S:
+        recovery_s += scenario.patience.answer_s
     preparation_s = SLOWEST * max(
         max(link.device_prepare_s, link.cloud_prepare_s) for link in links
     )

@@ -42,6 +42,7 @@ VERIFICATIONS = (
 DISTRIBUTIONS = ("topp:0.8", "topp:0.95", "topk:8:residual", "topk:4:renorm", "dense:fp16")
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
+FOR_EVER_S = 1e6
 PATIENCES = (USUAL, replace(USUAL, answer_s=300.0))
 """With the longer one nothing can hide behind a side that is given up."""
 
@@ -64,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ModelStall:
-    """The forward of that number of an answer on that side takes `length_s` longer."""
+    """The forward of that number of an answer on that side takes `length_s` longer, or for ever."""
 
     side: Side
     forward: int
@@ -109,6 +110,8 @@ class Scenario:
         if chance.random() < 0.1:
             sides: tuple[Side, ...] = ("device", "cloud")
             stall = ModelStall(chance.choice(sides), chance.randrange(12), chance.choice(STALLS_S))
+        elif chance.random() < 0.05:  # a device's own model is what it cannot do without
+            stall = ModelStall("cloud", chance.randrange(12), FOR_EVER_S)
         return cls(
             mode,
             seed,

@@ -1,43 +1,74 @@
 """The search for defects: it finds none, it finds those put in, and a seed repeats a run."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dragonrt.runtime.draft import Draft
-from dragonrt.runtime.generation import Generation
-from dragonrt.runtime.lookahead import Lookahead
+from dragonrt.modes import federated
+from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, mixed
+from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.federated import Coordinator
+from dragonrt.modes.lookahead import Lookahead
+from dragonrt.modes.mode import Effects, Finish, Said
+from dragonrt.modes.partnered import Partnered
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings, Weighing
+from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.verifying import BlockVerifier, ReadBlock
+from dragonrt.runtime.answer import AnswerSession, Driver
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.queues import DraftQueue
-from dragonrt.sampling.aggregation import Coupled, side_weights
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.speculative import Verdict
+from dragonrt.side import Side
 from dragonrt.simulation.campaign import explore_many
 from dragonrt.simulation.exploration import explore, explore_one
-from dragonrt.simulation.scenario import Scenario
+from dragonrt.simulation.scenario import FOR_EVER_S, Scenario
+from dragonrt.wire import messages as wire
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 200, 50))
-def test_no_run_violates_anything(first: int) -> None:
-    violations = [run for run in explore(range(first, first + 50)) if run.violation is not None]
-    assert violations == []
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("first", range(0, 150, 50))
+def test_no_run_violates_anything(mode: str, first: int) -> None:
+    found = explore(range(first, first + 50), mode)
+    assert [run for run in found if run.violation is not None] == []
+    assert 0.2 < max(run.slowest for run in found) < 1, "the bound of liveness says something"
 
 
-def test_scenarios_differ_in_everything_that_may_go_wrong() -> None:
-    drawn = [Scenario.draw(seed) for seed in range(300)]
-    assert len({len(scenario.questions) for scenario in drawn}) == 3
-    assert len({len(scenario.schedules) for scenario in drawn}) == 2
-    assert {type(fault).__name__ for each in drawn for fault in each.schedules[0].faults} == {
+@pytest.mark.parametrize("mode", MODES)
+def test_scenarios_differ_in_everything_that_may_go_wrong(mode: str) -> None:
+    drawn = [Scenario.draw(seed, mode) for seed in range(400)]
+    assert {len(scenario.requests) for scenario in drawn} == {1, 2, 3}
+    assert {len(scenario.schedules) for scenario in drawn} == {1, 2}
+    assert {len(scenario.weights) for scenario in drawn} == (
+        {2, 3, 4} if mode == "federated" else {1}
+    )
+    links = [link for scenario in drawn for link in scenario.schedules[0]]
+    assert {type(fault).__name__ for link in links for fault in link.faults} == {
         "Cut",
+        "HalfOpen",
         "Stall",
     }
-    questions = [question for scenario in drawn for question in scenario.questions]
-    assert len({(asked.plan.rule, asked.plan.placement) for asked in questions}) == 11
-    assert {asked.on_loss for asked in questions} == {"alone", "wait"}
-    assert {asked.stops for asked in questions if asked.end_s is not None} == {True, False}
-    assert any(scenario.stall for scenario in drawn)
+    requests = [request for scenario in drawn for request in scenario.requests]
+    assert {type(request.settings) for request in requests} == {MODES[mode].settings}
+    if mode != "federated":
+        assert {getattr(request.settings, "on_loss") for request in requests} == {"alone", "wait"}
+    assert {asked.stops for asked in requests if asked.end_s is not None} == {True, False}
+    stalls = {scenario.stall.length_s for scenario in drawn if scenario.stall is not None}
+    assert {0.5, FOR_EVER_S} < stalls
     assert any(scenario.killed_s for scenario in drawn)
-    assert any(not scenario.may_lose_the_cloud for scenario in drawn)
+    assert any(not scenario.faulty for scenario in drawn)
+
+
+def test_all_modes_are_drawn_and_each_is_the_run_of_its_name() -> None:
+    drawn = [Scenario.draw(seed) for seed in range(60)]
+    assert {scenario.mode for scenario in drawn} == set(MODES)
+    assert drawn == [Scenario.draw(seed, each.mode) for seed, each in enumerate(drawn)]
 
 
 def test_a_seed_repeats_its_run() -> None:
@@ -52,20 +83,26 @@ def test_findings_add_up() -> None:
     assert (findings.runs, findings.violations) == (6, [])
     assert findings.tokens == sum(run.tokens for run in runs)
     assert findings.virtual_s == sum(run.duration_s for run in runs)
+    assert max(findings.slowest.values()) == max(run.slowest for run in runs)
 
 
 @pytest.mark.slow
 def test_processes_find_what_one_finds() -> None:
-    findings = explore_many(52, 0)
+    findings = explore_many(52, 0, "sprinter")
     assert (findings.runs, findings.violations) == (52, [])
-    assert findings.tokens == sum(run.tokens for run in explore(range(52)))
+    assert findings.tokens == sum(run.tokens for run in explore(range(52), "sprinter"))
 
 
-# Defects that were put in are found, and the first one by its seed.
+# Defects that are put in are found, each by a seed.
 
 
-def violations(seeds: range) -> list[str]:
-    return [run.violation for run in explore(seeds) if run.violation is not None]
+def first_violation(mode: str, runs: int, expected: str) -> str | None:
+    """The first violation of that kind, where the defect is noticed at all."""
+    for seed in range(runs):
+        violation = explore_one(Scenario.draw(seed, mode)).violation
+        if violation is not None and expected in violation:
+            return violation
+    return None
 
 
 def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> Draft | None:
@@ -74,57 +111,138 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> Draft | None
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(generation: Generation, step: int, own: Draft, theirs: Draft) -> int:
+def swapped_sides(dragon: Dragon, step: int, own: Draft, theirs: Draft) -> Mixed:
     """Each side takes itself for the device."""
-    weights = side_weights(own.relevance, theirs.relevance)
-    decoded = theirs.decoded(generation._codec)
-    return generation._rule.target(step, own.candidate, decoded.candidate, weights)
+    return mixed(dragon._rule, step, own, theirs)
+
+
+def numbers_in_order() -> Callable[..., Any]:
+    """Noise that is consumed, instead of keyed by the step."""
+    right, used = Noise._stream, itertools.count()
+
+    def stream(noise: Noise, purpose: Any, side: Side | None, step: int) -> Any:
+        return right(noise, purpose, side, next(used))
+
+    return stream
+
+
+def noise_of_the_first_step(
+    judging: SpeculativeJudging, block: ReadBlock, said: Sequence[Said]
+) -> Verdict:
+    p = [judging._rule.shape(each.p) for each in said]
+    return judging._rule.verify(0, block.tokens, block.q, p)
+
+
+def as_they_were(
+    weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
+) -> tuple[float, ...]:
+    """Weights of the workers that are there, whose sum is less where one is not."""
+    pairs = zip(weights, relevances, strict=True)
+    return tuple(weight if relevance is not None else 0.0 for weight, relevance in pairs)
+
+
+def newest_first() -> Callable[..., Any]:
+    """A verdict is taken for the block that was sent last."""
+    right = SpeculativeDrafting.take_verdict
+
+    def take_verdict(drafting: SpeculativeDrafting, accepted: int, token: int) -> Any:
+        drafting._sent.rotate(1)
+        return right(drafting, accepted, token)
+
+    return take_verdict
+
+
+def one_less(question: Question, accepted: tuple[int, ...]) -> Question:
+    """The newest decision is lost where a session begins again."""
+    return replace(question, accepted=accepted[:-1])
+
+
+def rewound_too_far(drafting: SprinterDrafting) -> None:
+    """What passed since the cloud's last word is forgotten with what is drafted."""
+    drafting.line.cut(drafting._known)
+    drafting.decided = drafting._known
+
+
+def never(*_: Any) -> None:
+    """A wait without a bound."""
+
+
+def asleep(driver: Driver, session: AnswerSession, message: wire.SessionMessage) -> None:
+    """What comes in wakes nobody: work begins at the next occasion, if there is one."""
+    effects = driver.mode.received(session.name, message, driver._loop.time())
+    driver._carry_out(effects)
 
 
 def too_far(lookahead: Lookahead, decided: int) -> int:
-    return min(decided + lookahead.plan.run_ahead + 1, lookahead.plan.max_tokens) - 1
+    return min(decided + lookahead.run_ahead + 1, lookahead.max_tokens) - 1
 
 
 def never_closed(peer: Peer, *_: Any) -> None:
     """Sessions stay open on the other side."""
 
 
+def gives_up() -> Callable[..., Any]:
+    """Who is alone stops at once."""
+    right = Partnered._leave_alone
+
+    def leave_alone(partnered: Partnered, reason: str, now: float) -> None:
+        right(partnered, reason, now)
+        partnered._end(Finish.LENGTH)
+
+    return leave_alone
+
+
+def first_of_a_round() -> Callable[..., Any]:
+    """The workers' last answers decide, whatever block they are to."""
+    return lambda worker, number: worker.received
+
+
+def all_that_wait() -> Callable[..., Any]:
+    """Blocks on wrong guesses are verified like others."""
+    right = BlockVerifier._follow
+
+    def follow(verifier: BlockVerifier, block: wire.Block) -> bool:
+        right(verifier, block)
+        return True
+
+    return follow
+
+
 @pytest.mark.parametrize(
-    ("broken", "name", "defect", "expected"),
+    ("mode", "broken", "name", "defect", "expected"),
     [
-        (DraftQueue, "get", stale_drafts, "where the oracle gives"),
-        (Generation, "_target", swapped_sides, "where the oracle gives"),
-        (Lookahead, "limit", too_far, "beyond the bound"),
-        (Peer, "close", never_closed, "are left"),
+        ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
+        ("dragon", Dragon, "_mixed", swapped_sides, "where the oracle gives"),
+        ("dragon", Noise, "_stream", numbers_in_order(), "different texts"),
+        ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
+        ("speculative", SpeculativeJudging, "answer", noise_of_the_first_step, "the oracle gives"),
+        ("federated", federated, "round_weights", as_they_were, "Weight"),
+        ("speculative", SpeculativeDrafting, "take_verdict", newest_first(), "the oracle gives"),
+        ("dragon", Question, "resumed", one_less, "later than"),
+        ("speculative", Question, "resumed", one_less, "broke the protocol"),
+        ("sprinter", SprinterDrafting, "rewind", rewound_too_far, "was decided where"),
+        ("dragon", Partnered, "deadline", never, "hang"),
+        ("sprinter", Partnered, "deadline", never, "hang"),
+        ("federated", Coordinator, "deadline", never, "hang"),
+        ("dragon", Driver, "receive", asleep, "later than"),
+        ("federated", Driver, "receive", asleep, "FederationError"),
+        ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
+        ("dragon", Peer, "close", never_closed, "are left"),
+        ("federated", Peer, "close", never_closed, "are left"),
+        ("speculative", Partnered, "_leave_alone", gives_up(), "the answer ended with"),
+        ("speculative", BlockVerifier, "_follow", all_that_wait(), "not the next one due"),
     ],
 )
 def test_a_defect_is_found(
     monkeypatch: pytest.MonkeyPatch,
-    broken: type,
+    mode: str,
+    broken: Any,
     name: str,
-    defect: Callable[..., Any],
+    defect: Any,
     expected: str,
 ) -> None:
     monkeypatch.setattr(broken, name, defect)
-    assert any(expected in violation for violation in violations(range(20)))
-
-
-def test_a_rule_that_is_no_function_of_the_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(range(10**9))
-    monkeypatch.setattr(Coupled, "target", lambda *_: 1 + next(answers) % 15)
-    found = violations(range(20))
-    assert any("decided" in violation for violation in found)
-
-
-def test_a_text_that_stops_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Generation.go_alone
-
-    def gives_up(generation: Generation) -> None:
-        right(generation)
-        generation.stop()
-
-    monkeypatch.setattr(Generation, "go_alone", gives_up)
-    assert any("the answer ended with" in violation for violation in violations(range(40)))
+    assert first_violation(mode, 60, expected) is not None
 
 
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,10 +252,4 @@ def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_COMPUTING_S", 0.05)
     monkeypatch.setattr(Lookahead, "limit", spins)
-    (violation,) = violations(range(1))
-    assert "computes for more than" in violation
-
-
-def test_a_cloud_that_ends_as_the_handshake_does_is_no_hang() -> None:
-    """In this scenario the handshake's last message and the Goodbye come in one read."""
-    assert explore_one(Scenario.draw(20356)).violation is None
+    assert first_violation("dragon", 1, "computes for more than") is not None
