@@ -210,7 +210,7 @@ class _Run:
             schedule.seed,
             schedule.cloud_prepare_s,
             schedule.cloud_decode_s,
-            make_context=partial(self._context, "cloud"),
+            make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
             sinks=(partial(self._clouds_say.take, name),),
             patience=self._scenario.patience,
         )

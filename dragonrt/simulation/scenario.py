@@ -65,7 +65,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ModelStall:
-    """The forward of that number of an answer on that side takes `length_s` longer, or for ever."""
+    """The forward of that number of an answer takes `length_s` longer, or for ever.
+
+    It is the device's, or the first cloud's.
+    """
 
     side: Side
     forward: int
@@ -110,8 +113,8 @@ class Scenario:
         if chance.random() < 0.1:
             sides: tuple[Side, ...] = ("device", "cloud")
             stall = ModelStall(chance.choice(sides), chance.randrange(12), chance.choice(STALLS_S))
-        elif chance.random() < 0.05:  # a device's own model is what it cannot do without
-            stall = ModelStall("cloud", chance.randrange(12), FOR_EVER_S)
+        elif chance.random() < 0.08:  # a device's own model is what it cannot do without
+            stall = ModelStall("cloud", chance.randrange(4), FOR_EVER_S)
         return cls(
             mode,
             seed,

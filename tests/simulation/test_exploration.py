@@ -13,10 +13,10 @@ from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, mixed
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.lookahead import Lookahead
-from dragonrt.modes.mode import Effects, Finish, Said
+from dragonrt.modes.mode import Finish, Said
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, Weighing
+from dragonrt.modes.settings import Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.verifying import BlockVerifier, ReadBlock
@@ -56,8 +56,8 @@ def test_scenarios_differ_in_everything_that_may_go_wrong(mode: str) -> None:
     }
     requests = [request for scenario in drawn for request in scenario.requests]
     assert {type(request.settings) for request in requests} == {MODES[mode].settings}
-    if mode != "federated":
-        assert {getattr(request.settings, "on_loss") for request in requests} == {"alone", "wait"}
+    losses = {getattr(request.settings, "on_loss", None) for request in requests}
+    assert losses == ({None} if mode == "federated" else {"alone", "wait"})
     assert {asked.stops for asked in requests if asked.end_s is not None} == {True, False}
     stalls = {scenario.stall.length_s for scenario in drawn if scenario.stall is not None}
     assert {0.5, FOR_EVER_S} < stalls
@@ -133,12 +133,12 @@ def noise_of_the_first_step(
     return judging._rule.verify(0, block.tokens, block.q, p)
 
 
-def as_they_were(
+def of_all_members(
     weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
 ) -> tuple[float, ...]:
-    """Weights of the workers that are there, whose sum is less where one is not."""
+    """Weights whose sum is below 1 where somebody is missing."""
     pairs = zip(weights, relevances, strict=True)
-    return tuple(weight if relevance is not None else 0.0 for weight, relevance in pairs)
+    return tuple(w / sum(weights) if relevance is not None else 0.0 for w, relevance in pairs)
 
 
 def newest_first() -> Callable[..., Any]:
@@ -192,11 +192,6 @@ def gives_up() -> Callable[..., Any]:
     return leave_alone
 
 
-def first_of_a_round() -> Callable[..., Any]:
-    """The workers' last answers decide, whatever block they are to."""
-    return lambda worker, number: worker.received
-
-
 def all_that_wait() -> Callable[..., Any]:
     """Blocks on wrong guesses are verified like others."""
     right = BlockVerifier._follow
@@ -216,21 +211,21 @@ def all_that_wait() -> Callable[..., Any]:
         ("dragon", Noise, "_stream", numbers_in_order(), "different texts"),
         ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("speculative", SpeculativeJudging, "answer", noise_of_the_first_step, "the oracle gives"),
-        ("federated", federated, "round_weights", as_they_were, "Weight"),
+        ("federated", federated, "round_weights", of_all_members, "other weights"),
         ("speculative", SpeculativeDrafting, "take_verdict", newest_first(), "the oracle gives"),
         ("dragon", Question, "resumed", one_less, "later than"),
-        ("speculative", Question, "resumed", one_less, "broke the protocol"),
+        ("speculative", Question, "resumed", one_less, "later than"),
         ("sprinter", SprinterDrafting, "rewind", rewound_too_far, "was decided where"),
         ("dragon", Partnered, "deadline", never, "hang"),
         ("sprinter", Partnered, "deadline", never, "hang"),
-        ("federated", Coordinator, "deadline", never, "hang"),
+        ("federated", Coordinator, "deadline", never, "later than"),
         ("dragon", Driver, "receive", asleep, "later than"),
         ("federated", Driver, "receive", asleep, "FederationError"),
         ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),
         ("speculative", Partnered, "_leave_alone", gives_up(), "the answer ended with"),
-        ("speculative", BlockVerifier, "_follow", all_that_wait(), "not the next one due"),
+        ("speculative", BlockVerifier, "_follow", all_that_wait(), "broke the protocol"),
     ],
 )
 def test_a_defect_is_found(
