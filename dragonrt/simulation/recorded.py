@@ -6,12 +6,11 @@ Drafts of lines that died in the replay only may not be: a stand-in takes their 
 time like any other draft and is never part of the text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step, codec, decode_distribution, encode_distribution
 from dragonrt.errors import DragonError
 from dragonrt.modes.drafts import Draft
@@ -23,7 +22,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.answer import Answer
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
-from dragonrt.setting import assemble, entries
+from dragonrt.setting import assemble, entries, flat
 from dragonrt.side import Side
 from dragonrt.simulation.model import SimulatedContext, SimulatedModel
 from dragonrt.traces import events
@@ -54,21 +53,13 @@ class Recording:
         """As recorded, between the first token and the last."""
         return (self.decided_s[-1] - self.decided_s[0]) / (len(self.decided_s) - 1)
 
-    def under(
-        self, aggregator: Aggregator | None, run_ahead: int | None, follow: bool | None
-    ) -> "Recording":
-        """The same answer with another scheduler; None leaves a setting as it was.
+    def under(self, changes: Mapping[str, Any]) -> "Recording":
+        """The same answer with other settings, by name.
 
-        Raises DragonError for a scheduler that the rule does not allow.
+        Raises DragonError for settings that do not fit together.
         """
-        settings = self.settings
-        changed = replace(
-            settings,
-            aggregator=settings.aggregator if aggregator is None else aggregator,
-            run_ahead=settings.run_ahead if run_ahead is None else run_ahead,
-            follow=settings.follow if follow is None else follow,
-        )
-        return replace(self, settings=changed)
+        settings = assemble(DragonSettings, {**flat(self.settings), **changes})
+        return replace(self, settings=settings)
 
     def check(self, answer: Answer, standing_in: "dict[Side, set[int]]") -> None:
         """Raises RecordingError if a replayed text is another or rests on stand-ins."""

@@ -218,7 +218,7 @@ def all_that_wait() -> Callable[..., Any]:
         ("sprinter", SprinterDrafting, "rewind", rewound_too_far, "was decided where"),
         ("dragon", Partnered, "deadline", never, "hang"),
         ("sprinter", Partnered, "deadline", never, "hang"),
-        ("federated", Coordinator, "deadline", never, "later than"),
+        ("federated", Coordinator, "deadline", never, "hang"),
         ("dragon", Driver, "receive", asleep, "later than"),
         ("federated", Driver, "receive", asleep, "FederationError"),
         ("dragon", Lookahead, "limit", too_far, "beyond the bound"),

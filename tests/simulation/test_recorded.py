@@ -102,7 +102,7 @@ def test_other_links_and_aggregators_change_the_pace_alone() -> None:
     (recording,) = recordings(device, cloud)
     paces = {}
     for aggregator in (Aggregator.BOTH, Aggregator.GREEDY, Aggregator.DEVICE, Aggregator.SYNC):
-        answer = replay(recording.under(aggregator, None, None), link(0.15))
+        answer = replay(recording.under({"aggregator": aggregator}), link(0.15))
         assert answer.tokens == given.tokens
         paces[aggregator] = pace(answer)
     assert paces[Aggregator.BOTH] < paces[Aggregator.DEVICE] < paces[Aggregator.SYNC]
@@ -112,10 +112,10 @@ def test_other_links_and_aggregators_change_the_pace_alone() -> None:
 def test_a_scheduler_that_the_rule_does_not_allow_is_refused() -> None:
     (recording,) = recordings(*record(settings_of("algorithm1", Aggregator.DEVICE))[1:])
     with pytest.raises(DragonError, match="coupled noise"):
-        recording.under(Aggregator.BOTH, None, None)
-    changed = recording.under(Aggregator.CLOUD, 4, False)
+        recording.under({"aggregator": "both"})
+    changed = recording.under({"aggregator": "cloud", "run_ahead": 4, "follow": False})
     assert (changed.settings.run_ahead, changed.settings.follow) == (4, False)
-    assert recording.under(None, None, None) == recording
+    assert recording.under({}) == recording
 
 
 def test_all_answers_of_a_trace_are_found() -> None:
