@@ -7,8 +7,10 @@ A field made by `setting` knows what it is for and what it may be. `check` holds
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from dragonrt.errors import DragonError
@@ -28,7 +30,9 @@ class Setting:
 
     `help` is one sentence for people. Numbers lie from `low` to `high`; texts have at most `limit`
     bytes and tuples at most `limit` entries. `travels` says whether the other side hears of it,
-    `traced` whether it stands in traces and `--json`: a question's own words do not.
+    `traced` whether it stands in traces and `--json`: a question's own words do not. As an option
+    it has a name of its own only where the field's means something else there, perhaps a letter,
+    and `daily` says that people need it often.
     """
 
     help: str = ""
@@ -37,6 +41,9 @@ class Setting:
     limit: int = 128
     travels: bool = True
     traced: bool = True
+    option: str = ""
+    letter: str = ""
+    daily: bool = False
 
 
 def setting(
@@ -48,9 +55,12 @@ def setting(
     limit: int = 128,
     travels: bool = True,
     traced: bool = True,
+    option: str = "",
+    letter: str = "",
+    daily: bool = False,
 ) -> Any:
     """A dataclass field that is a Setting."""
-    about = Setting(help, low, high, limit, travels, traced)
+    about = Setting(help, low, high, limit, travels, traced, option, letter, daily)
     if default is MISSING:
         return field(metadata={KEY: about})
     return field(default=default, metadata={KEY: about})
@@ -64,6 +74,16 @@ class Entry:
     type: Any
     default: Any
     about: Setting
+
+    @property
+    def option(self) -> str:
+        """What it is called on a command line."""
+        return flag(self.about.option or self.name)
+
+
+def flag(name: str) -> str:
+    """A field's name as an option."""
+    return "--" + name.replace("_", "-")
 
 
 def entries(cls: type) -> tuple[Entry, ...]:
@@ -99,15 +119,17 @@ def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
     unknown = values.keys() - {entry.name for entry in entries(cls)}
     if unknown:
         raise SettingError(f"there is no setting {sorted(unknown)[0]!r} here")
-    instance = _assemble(cls, values)
-    return typing.cast(T, instance)
+    return cls(**_arguments(cls, values))
 
 
-def _assemble(cls: type, values: Mapping[str, Any]) -> Any:
+def _arguments(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for each, kind in _typed_fields(cls):
         if is_dataclass(kind):
-            arguments[each.name] = _assemble(typing.cast(type, kind), values)
+            inner = typing.cast(type, kind)
+            nested = _arguments(inner, values)
+            known = {} if each.default is MISSING else _fields_of(each.default)
+            arguments[each.name] = inner(**known | nested)
         elif each.name in values:
             entry = _entry(each, kind)
             value = values[each.name]
@@ -116,15 +138,16 @@ def _assemble(cls: type, values: Mapping[str, Any]) -> Any:
             arguments[each.name] = value if enum is None else enum(value)
         elif each.default is MISSING and each.default_factory is MISSING:
             raise SettingError(f"the setting {each.name!r} is missing")
-    return cls(**arguments)
+    return arguments
+
+
+def _fields_of(instance: Any) -> dict[str, Any]:
+    return {each.name: getattr(instance, each.name) for each in fields(instance)}
 
 
 def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
     for entry, path in _leaves(type(instance)):
-        value = instance
-        for name in path:
-            value = getattr(value, name)
-        yield entry, value
+        yield entry, attrgetter(".".join(path))(instance)
 
 
 def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
@@ -132,8 +155,10 @@ def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
     found: list[tuple[Entry, tuple[str, ...]]] = []
     for each, kind in _typed_fields(cls):
         if is_dataclass(kind):
-            nested = _leaves(typing.cast(type, kind))
-            found += [(entry, (each.name, *path)) for entry, path in nested]
+            for entry, path in _leaves(typing.cast(type, kind)):
+                if each.default is not MISSING:
+                    entry = replace(entry, default=attrgetter(".".join(path))(each.default))
+                found.append((entry, (each.name, *path)))
         else:
             found.append((_entry(each, kind), (each.name,)))
     return tuple(found)
@@ -157,7 +182,7 @@ def _check(entry: Entry, value: Any) -> None:
     if must is not None:
         shown = repr(value)
         shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        raise SettingError(f"{entry.name} must be {must}, not {shown}")
+        raise SettingError(f"{entry.about.option or entry.name} must be {must}, not {shown}")
 
 
 def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:
@@ -176,6 +201,8 @@ def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:
         return _tuple_mismatch(get_args(kind), about, value)
     if kind is bool:
         return None if type(value) is bool else "true or false"
+    if kind is Path:
+        return None if isinstance(value, Path) else "a path"
     if kind is str:
         return _text_mismatch(about, value)
     low = float("-inf") if about.low is None else about.low

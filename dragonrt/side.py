@@ -1,8 +1,10 @@
-"""The two sides of an answer: the device that was asked, and the cloud that helps it."""
+"""The sides of an answer: the device that was asked, and the cloud; what they run models on."""
 
 from typing import Literal
 
 Side = Literal["device", "cloud"]
+Backend = Literal["auto", "cpu", "cuda", "mps"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def other(side: Side) -> Side:

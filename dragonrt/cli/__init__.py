@@ -8,68 +8,67 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
-import typer
-from typer.exceptions import TyperException
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.config import Env
+from cyclopts.exceptions import UnusedCliTokensError
 
 from dragonrt import __version__
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.experiments import bench, demo, experiment
-from dragonrt.cli.groups import grouped
-from dragonrt.cli.preparing import index, profile
-from dragonrt.cli.settings import read_settings
-from dragonrt.cli.sides import cloud, device
-from dragonrt.cli.simulate import simulate
-from dragonrt.cli.traces import trace
-from dragonrt.cli.training import train
+from dragonrt.cli.console import output, say
+from dragonrt.cli.files import SettingsFile
+from dragonrt.cli.help import EVERYTHING, Help
+from dragonrt.cli.options import DAILY, group, option
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
 
-app = typer.Typer(
+COMMANDS = {
+    "demo": (
+        "experiments:demo",
+        "Ask sample documents in two processes 100 ms apart, and compare.",
+    ),
+    "cloud": ("sides:cloud", "Serve devices with a model and public documents."),
+    "device": ("sides:device", "Chat over private documents, together with a cloud."),
+    "index": ("preparing:index", "Index documents before they are needed."),
+    "profile": ("preparing:profile", "Measure this machine's time per token."),
+    "trace": ("traces:trace", "Sum up or draw what --trace wrote."),
+    "experiment": ("experiments:experiment", "Measure one thing as a paper's figure does."),
+    "simulate": ("simulate:simulate", "Search for defects in virtual time."),
+    "bench": ("experiments:bench", "Measure this machine."),
+    "train": ("training:train", "Train what the modes use."),
+}
+"""Where each command is and what it is for: none is imported before it is called."""
+
+ENVIRONMENT = Env("DRAGONRT_", command=False, show=False)
+
+app = App(
     name="dragonrt",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Every option of a command can also be set as DRAGONRT_<OPTION> in the environment, or "
-    "in dragonrt.toml: here, in the user's configuration directory, or named with --config.",
+    help="Two peers, each with its own documents, answer one question together.",
+    version=f"dragonrt {__version__}",
+    help_flags=("--help", "-h", EVERYTHING),
+    config=ENVIRONMENT,
+    group_parameters=group(DAILY),
+    help_format="plaintext",
+    help_epilogue="--help-all shows all options. Each may also stand in the environment "
+    "(DRAGONRT_<OPTION>) or in dragonrt.toml, in the command's table.",
+    console=output,
+    result_action="return_value",
 )
+for _name, (_place, _help) in COMMANDS.items():
+    app.command(f"dragonrt.cli.{_place}", name=_name, help=_help)
+app.meta.config = (ENVIRONMENT,)  # which also says where the settings file is
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        output.print(f"dragonrt {__version__}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def configure(
-    context: typer.Context,
+@app.meta.default
+def launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="Settings: a TOML file with one table per command.",
-            envvar="DRAGONRT_CONFIG",
-            show_envvar=False,
-        ),
+        Path | None, option("Settings: a TOML file with one table per command.")
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Log everything, and show errors in full.")
-    ] = False,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Say which one this is.", callback=_show_version, is_eager=True
-        ),
-    ] = False,
-) -> None:
-    """Two peers, each with its own documents, answer one question together."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit
+    verbose: Annotated[bool, option("Log everything, and show errors in full.")] = False,
+) -> Any:
+    """Run a command with its settings."""
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.WARNING,
         format="%(levelname)s %(name)s: %(message)s",
@@ -79,28 +78,19 @@ def configure(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its warnings are for programmers
-    context.default_map = read_settings(config, context.command)
-
-
-app.command()(grouped(demo))
-app.command()(grouped(cloud))
-app.command()(grouped(device))
-app.command()(grouped(index))
-app.command()(grouped(profile))
-app.command()(trace)
-app.command()(experiment)
-app.command()(grouped(simulate))
-app.add_typer(bench, name="bench")
-app.add_typer(train, name="train")
+    app.config = (ENVIRONMENT, SettingsFile.read(config, app))
+    return app(tokens, exit_on_error=False, print_error=False)
 
 
 def main() -> None:
     """Run the command line: exit code 1 for what went wrong, 2 for what was called wrongly."""
+    app.help_formatter = Help(everything=EVERYTHING in sys.argv)
     try:
-        sys.exit(app(prog_name="dragonrt", standalone_mode=False))
-    except TyperException as error:
-        # The library that checks an option's value says whose error it is; nobody needs to know.
-        _fail(error, error.format_message().replace("Value error, ", ""), error.exit_code)
+        sys.exit(app.meta(sys.argv[1:], exit_on_error=False, print_error=False))
+    except UnusedCliTokensError as error:
+        _fail(error, f"unexpected argument: {' '.join(error.unused_tokens or ())}", 2)
+    except CycloptsError as error:
+        _fail(error, str(error), 2)
     except DragonError as error:
         _fail(error, str(error), 1)
     except KeyboardInterrupt:
@@ -111,6 +101,5 @@ def _fail(error: Exception, line: str, code: int) -> NoReturn:
     if "--verbose" in sys.argv:
         raise error
     text = " ".join(line.split())
-    if text:  # a group without a command has shown its help instead
-        messages.print(f"dragonrt: {text}", style="red", markup=False, soft_wrap=True)
+    say(f"dragonrt: {text}", "red")
     sys.exit(code)

@@ -1,15 +1,17 @@
 """What a user sees while a model and its documents are loaded."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from dragonrt.cli.console import messages
+from dragonrt.cli.console import messages, say
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.library import Library
-    from dragonrt.runtime.process import SideSettings
+    from dragonrt.runtime.side_settings import SideSettings
     from retrieval import Report
 
 
@@ -26,13 +28,21 @@ def progress_bar(what: str) -> Progress:
     )
 
 
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Such a bar, and what moves it: called with what is done of how much."""
+    with progress_bar(what) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
     """Load a side's model and bring its index up to date; prints what that did."""
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.process import open_library
 
     with messages.status("loading the model"):
-        model = LanguageModel.load(settings.model, settings.device, settings.dtype)
+        model = LanguageModel.load(settings.model, settings.on, settings.dtype)
     with progress_bar("indexing") as bar:
         task = bar.add_task("", total=None)
         library, report = open_library(
@@ -41,10 +51,9 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
             lambda now: bar.update(task, completed=now.done, total=now.total, description=now.file),
         )
     if report is not None:
-        messages.print(_index_line(report), markup=False, soft_wrap=True)
+        say(_index_line(report))
         for name, reason in report.skipped:
-            line = f"skipped {name}: {reason}"
-            messages.print(line, style="yellow", markup=False, soft_wrap=True)
+            say(f"skipped {name}: {reason}", "yellow")
     return model, library
 
 

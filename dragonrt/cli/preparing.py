@@ -3,48 +3,51 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
 
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.groups import option
-from dragonrt.cli.loading import load, progress_bar
-from dragonrt.cli.options import IndexOptions, ModelOptions, SideOptions, side_settings
+from dragonrt.cli.console import messages, output, say
+from dragonrt.cli.loading import counting, load
+from dragonrt.cli.options import DAILY, derived, option, settings
+from dragonrt.runtime.side_settings import SideSettings
+
+
+@derived(
+    {SideSettings: "Index"}, only=("model", "on", "index", "embedder", "chunk_words", "rebuild")
+)
+class IndexOptions:
+    """Which model reads the documents, and where the index is."""
+
+
+@derived({SideSettings: DAILY}, only=("model", "on", "dtype"))
+class ModelOptions:
+    """Which model runs, where, and how precisely."""
 
 
 def index(
-    documents: Annotated[list[Path], typer.Argument(help="A directory, or files.")],
-    model: ModelOptions,
-    options: IndexOptions,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the index anew.")] = False,
+    documents: Annotated[list[Path], Parameter(help="A directory, or files.", negative=())],
+    *,
+    options: IndexOptions | None = None,
 ) -> None:
     """Index documents: text, embeddings and the model's KV. Only what changed costs anything."""
-    from dataclasses import replace
-
-    settings = side_settings("device", model, options, SideOptions())
-    load(replace(settings, documents=tuple(documents), rebuild=rebuild))
+    load(settings(SideSettings, options, side="device", documents=tuple(documents)))
 
 
 def profile(
-    model: ModelOptions,
-    rows: Annotated[
-        int, option("Documents decoded at the same time.", "--rows", kind="N", min=1)
-    ] = 2,
-    runs: Annotated[int, option("Times the context is filled.", "--runs", kind="N", min=1)] = 3,
+    *,
+    model: ModelOptions | None = None,
+    rows: Annotated[int, option("Documents decoded at the same time.", default="2", low=1)] = 2,
+    runs: Annotated[int, option("Times the context is filled.", default="3", low=1)] = 3,
 ) -> None:
     """Measure how long this machine takes per token; later answers are scheduled by it."""
+    side = settings(SideSettings, model, side="device")
+
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.host_profile import measure, profile_path, save_profile
 
     with messages.status("loading the model"):
-        loaded = LanguageModel.load(model.name, model.device, model.dtype)
-    with progress_bar("measuring") as bar:
-        task = bar.add_task("runs", total=runs)
-        measurement = measure(
-            loaded,
-            rows=rows,
-            runs=runs,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+        loaded = LanguageModel.load(side.model, side.on, side.dtype)
+    with counting("measuring") as progress:
+        measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
     path = profile_path(loaded.name)
     save_profile(measurement, path)
     fit = measurement.profile
@@ -57,4 +60,4 @@ def profile(
     )
     for length in (first, (first + last) // 2, last):
         output.print(f"  {1000 * fit.predict(length):8.3f} ms per token at length {length}")
-    messages.print(f"saved as {path}", markup=False, soft_wrap=True)
+    say(f"saved as {path}")

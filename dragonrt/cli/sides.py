@@ -1,110 +1,130 @@
 """`dragonrt cloud` and `dragonrt device`: the two sides."""
 
-from dataclasses import replace
 from typing import Annotated
 
-import typer
-
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.federation import FederationOptions
-from dragonrt.cli.groups import option
+from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import load
-from dragonrt.cli.modes import BlockOptions, Mode, choose_mode
-from dragonrt.cli.options import (
-    NETWORK,
-    AnswerOptions,
-    AsJson,
-    EmulationOptions,
-    IndexOptions,
-    ModelOptions,
-    NetworkOptions,
-    SideOptions,
-    side_settings,
+from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
+from dragonrt.errors import DragonError
+from dragonrt.modes.catalogue import MODES, composed
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import FederatedSettings
+from dragonrt.runtime.addresses import LinkSettings, NetworkSettings, members
+from dragonrt.runtime.kits import trained_for
+from dragonrt.runtime.side_settings import SideSettings
+
+DOCUMENTS = "Model and documents"
+SAMPLING = "Sampling"
+WORKERS = f"Mode {next(name for name, each in MODES.items() if each.settings is FederatedSettings)}"
+
+
+@derived({SideSettings: DOCUMENTS}, without=("rebuild",))
+class CloudOptions:
+    """What a cloud answers with."""
+
+
+@derived({SideSettings: DOCUMENTS}, without=("rebuild", "share_sources"))
+class DeviceOptions:
+    """What a device answers with."""
+
+
+@derived({NetworkSettings: NETWORK}, without=("tls",))
+class ListeningOptions:
+    """Where a cloud listens."""
+
+
+@derived({NetworkSettings: NETWORK})
+class DiallingOptions:
+    """Where a device finds the cloud."""
+
+
+@derived({LinkSettings: LINK})
+class LinkOptions:
+    """An emulated link."""
+
+
+@derived(
+    {Question: SAMPLING} | {each.settings: f"Mode {each.name}" for each in MODES.values()},
+    "Several modes",
 )
-from dragonrt.cli.sprinting import SprinterOptions
+class AnswerOptions:
+    """How an answer comes about, in whatever mode."""
 
 
 def cloud(
-    model: ModelOptions,
-    own: SideOptions,
-    index: IndexOptions,
-    network: NetworkOptions,
-    emulation: EmulationOptions,
-    share_sources: Annotated[
-        bool,
-        option("Tell devices which files were used.", "--share-sources/--no-share-sources"),
-    ] = True,
+    *,
+    own: CloudOptions | None = None,
+    network: ListeningOptions | None = None,
+    link: LinkOptions | None = None,
 ) -> None:
     """Serve devices with a model and public documents."""
-    address = network.cloud_address(emulation)
-    settings = side_settings("cloud", model, index, own, share_sources=share_sources)
+    address = settings(NetworkSettings, network).cloud_address(settings(LinkSettings, link))
+    side = settings(SideSettings, own, side="cloud")
 
     from dragonrt.runtime import main as programs
 
-    loaded, library = load(settings)
+    loaded, library = load(side)
     programs.run(
         programs.run_cloud(
-            settings,
+            side,
             loaded,
             library,
             address,
-            on_change=lambda line: messages.print(line, markup=False, soft_wrap=True),
-            on_ready=lambda port: messages.print(
-                f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}",
-                markup=False,
-                soft_wrap=True,
+            on_change=say,
+            on_ready=lambda port: say(
+                f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
             ),
         )
     )
 
 
 def device(
-    model: ModelOptions,
-    own: SideOptions,
-    index: IndexOptions,
-    network: NetworkOptions,
-    emulation: EmulationOptions,
-    answers: AnswerOptions,
-    blocks: BlockOptions,
-    federation: FederationOptions,
-    sprinter: SprinterOptions,
+    *,
     mode: Annotated[
-        Mode,
+        str,
         option(
-            "dragon: both sides answer from their documents; speculative: this side drafts blocks "
-            "for the cloud's model, whose text comes out; federated: for the mixture of several; "
-            "sprinter: a trained verifier asks the cloud about doubtful tokens only, so the text "
-            "is approximate.",
-            "--mode",
+            "\n".join(f"{each.name}: {each.help}." for each in MODES.values()),
             kind="NAME",
+            default="dragon",
         ),
     ] = "dragon",
-    tls: Annotated[
-        bool, option("Connect with TLS; trusts the system's authorities.", "--tls", panel=NETWORK)
-    ] = False,
-    ask: Annotated[str | None, typer.Option("--ask", help="Ask one question and leave.")] = None,
-    as_json: AsJson = False,
+    own: DeviceOptions | None = None,
+    network: DiallingOptions | None = None,
+    link: LinkOptions | None = None,
+    answers: AnswerOptions | None = None,
+    worker: Annotated[
+        tuple[str, ...],
+        option(
+            "A `dragonrt cloud` that verifies, and its weight (else all equal); may be repeated.",
+            kind="HOST:PORT[=X]",
+            panel=WORKERS,
+        ),
+    ] = (),
+    stop: Annotated[
+        tuple[str, ...],
+        option("Text that ends the answer; may be repeated.", panel=SAMPLING),
+    ] = (),
+    ask: Annotated[str | None, option("Ask one question and leave.")] = None,
+    as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    address = network.device_address(emulation, tls=tls)
-    chosen = choose_mode(mode, answers, blocks, federation, sprinter, address)
-    drafts = replace(model, model=model.model or chosen.model)
-    settings = side_settings("device", drafts, index, own)
+    if mode not in MODES:
+        raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
+    chosen = given(answers)
+    question, how = composed(mode, chosen)
+    others = members(how, settings(NetworkSettings, network), settings(LinkSettings, link), worker)
+    side = settings(SideSettings, own, side="device", model=MODES[mode].model)
+    trained_for(how)  # what is none is said before anything is loaded
 
-    from dragonrt.chat.conversation import Conversation
-    from dragonrt.chat.terminal import ask_once, ask_once_json, chat
     from dragonrt.runtime import main as programs
+    from dragonrt.service.conversation import Conversation
+    from dragonrt.service.terminal import talk
 
-    loaded, library = load(settings)
+    loaded, library = load(side)
 
-    async def talk() -> None:
-        async with chosen.connected(settings, loaded, library) as begin:
-            conversation = Conversation(loaded, chosen.plan, begin, answers.seed, answers.stops)
-            if ask is None:
-                await chat(conversation, output, chosen.colours, as_json=as_json)
-            elif as_json:
-                await ask_once_json(conversation, ask)
-            else:
-                await ask_once(conversation, ask, output)
+    async def converse() -> None:
+        async with programs.device(side, loaded, library, others, how, say) as connected:
+            conversation = Conversation(connected, question, chosen.get("seed"), stop)
+            await talk(conversation, ask, output, as_json=as_json)
 
-    programs.run(talk())
+    programs.run(converse())

@@ -5,100 +5,68 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.options import EmulationOptions
+from dragonrt.cli.console import output
+from dragonrt.cli.options import LINK, derived, given, option, settings
 from dragonrt.errors import DragonError
+from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.addresses import LinkSettings
 
 if TYPE_CHECKING:
     from dragonrt.link.stream import Stream
     from dragonrt.simulation.campaign import Findings
 
 REPLAY = "Replay"
+ALL = "all"
+
+
+@derived({LinkSettings: LINK})
+class LinkOptions:
+    """The link over which recorded answers are given again."""
+
+
+@derived({DragonSettings: REPLAY}, only=("aggregator", "run_ahead", "follow"))
+class ReplayOptions:
+    """What is changed of recorded answers."""
 
 
 def simulate(
-    emulation: EmulationOptions,
+    *,
+    mode: Annotated[
+        str, option(f"{ALL}, or one of {', '.join(MODES)}.", kind="NAME", default=ALL)
+    ] = ALL,
     runs: Annotated[
-        int, typer.Option("--runs", "-n", metavar="N", min=1, help="Runs, each of its own seed.")
-    ] = 1000,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="S", min=0, help="Seed of the first run.")
-    ] = 0,
+        int, option("Runs, each of its own seed.", "--runs", "-n", default="1000", low=1)
+    ] = (1000),
+    seed: Annotated[int, option("Seed of the first run.", default="0", low=0)] = 0,
     replay: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(
-            "--replay",
-            metavar="DEVICE CLOUD",
-            help="Give the answers in these traces again.",
-            rich_help_panel=REPLAY,
-        ),
+        option("Give the answers in these traces again.", kind="DEVICE CLOUD"),
     ] = None,
-    aggregator: Annotated[
-        str | None,
-        typer.Option(
-            "--aggregator",
-            metavar="NAME",
-            help="Who decides; else as recorded.",
-            rich_help_panel=REPLAY,
-        ),
-    ] = None,
-    run_ahead: Annotated[
-        int | None,
-        typer.Option(
-            "--run-ahead",
-            metavar="N",
-            min=1,
-            max=4096,
-            help="Undecided tokens to draft ahead; else as recorded.",
-            rich_help_panel=REPLAY,
-        ),
-    ] = None,
-    follow: Annotated[
-        bool | None,
-        typer.Option(
-            "--follow/--no-follow",
-            help="Draft along the better side's line; else as recorded.",
-            rich_help_panel=REPLAY,
-        ),
-    ] = None,
+    changes: ReplayOptions | None = None,
+    link: LinkOptions | None = None,
 ) -> None:
-    """Search for defects: both sides over failing links, each run repeatable from its seed.
-
-    With --replay: recorded answers again, over the emulated link and by another aggregator.
-
-    Without it the options of the emulated link do not count: the seed draws the link of each run.
-    """
-    emulate = emulation.emulate("device")
+    """Search for defects: both sides over failing links, each run repeatable from its seed."""
+    emulate = settings(LinkSettings, link).emulate("device")
+    if mode != ALL and mode not in MODES:
+        raise DragonError(f"unknown mode {mode!r}: choose one of {ALL}, {', '.join(MODES)}")
     if replay is None:
-        _explore(runs, seed)
+        _explore(runs, seed, None if mode == ALL else mode)
     else:
-        _replay(replay, emulate, {"run_ahead": run_ahead, "follow": follow}, aggregator)
+        _replay(replay, emulate, given(changes))
 
 
-def _explore(runs: int, seed: int) -> None:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
+def _explore(runs: int, seed: int, mode: str | None) -> None:
+    from dragonrt.cli.loading import counting
     from dragonrt.simulation.campaign import explore_many
 
     started = time.perf_counter()
-    columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages, transient=True) as progress:
-        bar = progress.add_task("runs", total=runs)
-        findings = explore_many(
-            runs, seed, lambda done, violations: progress.update(bar, completed=done)
-        )
-    _report(findings, seed, time.perf_counter() - started)
+    with counting("runs") as progress:
+        findings = explore_many(runs, seed, mode, lambda done, violations: progress(done, runs))
+    _report(findings, seed, mode, time.perf_counter() - started)
 
 
-def _report(findings: "Findings", seed: int, seconds: float) -> None:
+def _report(findings: "Findings", seed: int, mode: str | None, seconds: float) -> None:
     """Numbers of the whole, then the first violation with the command that repeats it."""
     output.print(
         f"{findings.runs} runs from seed {seed}: {findings.runs / seconds:.1f} runs per second, "
@@ -106,62 +74,55 @@ def _report(findings: "Findings", seed: int, seconds: float) -> None:
         f"{seconds:.1f} s",
         soft_wrap=True,
     )
+    slowest = ", ".join(f"{name} {100 * part:.0f}%" for name, part in findings.slowest.items())
+    output.print(f"slowest answer, of the time in which it must end: {slowest}", soft_wrap=True)
     output.print(f"violations: {len(findings.violations)}")
     if findings.violations:
         first = findings.violations[0]
         output.print(
-            f"first violation, seed {first.seed}: {first.violation}", markup=False, soft_wrap=True
+            f"first violation, mode {first.mode}, seed {first.seed}: {first.violation}",
+            markup=False,
+            soft_wrap=True,
         )
-        output.print(f"repeat it with: dragonrt simulate --runs 1 --seed {first.seed}")
+        again = "" if mode is None else f" --mode {mode}"
+        output.print(f"repeat it with: dragonrt simulate --runs 1 --seed {first.seed}{again}")
         if findings.runs == 1:
             from dragonrt.simulation.scenario import Scenario
 
-            output.print(Scenario.draw(first.seed), soft_wrap=True)
-        raise typer.Exit(1)
+            output.print(Scenario.draw(first.seed, mode), soft_wrap=True)
+        raise SystemExit(1)
 
 
 def _replay(
     traces: tuple[Path, Path],
     emulate: "Callable[[Stream], Stream] | None",
     changes: dict[str, Any],
-    aggregator: str | None,
 ) -> None:
     """A row per answer: as recorded, and as it would be now."""
     from rich import box
     from rich.table import Table
 
-    from dragonrt.experiments.arena import Outcome
-    from dragonrt.runtime.plan import placement_of
-    from dragonrt.runtime.trace_summary import read_events
     from dragonrt.simulation.recorded import recordings
     from dragonrt.simulation.replay import replay
+    from dragonrt.traces.counts import AnswerCounts
+    from dragonrt.traces.file import read_trace
+    from dragonrt.traces.statistics import statistics
 
-    events = []
-    for path in traces:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                events.append(read_events(lines, str(path)))
-        except OSError as error:
-            raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None
-    placement = None if aggregator is None else placement_of(aggregator)
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("tokens", "recorded", "ms/token", "accepted", "replayed", "ms/token", "accepted"):
         table.add_column(name, justify="right", no_wrap=True)
-    for recorded in recordings(*events):
-        changed = recorded.under(placement, **changes)
-        answer = replay(changed, emulate)
-        counts = answer.counts
+    for recorded in recordings(*(read_trace(path) for path in traces)):
+        changed = recorded.under(changes)
+        numbers = statistics(AnswerCounts.of(replay(changed, emulate).records))
+        accepted = numbers["acceptance"]
         table.add_row(
             str(len(recorded.tokens)),
-            recorded.plan.placement.value,
+            recorded.settings.aggregator.value,
             f"{1e3 * recorded.seconds_per_token:.1f}",
             _shares(recorded.accepted["device"], recorded.accepted["cloud"]),
-            changed.plan.placement.value,
-            f"{1e3 * (Outcome(answer).between_s or 0.0):.1f}",
-            _shares(
-                counts.own_accepted / max(counts.own_compared, 1),
-                counts.other_accepted / max(counts.other_compared, 1),
-            ),
+            changed.settings.aggregator.value,
+            f"{numbers['ms_per_token']:.1f}",
+            _shares(accepted["device"] or 0.0, accepted["cloud"] or 0.0),
         )
     output.print(table)
     output.print("accepted: the device's drafts, the cloud's; ms/token: after the first token")

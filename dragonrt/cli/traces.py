@@ -4,52 +4,49 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich import box
-from rich.table import Table
+from cyclopts import Parameter
 
 from dragonrt.cli.console import output
-from dragonrt.errors import DragonError
+from dragonrt.cli.options import option
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.trace_summary import Summary
+    from rich.table import Table
+
+    from dragonrt.traces.events import Record
+    from dragonrt.traces.summary import Summary
 
 MISSING = "-"
 
 
 def trace(
-    file: Annotated[Path, typer.Argument(help="The trace of one side.")],
-    second: Annotated[Path | None, typer.Argument(help="The trace of the other side.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per file.")
-    ] = False,
-    picture: Annotated[
+    file: Annotated[Path, Parameter(help="The trace of one side.")],
+    second: Annotated[
+        Path | None, Parameter(help="The trace of the other side.", show_default=False)
+    ] = None,
+    /,
+    *,
+    as_json: Annotated[bool, option("Print one JSON object per file.", "--json")] = False,
+    plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot", metavar="PNG", help="Draw one answer's pipelines (of both sides, if given)."
-        ),
+        option("Draw one answer's pipelines (of both sides, if given).", kind="PNG"),
     ] = None,
     chrome: Annotated[
-        Path | None,
-        typer.Option(
-            "--chrome", metavar="JSON", help="Write everything for Perfetto or chrome://tracing."
-        ),
+        Path | None, option("Write everything for Perfetto or chrome://tracing.", kind="JSON")
     ] = None,
     session: Annotated[
-        int | None,
-        typer.Option(
-            "--session", metavar="N", help="The answer to draw; else the one of most tokens."
-        ),
+        int | None, option("The answer to draw; else the one of most tokens.")
     ] = None,
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
-    traces = [_events(path) for path in (file, second) if path is not None]
-    if picture is not None or chrome is not None:
-        _export(traces, picture, chrome, session)
-        return
-    from dragonrt.runtime.trace_summary import summarize
+    from dragonrt.traces.file import read_trace
 
-    summaries = [summarize(events) for events in traces]
+    traces = [read_trace(path) for path in (file, second) if path is not None]
+    if plot is not None or chrome is not None:
+        _export(traces, plot, chrome, session)
+        return
+    from dragonrt.traces.summary import summarize
+
+    summaries = [summarize(records) for records in traces]
     if as_json:
         for summary in summaries:
             print(json.dumps(summary.to_json(), ensure_ascii=False))
@@ -60,25 +57,12 @@ def trace(
             output.print(_answers(summary))
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
-    from dragonrt.runtime.trace_summary import read_events
-
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return read_events(lines, str(path))
-    except OSError as error:
-        raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None
-
-
 def _export(
-    traces: list[list[dict[str, Any]]],
-    picture: Path | None,
-    chrome: Path | None,
-    session: int | None,
+    traces: "list[list[Record]]", picture: Path | None, chrome: Path | None, session: int | None
 ) -> None:
     """Both sides' traces as a picture, as a file for a trace viewer, or both."""
-    from dragonrt.experiments.chrome_trace import write_chrome_trace
-    from dragonrt.experiments.timeline import aligned, timeline
+    from dragonrt.traces.chrome import write_chrome_trace
+    from dragonrt.traces.timeline import aligned, timeline
 
     by_side = aligned(traces)
     if chrome is not None:
@@ -92,8 +76,11 @@ def _export(
             output.print(str(path), markup=False, soft_wrap=True)
 
 
-def _totals(summaries: "list[Summary]") -> Table:
+def _totals(summaries: "list[Summary]") -> "Table":
     """A column per file, a row per number."""
+    from rich import box
+    from rich.table import Table
+
     columns = [_total_cells(summary) for summary in summaries]
     table = Table("", box=box.SIMPLE_HEAD)
     for summary in summaries:
@@ -147,8 +134,11 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _answers(summary: "Summary") -> Table:
+def _answers(summary: "Summary") -> "Table":
     """A row per answer; in a cloud's trace devices are numbered in the order of their answers."""
+    from rich import box
+    from rich.table import Table
+
     title = f"answers, as the {summary.side} saw them"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for name in ("session", "end"):
@@ -162,8 +152,8 @@ def _answers(summary: "Summary") -> Table:
         number = peers.index(answer.peer) + 1
         name = f"{answer.session} of #{number}" if len(peers) > 1 else f"{answer.session}"
         table.add_row(
-            f"{name} (resumed)" if answer.resumed else name,
-            answer.finish or "none",
+            f"{name} (resumed)" if report["resumed"] else name,
+            report["finish"] or "none",
             _decided(report),
             _number(report["time_to_first_token_ms"], 0, " ms"),
             _number(report["ms_per_token"], 1, " ms"),

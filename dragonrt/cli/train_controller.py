@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.groups import option
-from dragonrt.cli.loading import progress_bar
+from dragonrt.cli.console import messages, output, say
+from dragonrt.cli.loading import counting
+from dragonrt.cli.options import option
+
+DRAFT, TARGET = "dragon-draft", "dragon-small"
 
 if TYPE_CHECKING:
     from dragonrt.training.controller import Comparison
@@ -16,41 +18,36 @@ if TYPE_CHECKING:
 
 
 def controller(
-    out: Annotated[Path, option("Where its two files go.", "--out", kind="FILE")],
+    *,
+    out: Annotated[Path, option("Where its two files go.", kind="FILE")],
     draft: Annotated[
-        str, option("Draft model: bundled name, directory or hub id.", "--draft", kind="NAME")
-    ] = "dragon-draft",
-    target: Annotated[
-        str, option("Target model, of the same tokenizer.", "--target", kind="NAME")
-    ] = "dragon-small",
+        str, option("Draft model: bundled name, directory or hub id.", default=DRAFT)
+    ] = DRAFT,
+    target: Annotated[str, option("Target model, of the same tokenizer.", default=TARGET)] = TARGET,
     corpus: Annotated[
-        Path | None,
-        option("Text to be continued; else the sample questions.", "--corpus", kind="FILE"),
+        Path | None, option("Text to be continued; else the sample questions.", kind="FILE")
     ] = None,
     codec: Annotated[
-        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", "--codec", kind="NAME")
+        str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", default="qs:100")
     ] = "qs:100",
     link: Annotated[
-        str, option("Profile of a link with Markov rates upwards.", "--link", kind="NAME")
+        str, option("Profile of a link with Markov rates upwards.", default="nb-iot-markov")
     ] = "nb-iot-markov",
     temperature: Annotated[
-        list[float] | None,
-        option("Answers have one of these; else 0, 0.2 ... 1.", "--temperature", kind="X"),
-    ] = None,
+        tuple[float, ...], option("Answers have one of these; else 0, 0.2 ... 1.")
+    ] = (),
     texts: Annotated[
-        int, option("Answers recorded; a third is held out.", "--texts", kind="N", min=3)
+        int, option("Answers recorded; a third is held out.", default="600", low=3)
     ] = 600,
     trace: Annotated[
         Path | None,
-        option(
-            "Recorded answers, which are made if it is missing, else used.", "--trace", kind="FILE"
-        ),
+        option("Recorded answers, which are made if it is missing, else used.", kind="FILE"),
     ] = None,
     live: Annotated[
-        bool, option("Learn with the models themselves, not from recorded answers.", "--live")
+        bool, option("Learn with the models themselves, not from recorded answers.")
     ] = False,
-    steps: Annotated[int, option("Blocks that are tried.", "--steps", kind="N", min=1)] = 100_000,
-    seed: Annotated[int, option("All chance comes from it.", "--seed", kind="N", min=0)] = 0,
+    steps: Annotated[int, option("Blocks that are tried.", default="100000", low=1)] = 100_000,
+    seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
 ) -> None:
     """Train a controller by Double DQN, and compare it with every fixed action.
 
@@ -61,7 +58,7 @@ def controller(
 
     plan = ControllerPlan(codec=codec, link=link, texts=texts, steps=steps, seed=seed)
     if temperature:
-        plan = replace(plan, temperatures=tuple(temperature))
+        plan = replace(plan, temperatures=temperature)
     if trace is not None and trace.exists():
         recording = PairRecording.load(trace)
         models = _load(plan, draft, target, corpus) if live else None
@@ -70,16 +67,11 @@ def controller(
         recording = _record(plan, *models)
         if trace is not None:
             recording.save(trace)
-    with progress_bar("learning") as bar:
-        task = bar.add_task("", total=None)
-        learned, compared = plan.train(
-            recording,
-            models if live else None,
-            lambda done, all_: bar.update(task, completed=done, total=all_),
-        )
+    with counting("learning") as progress:
+        learned, compared = plan.train(recording, models if live else None, progress)
     saved = learned.save(out)
     _print(compared)
-    messages.print("saved as {} and {}".format(*saved), markup=False, soft_wrap=True)
+    say("saved as {} and {}".format(*saved))
 
 
 def _load(
@@ -97,11 +89,8 @@ def _load(
 
 
 def _record(plan: "ControllerPlan", pair: "ModelPair", tasks: "Tasks") -> "PairRecording":
-    with progress_bar("recording") as bar:
-        task = bar.add_task("", total=None)
-        return plan.record(
-            pair, tasks, lambda done, all_: bar.update(task, completed=done, total=all_)
-        )
+    with counting("recording") as progress:
+        return plan.record(pair, tasks, progress)
 
 
 def _print(compared: "Comparison") -> None:

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from dragonrt.cli.console import messages, output
-from dragonrt.cli.groups import option
+from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import progress_bar
+from dragonrt.cli.options import option
+
+DRAFT, TARGET = "dragon-draft", "dragon-small"
 
 if TYPE_CHECKING:
     from dragonrt.control.verifier import Verifier
@@ -14,48 +16,39 @@ if TYPE_CHECKING:
 
 
 def verifier(
-    corpus: Annotated[
-        Path,
-        option(
-            "Text to learn from: a file, or a directory of at least 10.", "--corpus", kind="PATH"
-        ),
-    ],
-    out: Annotated[Path, option("Where its two files go.", "--out", kind="DIR")],
+    *,
+    corpus: Annotated[Path, option("Text to learn from: a file, or a directory of at least 10.")],
+    out: Annotated[Path, option("Where its two files go.", kind="DIR")],
     draft: Annotated[
-        str, option("Draft model: bundled name, directory or hub id.", "--draft", kind="NAME")
-    ] = "dragon-draft",
-    target: Annotated[
-        str, option("Target model, of the same tokenizer.", "--target", kind="NAME")
-    ] = "dragon-small",
+        str, option("Draft model: bundled name, directory or hub id.", default=DRAFT)
+    ] = DRAFT,
+    target: Annotated[str, option("Target model, of the same tokenizer.", default=TARGET)] = TARGET,
     kind: Annotated[
         Literal["sprinter", "specdec++"],
         option(
             "sprinter predicts q(x)/p(x) ≤ lambda, specdec++ the probability min(1, p(x)/q(x)).",
-            "--kind",
-            kind="NAME",
+            default="sprinter",
         ),
     ] = "sprinter",
     features: Annotated[
         Literal["hidden", "hidden+confidence"],
         option(
             "What it reads: the draft model's last hidden state; and what q says of x.",
-            "--features",
-            kind="NAME",
+            default="hidden+confidence",
         ),
     ] = "hidden+confidence",
     ratio: Annotated[
-        float, option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", kind="X")
+        float,
+        option("λ: up to this ratio q(x)/p(x) a token is good.", "--lambda", default="1.2"),
     ] = 1.2,
     threshold: Annotated[
-        float, option("τ: a token below it goes to the target.", "--threshold", kind="X")
+        float, option("τ: a token below it goes to the target.", default="0.5")
     ] = 0.5,
     samples: Annotated[
-        int, option("Drafted tokens, held-out ones included.", "--samples", kind="N")
+        int, option("Drafted tokens, held-out ones included.", default="30000")
     ] = 30_000,
-    epochs: Annotated[int, option("Epochs at most.", "--epochs", kind="N", min=1)] = 100,
-    seed: Annotated[
-        int, option("Of the split and of all that is drawn.", "--seed", kind="N", min=0)
-    ] = 0,
+    epochs: Annotated[int, option("Epochs at most.", default="100", low=1)] = 100,
+    seed: Annotated[int, option("Of the split and of all that is drawn.", default="0", low=0)] = 0,
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
     from dragonrt.training.verifier_models import BatchedModel, BatchedPair
@@ -69,7 +62,7 @@ def verifier(
     path = out / "--".join(Path(name).name for name in (draft, target, kind))
     trained.save(path)
     _print(trained)
-    messages.print(f"saved as {path}.safetensors and .json", markup=False, soft_wrap=True)
+    say(f"saved as {path}.safetensors and .json")
 
 
 def _collect(pair: "BatchedPair", corpus: Path, plan: "VerifierPlan") -> "Parts":

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,9 +13,7 @@ from transformers.utils import logging as transformers_logging
 from dragonrt import bundled
 from dragonrt.language import fingerprint
 from dragonrt.language.errors import ModelError
-
-Backend = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["auto", "float32", "bfloat16", "float16"]
+from dragonrt.side import Backend, Precision
 
 # Below this a CPU is faster in float32 than in bfloat16, and reproducible (see `rows`).
 _SMALL = 200_000_000

@@ -9,12 +9,13 @@ import torch
 
 from dragonrt.language import fingerprint
 from dragonrt.language.architectures import transformer
-from dragonrt.language.checkpoint import Backend, Checkpoint, Precision, load_checkpoint
+from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
 from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.language.sequence import Sequence, document_kv
+from dragonrt.side import Backend, Precision
 
 
 class LanguageModel:

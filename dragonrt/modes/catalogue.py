@@ -31,6 +31,7 @@ from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVeri
 from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.stopping import StoppingRule
+from dragonrt.setting import assemble, entries, flag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,3 +175,20 @@ def mode_entry(name: str) -> ModeEntry:
 def entry_of(settings: Settings) -> ModeEntry:
     """The mode that these settings are of."""
     return next(entry for entry in MODES.values() if type(settings) is entry.settings)
+
+
+def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
+    """A question without words and the mode's settings, of their fields' values by name.
+
+    What is left out has its default. Raises DragonError for a value that its field does not take,
+    and for one that means nothing in this mode.
+    """
+    settings = mode_entry(mode).settings
+    asked, how = ({entry.name for entry in entries(cls)} for cls in (Question, settings))
+    for name in values:
+        if name not in asked | how:
+            raise DragonError(f"{flag(name)} has no meaning with --mode {mode}: leave it out")
+    return (
+        assemble(Question, {name: values[name] for name in values if name in asked}),
+        assemble(settings, {name: values[name] for name in values if name in how}),
+    )

@@ -34,9 +34,13 @@ class Question:
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
-    seed: int = setting(0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64)
+    seed: int = setting(
+        0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64, daily=True
+    )
     sampler: Sampler = GREEDY
-    max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS)
+    max_tokens: int = setting(
+        64, "Longest answer.", low=1, high=MAX_TOKENS, letter="n", daily=True
+    )
     stop_tokens: tuple[int, ...] = setting(
         (),
         "Tokens that end the answer.",
@@ -45,7 +49,13 @@ class Question:
         limit=MAX_STOP_TOKENS,
         traced=False,
     )
-    documents: int = setting(2, "Documents that each side uses.", low=0, high=MAX_DOCUMENTS)
+    documents: int = setting(
+        2,
+        "Documents that each side uses.",
+        low=0,
+        high=MAX_DOCUMENTS,
+        option="documents_per_side",
+    )
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
     )

@@ -96,9 +96,21 @@ class SpeculativeSettings:
     pipelined: bool = setting(
         True, "Draft on while blocks are verified (default), or wait.", travels=False
     )
-    learning_rate: float = setting(0.001, "η of C-SQS's threshold.", low=0, high=1, travels=False)
+    learning_rate: float = setting(
+        0.001,
+        "η of C-SQS's threshold.",
+        low=0,
+        high=1,
+        travels=False,
+        option="csqs_learning_rate",
+    )
     target: float = setting(
-        0.0005, "α of C-SQS: the mass it aims to drop.", low=0, high=1, travels=False
+        0.0005,
+        "α of C-SQS: the mass it aims to drop.",
+        low=0,
+        high=1,
+        travels=False,
+        option="csqs_target",
     )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 
@@ -208,7 +220,8 @@ def _check_sends(name: str, because: str) -> None:
 
 def _check_verifies(name: str, code: str) -> None:
     """Refuse a codec that sends no distributions where the rule verifies with them."""
-    if _rule(name).sends_distributions and not codec(code, 2).sends_distributions:
+    sends = codec(code, 2).sends_distributions
+    if _rule(name).sends_distributions and not sends:
         raise DragonError(
             f"the rule {name} verifies with distributions and the codec {code} sends none: "
             "choose a codec that does, such as ksqs:64:100"

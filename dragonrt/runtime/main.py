@@ -7,12 +7,9 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dragonrt.control import controller
-from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.catalogue import Kit
@@ -20,15 +17,16 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     FederatedSettings,
     Settings,
-    SpeculativeSettings,
-    SprinterSettings,
 )
+from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.answer import Asking, OnRecord
 from dragonrt.runtime.connector import PASSING, Connector
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
+from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.process import SideSettings, local_side
+from dragonrt.runtime.process import local_side
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.wire.errors import HandshakeError
 
 T = TypeVar("T")
@@ -84,18 +82,6 @@ async def run_cloud(
     ):
         on_ready(server.port)
         await stopped.wait()
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """Another side as the user names it: where it listens, and the weight of what it says.
-
-    Weights are above 0 and need not sum to 1; they count in mode federated.
-    """
-
-    name: str
-    address: Address
-    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +143,8 @@ async def device(
             _check_reached(failed, len(members), require_all=require_all)
             for name, error in failed.items():
                 on_notice(f"going on without the worker {name} until it can be reached: {error}")
-            kit = _kit(side, members, connectors, how)
-            yield Device(side, connectors, kit_settings(how, kit), kit)
+            kit = kit_of(side, members, connectors, how)
+            yield Device(side, connectors, completed(how, kit), kit)
         finally:
             await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
             for keeper in keepers:
@@ -174,48 +160,3 @@ def _check_reached(failed: Mapping[str, DragonError], count: int, *, require_all
             raise error
         if require_all or hopeless or len(failed) == count:
             raise DragonError(f"worker {name}: {error}") from error
-
-
-def _kit(
-    side: LocalSide, members: Sequence[Member], connectors: Mapping[str, Connector], how: Settings
-) -> Kit:
-    """What the mode needs beside its settings; raises DragonError for what does not fit."""
-    kit = Kit(
-        vocabulary=side.vocabulary,
-        patience=side.patience,
-        members={member.name: member.weight for member in members},
-        profile=side.profile,
-    )
-    if isinstance(how, SpeculativeSettings) and how.controller is not None:
-        return replace(kit, controller=controller(how.controller))
-    if isinstance(how, SprinterSettings):
-        given = Verifier.load(Path(how.verifier)) if how.verifier is not None else None
-        peer = connectors[members[0].name].peer
-        cloud = peer.connection.peer if peer is not None else None
-        if cloud is None:
-            raise DragonError("the cloud was lost as soon as it was reached: try again")
-        return replace(kit, verifier=verifier_of(side.model.fingerprint, cloud.weights, given))
-    return kit
-
-
-def kit_settings(how: Settings, kit: Kit) -> Settings:
-    """The settings as the kit completes them: a verifier has a threshold of its own."""
-    if isinstance(how, SprinterSettings) and how.threshold is None and kit.verifier is not None:
-        return replace(how, threshold=kit.verifier.threshold)
-    return how
-
-
-def verifier_of(draft: str, target: str, given: Verifier | None) -> Verifier:
-    """`given`, if it was trained for the models with these fingerprints, else the bundled one.
-
-    Raises DragonError where the given one does not fit, or none was given and none is bundled.
-    """
-    if given is None:
-        return Verifier.for_pair(draft, target, "sprinter")
-    if given.kind != "sprinter":
-        raise DragonError(
-            f"a {given.kind} verifier does not predict what sprinter needs: "
-            "train one with `dragonrt train verifier --kind sprinter`"
-        )
-    given.check_pair(draft, target)
-    return given

@@ -3,50 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
-from dragonrt.bundled import models
 from dragonrt.errors import DragonError
-from dragonrt.language.checkpoint import Backend, Precision
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.side_settings import SideSettings as SideSettings
 from dragonrt.runtime.worker import ModelWorker
-from dragonrt.side import Side
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
-from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
-
-
-@dataclass(frozen=True, slots=True)
-class SideSettings:
-    """What a process answers with.
-
-    `documents` are indexed at the start (only what changed costs anything); without them `index`
-    is opened as it is. With neither the side answers without documents. `share_sources` lets the
-    cloud name the titles and files it used. `rebuild` makes the index anew.
-    """
-
-    side: Side
-    model: str = models()[0]
-    on: Backend = "auto"
-    dtype: Precision = "auto"
-    documents: tuple[Path, ...] = ()
-    index: Path | None = None
-    embedder: str = DEFAULT_EMBEDDER
-    reranker: str | None = None
-    chunk_words: int = 64
-    trace: Path | None = None
-    share_sources: bool = True
-    rebuild: bool = False
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:

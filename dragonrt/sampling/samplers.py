@@ -23,7 +23,9 @@ class Sampler:
     to the lower id. Raises SamplingError for parameters out of range.
     """
 
-    temperature: float = setting(1.0, "0: always the most likely token.", low=0, high=100)
+    temperature: float = setting(
+        1.0, "0: always the most likely token.", low=0, high=100, letter="t", daily=True
+    )
     top_k: int = setting(0, "Keep so many of the likeliest; 0: all.", low=0, high=2**31 - 1)
     top_p: float = setting(1.0, "Keep the likeliest with this mass; 1: all.", low=0, high=1)
     min_p: float = setting(0.0, "Keep what has this part of the top one's; 0: all.", low=0, high=1)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from dragonrt.language import fingerprint
-from dragonrt.language.checkpoint import Backend, Checkpoint, load_checkpoint
+from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.prompt import PromptFormat, prompt_format
+from dragonrt.side import Backend
 from dragonrt.training.errors import TrainingError
 
 

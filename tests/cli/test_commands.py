@@ -1,6 +1,8 @@
 """What the commands print: help, version, traces; and that help loads nothing heavy."""
 
+import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,13 +12,29 @@ from typing import Any
 import pytest
 
 from dragonrt import __version__
-from dragonrt.cli.options import AnswerOptions
-from dragonrt.runtime.plan import Plan
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.cli.console import output
+from dragonrt.side import Side
+from dragonrt.traces.events import (
+    AnswerClosed,
+    AnswerOpened,
+    BlockJudged,
+    BlockSent,
+    Event,
+    MessageReceived,
+    Record,
+    TokenDecided,
+    TraceStarted,
+)
+from dragonrt.traces.file import TraceFile
+from dragonrt.traces.schema import SCHEMA
 
 Run = Callable[..., Any]
 
-COMMANDS = ("demo", "cloud", "device", "index", "profile", "trace", "simulate", "bench", "train")
+COMMANDS = (
+    *("demo", "cloud", "device", "index", "profile", "trace", "experiment", "simulate"),
+    *("bench", "train"),
+)
+PAGES = (*COMMANDS, "train controller", "train verifier")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
@@ -26,12 +44,27 @@ def test_help_lists_the_commands(run: Run, arguments: tuple[str, ...]) -> None:
     assert all(f" {command} " in outcome.output for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_that_fits_a_hundred_columns(run: Run, command: str) -> None:
-    outcome = run(command, "--help")
+@pytest.mark.parametrize("command", PAGES)
+def test_help_is_one_screen_of_eighty_columns(run: Run, command: str) -> None:
+    outcome = run(*command.split(), "--help")
+    lines = outcome.output.splitlines()
     assert outcome.code == 0
-    assert f"Usage: dragonrt {command}" in outcome.output
-    assert max(len(line) for line in outcome.output.splitlines()) <= 100
+    assert lines[0].startswith(f"Usage: dragonrt {command}")
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 40
+    assert "…  " not in outcome.output
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_all_help_has_every_option_and_cuts_nothing_off(run: Run, command: str) -> None:
+    brief, whole = (run(*command.split(), flag).output for flag in ("--help", "--help-all"))
+    assert max(map(len, whole.splitlines())) <= 80
+    assert set(brief.splitlines()) <= set(whole.splitlines()) | {""}
+    if command == "device":
+        words = whole.split()
+        for name in ("--relevance-temperature", "--quorum-deadline", "--csqs-learning-rate"):
+            assert name in words
+            assert name not in brief.split()
 
 
 def test_the_version_is_one_line(run: Run) -> None:
@@ -39,7 +72,7 @@ def test_the_version_is_one_line(run: Run) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = ("torch", "transformers", "numpy", "prompt_toolkit", "retrieval")
+    heavy = ("torch", "transformers", "prompt_toolkit", "retrieval", "matplotlib")
     program = (
         "import sys\nfrom dragonrt.cli import main\nsys.argv = ['dragonrt', 'device', '--help']\n"
         f"try: main()\nfinally: print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
@@ -50,25 +83,26 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
 
 
-def test_the_options_defaults_are_the_plans() -> None:
-    assert AnswerOptions().plan() == Plan(seed=0, sampler=Sampler(temperature=0.0))
+DECIDED = TokenDecided(0, 5, True, None, "own", 0.1, 1.0)
+ANSWER = (AnswerOpened("dragon", 0, {"seed": 1}), DECIDED, AnswerClosed("stop"))
 
 
-def write_trace(path: Path, side: str, model: str) -> None:
-    events: list[dict[str, Any]] = [
-        {"session": 0, "event": "start", "version": "1", "model": model},
-        {"session": 1, "event": "open", "accepted": 0},
-        {"session": 1, "event": "decide", "cause": "own", "waited": 0.1, "device": True},
-        {"session": 1, "event": "close", "finish": "stop"},
-    ]
-    events += events[1:]
-    lines = ({"t": float(t), "side": side, **event} for t, event in enumerate(events))
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+def write_trace(
+    path: Path, side: Side, model: str, *events: Event, peers: tuple[str, ...] = ("",)
+) -> None:
+    """A trace of one answer for each peer, an event a second."""
+    trace = TraceFile.open(path)
+    trace.write(Record(0.0, side, 0, TraceStarted(SCHEMA, "1", model, "here")))
+    times = itertools.count(1.0)
+    for peer in peers:
+        for event in events:
+            trace.write(Record(next(times), side, 1, event, peer))
+    trace.close()
 
 
 def test_trace_prints_both_sides_beside_each_other(run: Run, tmp_path: Path) -> None:
-    write_trace(tmp_path / "ours", "device", "a-model")
-    write_trace(tmp_path / "theirs", "cloud", "b-model")
+    write_trace(tmp_path / "ours", "device", "a-model", *ANSWER, *ANSWER)
+    write_trace(tmp_path / "theirs", "cloud", "b-model", *ANSWER, *ANSWER)
     lines = run("trace", "ours", "theirs").output.splitlines()
     heading = next(line for line in lines if "a-model" in line)
     assert heading.split() == ["device", "(a-model)", "cloud", "(b-model)"]
@@ -78,7 +112,7 @@ def test_trace_prints_both_sides_beside_each_other(run: Run, tmp_path: Path) -> 
 
 
 def test_trace_prints_json_for_programs(run: Run, tmp_path: Path) -> None:
-    write_trace(tmp_path / "ours", "device", "a-model")
+    write_trace(tmp_path / "ours", "device", "a-model", *ANSWER, *ANSWER)
     (line,) = run("trace", "ours", "--json").output.splitlines()
     report = json.loads(line)
     assert (report["side"], len(report["answers"]), report["total"]["tokens"]) == ("device", 2, 2)
@@ -92,6 +126,42 @@ def test_a_trace_that_is_none_is_one_line(run: Run, tmp_path: Path) -> None:
     )
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00\n")
     assert "line 1" in run("trace", "bytes").line
+    (tmp_path / "old").write_text('{"t":1,"side":"device","session":0,"event":"start"}\n')
+    assert run("trace", "old").line.startswith("old is a trace of schema 1, and this version reads")
+
+
+def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path: Path) -> None:
+    opened = AnswerOpened("speculative", 0, {"seed": 1})
+    decided = TokenDecided(0, 5, None, None, "target", 0.1, 0.0)
+    blocks = (BlockSent(1, 0, 4, 90, 0.1), BlockJudged(1, 4, 1, 5, 0.1, 0.02))
+    ours = (opened, *blocks, decided, decided, AnswerClosed("length"))
+    write_trace(tmp_path / "ours", "device", "m", *ours)
+    write_trace(tmp_path / "theirs", "cloud", "m", opened)
+    rows = {
+        cells[0]: cells[1:]
+        for line in run("trace", "theirs", "ours").output.splitlines()
+        if len(cells := re.split(r"\s{2,}", line.strip())) == 3
+    }
+    assert rows["accepted drafts, device"] == ["-", "50%"]
+    assert rows["blocks sent, tokens of each"] == ["-", "1, 4.0"]
+    assert rows["bits sent per token"] == ["-", "45.0"]
+    assert rows["blocks with a token replaced"] == ["-", "100%"]
+    assert rows["time to verify a block"] == ["-", "20.00 ms"]
+
+
+def test_a_clouds_many_devices_take_no_number_its_place(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "width", 80)
+    received = MessageReceived("block", 12345)
+    events = (ANSWER[0], received, DECIDED, AnswerClosed("cancelled"))
+    peers = ("127.0.0.1:49150", "127.0.0.1:49151")
+    write_trace(tmp_path / "cloud", "cloud", "m", *events, peers=peers)
+    printed = run("trace", "cloud").output
+    assert "…" not in printed
+    assert printed.count("cancelled") == 2
+    assert "1 of #1" in printed
+    assert "1 of #2" in printed
 
 
 @pytest.mark.slow

@@ -5,38 +5,56 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from cyclopts import App
+from cyclopts.config import Env
 
-from dragonrt.cli.groups import grouped, option
-from dragonrt.cli.options import AnswerOptions, EmulationOptions, NetworkOptions, SideOptions
-from dragonrt.cli.settings import SettingsError, read_settings
+from dragonrt.cli.files import SettingsError, SettingsFile
+from dragonrt.cli.options import derived, given, option
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.runtime.addresses import LinkSettings, NetworkSettings
+from dragonrt.runtime.side_settings import SideSettings
 
 Run = Callable[..., Any]
 
 
+@derived(
+    {
+        Question: "One",
+        DragonSettings: "Two",
+        SprinterSettings: "Three",
+        NetworkSettings: "Four",
+    },
+    "Several",
+)
+class AllOptions:
+    """The device's options but for the documents."""
+
+
+@derived({SideSettings: "Side"}, only=("documents",))
+class DocumentOptions:
+    """Fields of two classes may have one name."""
+
+
 def parse(*arguments: str, file: Path | None = None) -> dict[str, Any]:
-    """The groups that a command with the device's options gets."""
-    app = typer.Typer()
+    """What a command with the device's options was given."""
     got: dict[str, Any] = {}
+    app = App(result_action="return_value")
 
-    @app.callback()
-    def configure(context: typer.Context) -> None:
-        context.default_map = read_settings(file, context.command) if file is not None else {}
-
+    @app.command
     def device(
-        network: NetworkOptions,
-        answers: AnswerOptions,
-        own: SideOptions,
-        tls: Annotated[bool, option("", "--tls")] = False,
+        *,
+        options: AllOptions | None = None,
+        own: DocumentOptions | None = None,
+        stop: Annotated[tuple[str, ...], option("")] = (),
     ) -> None:
-        got.update(network=network, answers=answers, own=own, tls=tls)
+        got.update(given(options), own=given(own), stop=stop)
 
-    app.command()(grouped(device))
-    result = CliRunner().invoke(app, ["device", *arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
+    app.config = (
+        Env("DRAGONRT_", command=False),
+        *([SettingsFile.read(file, app)] if file else []),
+    )
+    app(["device", *arguments], exit_on_error=False, print_error=False)
     return got
 
 
@@ -56,39 +74,47 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
     monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
 ) -> None:
     settings = file("port = 3")
-    assert parse()["network"].port == 7070
-    assert parse(file=settings)["network"].port == 3
+    assert "port" not in parse(), "the default is the settings' own"
+    assert parse(file=settings)["port"] == 3
     monkeypatch.setenv("DRAGONRT_PORT", "2")
-    assert parse(file=settings)["network"].port == 2
-    assert parse("--port", "1", file=settings)["network"].port == 1
+    assert parse(file=settings)["port"] == 2
+    assert parse("--port", "1", file=settings)["port"] == 1
 
 
 def test_values_of_every_kind_come_from_a_file(file: Callable[[str], Path]) -> None:
     got = parse(
         file=file(
-            'documents = "my notes"\nfollow = false\ntls = true\ntemperature = 0.5\ntop-k = 7\n'
-            'max_tokens = 9\nstop = ["a", "b"]\non-loss = "wait"\nseed = 12'
+            'documents = "my notes"\ndocuments-per-side = 3\nfollow = false\ntls = true\n'
+            'temperature = 1\ntop-k = 7\nmax_tokens = 9\nstop = ["a", "b"]\non-loss = "wait"\n'
+            "seed = 12"
         )
     )
-    answers = got["answers"]
-    assert got["own"].documents == Path("my notes")
-    assert got["tls"] is True
-    assert (answers.follow, answers.temperature, answers.top_k) == (False, 0.5, 7)
-    assert (answers.max_tokens, answers.stops) == (9, ("a", "b")), "- and _ are the same"
-    assert (answers.on_loss, answers.seed) == ("wait", 12)
+    assert got.pop("own") == {"documents": (Path("my notes"),)}
+    assert got == {
+        "documents": 3,
+        "follow": False,
+        "tls": True,
+        "temperature": 1.0,
+        "top_k": 7,
+        "max_tokens": 9,
+        "stop": ("a", "b"),
+        "on_loss": "wait",
+        "seed": 12,
+    }
 
 
 def test_one_string_may_stand_for_a_list_of_one(file: Callable[[str], Path]) -> None:
-    assert parse(file=file('stop = "END"'))["answers"].stops == ("END",)
+    assert parse(file=file('stop = "END"'))["stop"] == ("END",)
 
 
 def test_flags_and_the_environment_can_undo_a_files_truth(
     monkeypatch: pytest.MonkeyPatch, file: Callable[[str], Path]
 ) -> None:
     settings = file("follow = false")
-    assert parse("--follow", file=settings)["answers"].follow is True
+    assert parse("--follow", file=settings)["follow"] is True
     monkeypatch.setenv("DRAGONRT_FOLLOW", "true")
-    assert parse(file=settings)["answers"].follow is True
+    assert parse(file=settings)["follow"] is True
+    assert parse("--no-follow")["follow"] is False
 
 
 @pytest.mark.parametrize(
@@ -146,7 +172,19 @@ def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
-    assert EmulationOptions().or_latency("50ms").latency == "50ms"
-    assert EmulationOptions(latency="1ms").or_latency("50ms").latency == "1ms"
-    assert EmulationOptions(link="lte").or_latency("50ms").latency is None
-    assert EmulationOptions(link_seed=3).or_latency("50ms").latency == "50ms"
+    assert LinkSettings().or_latency("50ms").latency == "50ms"
+    assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"
+    assert LinkSettings(link="lte").or_latency("50ms").latency is None
+    assert LinkSettings(link_seed=3).or_latency("50ms").latency == "50ms"
+
+
+def test_what_a_field_takes_is_the_same_wherever_it_comes_from(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "max_tokens must be an integer from 1 to 65536, not 0"
+    assert run("device", "--max-tokens", "0").line == said
+    (tmp_path / "dragonrt.toml").write_text("[device]\nmax-tokens = 0\n")
+    assert run("device").line == said
+    (tmp_path / "dragonrt.toml").unlink()
+    monkeypatch.setenv("DRAGONRT_MAX_TOKENS", "0")
+    assert run("device").line == said

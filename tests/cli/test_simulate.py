@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from dragonrt.runtime.lookahead import Lookahead
 from dragonrt.runtime.plan import Plan
 from dragonrt.runtime.trace import TraceFile
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.drafter import Script
+
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.loop import run as simulate
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 

@@ -6,40 +6,44 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.output import create_output
 from rich.console import Console
 from rich.text import Text
 
-from dragonrt.chat.conversation import Conversation
-from dragonrt.chat.view import AnswerView
 from dragonrt.errors import DragonError
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.view import AnswerView
 
 PROMPT = "> "
 GREETING = "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves."
+COLOURS_OF_DOCUMENTS = (
+    "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
+)
+COLOURS_OF_DRAFTS = (
+    "[cyan]Cyan[/] words were drafted on this side, [yellow]yellow[/] ones come from the other."
+)
 
 
-async def ask_once(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
-    """One question, streamed; Ctrl-C ends it with what there is."""
-    with _interrupt_stops(conversation):
-        await _stream(conversation, question, console)
-
-
-async def ask_once_json(conversation: Conversation[Any, Any], question: str) -> None:
-    """One question, its answer as one JSON object on one line."""
-    with _interrupt_stops(conversation):
-        await _print_json(conversation, question)
-
-
-async def chat(
-    conversation: Conversation[Any, Any], console: Console, colours: str, *, as_json: bool
+async def talk(
+    conversation: Conversation, question: str | None, console: Console, *, as_json: bool
 ) -> None:
-    """Questions from the terminal, or line by line from a pipe, until there are no more.
+    """Answer the question, or all that a person asks; `as_json` prints an object for each."""
+    if question is None:
+        await chat(conversation, console, as_json=as_json)
+        return
+    # Ctrl-C ends it with what there is.
+    with _interrupt_stops(conversation):
+        if as_json:
+            await _print_json(conversation, question)
+        else:
+            await _stream(conversation, question, console)
 
-    `colours` is the line that tells a person what they mean.
-    """
+
+async def chat(conversation: Conversation, console: Console, *, as_json: bool) -> None:
+    """Questions from the terminal, or line by line from a pipe, until there are no more."""
     answer = _chat_json if as_json else _chat_text
     if not sys.stdin.isatty():
         async for question in _piped_questions():
@@ -48,21 +52,22 @@ async def chat(
         return
     if not as_json:
         console.print(GREETING)
-        console.print(colours)
+        mixes = isinstance(conversation.device.settings, DragonSettings)
+        console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
     # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
     with _interrupt_stops(conversation):
         async for question in _typed_questions():
             await answer(conversation, question, console)
 
 
-async def _chat_text(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
+async def _chat_text(conversation: Conversation, question: str, console: Console) -> None:
     try:
         await _stream(conversation, question, console)
     except DragonError as error:
         console.print(Text(str(error), style="red"), soft_wrap=True)
 
 
-async def _chat_json(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
+async def _chat_json(conversation: Conversation, question: str, console: Console) -> None:
     try:
         await _print_json(conversation, question)
     except DragonError as error:
@@ -70,7 +75,7 @@ async def _chat_json(conversation: Conversation[Any, Any], question: str, consol
         print(json.dumps(failure, ensure_ascii=False), flush=True)
 
 
-async def _stream(conversation: Conversation[Any, Any], question: str, console: Console) -> None:
+async def _stream(conversation: Conversation, question: str, console: Console) -> None:
     view = AnswerView(console)
     try:
         reply = await conversation.ask(question, view.piece, view.notice)
@@ -80,7 +85,7 @@ async def _stream(conversation: Conversation[Any, Any], question: str, console: 
     view.end(reply)
 
 
-async def _print_json(conversation: Conversation[Any, Any], question: str) -> None:
+async def _print_json(conversation: Conversation, question: str) -> None:
     reply = await conversation.ask(question)
     print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
 
@@ -105,7 +110,7 @@ async def _typed_questions() -> AsyncIterator[str]:
 
 
 @contextmanager
-def _interrupt_stops(conversation: Conversation[Any, Any]) -> Iterator[None]:
+def _interrupt_stops(conversation: Conversation) -> Iterator[None]:
     """Ctrl-C stops the answer under way, not the program."""
     loop = asyncio.get_running_loop()
     try:

@@ -1,13 +1,13 @@
 """How answers look in a terminal: text tinted by side, sources, one line of costs."""
 
 from pathlib import PurePath
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from dragonrt.chat.conversation import Reply
-from dragonrt.runtime.outcome import Decision, Finish
+from dragonrt.modes.mode import Finish
+from dragonrt.service.conversation import Reply
+from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
@@ -15,11 +15,11 @@ CLEAR_SHARE = 0.75
 """From this share of a token's probability on, the token counts as one side's."""
 
 
-def carrier(decision: Decision) -> str:
+def carrier(decision: TokenDecided) -> str:
     """The side whose documents carried a token: "device", "cloud" or "both"."""
-    if decision.device_share >= CLEAR_SHARE:
+    if decision.share >= CLEAR_SHARE:
         return "device"
-    return "cloud" if decision.device_share <= 1 - CLEAR_SHARE else "both"
+    return "cloud" if decision.share <= 1 - CLEAR_SHARE else "both"
 
 
 class AnswerView:
@@ -29,7 +29,7 @@ class AnswerView:
         self._console = console
         self._in_line = False
 
-    def piece(self, text: str, decision: Decision) -> None:
+    def piece(self, text: str, decision: TokenDecided) -> None:
         self._console.print(Text(text, style=COLOURS[carrier(decision)]), end="", soft_wrap=True)
         self._in_line = not text.endswith("\n")
 
@@ -45,7 +45,7 @@ class AnswerView:
             self._console.print()
         self._in_line = False
 
-    def end(self, reply: Reply[Any]) -> None:
+    def end(self, reply: Reply) -> None:
         """The sources and the cost line under an answer."""
         if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
@@ -75,7 +75,7 @@ def _words(text: str) -> list[str]:
     return text.casefold().replace("_", " ").replace("-", " ").split()
 
 
-def cost_line(reply: Reply[Any]) -> str:
+def cost_line(reply: Reply) -> str:
     """What the answer cost, in one line."""
     numbers = reply.statistics()
     acceptance = (f"{name} {_percent(part)}" for name, part in numbers["acceptance"].items())
@@ -89,9 +89,9 @@ def cost_line(reply: Reply[Any]) -> str:
     ]
     if "unverified" in numbers:
         parts.append(f"approximate: {numbers['unverified']} tokens not verified")
-    plan = reply.answer.plan
-    if plan.sampler.temperature > 0:  # without a temperature every seed gives the same text
-        parts.append(f"seed {plan.seed}")
+    question = reply.answer.question
+    if question.sampler.temperature > 0:  # without a temperature every seed gives the same text
+        parts.append(f"seed {question.seed}")
     if numbers.get("alone_from") is not None:
         parts.append(f"alone from token {numbers['alone_from']}")
     return " | ".join(part for part in parts if part)

@@ -1,0 +1,81 @@
+"""The TOML file of settings: one table per command, keys as the options are called."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Self, get_args, get_origin
+
+import platformdirs
+from cyclopts import App
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
+
+from dragonrt.errors import DragonError
+
+NAME = "dragonrt.toml"
+
+
+class SettingsError(DragonError):
+    """A settings file that cannot be read, or names what does not exist."""
+
+
+class SettingsFile(Dict):
+    """What a settings file says to the command that is run."""
+
+    @classmethod
+    def read(cls, path: Path | None, program: App) -> Self:
+        """The file at `path`, else ./dragonrt.toml, else the user's own, else nothing."""
+        user = Path(platformdirs.user_config_dir("dragonrt")) / NAME
+        places = [path] if path is not None else [p for p in (Path(NAME), user) if p.exists()]
+        if not places:
+            return cls({})
+        path = places[0]
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise SettingsError(f"cannot read the settings {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise SettingsError(f"the settings {path} are not TOML: {error}") from None
+        _check_tables(path, program, table, "")
+        return cls(table, source=str(path))
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        table: Any = self.config
+        for name in commands:
+            table = table.get(name, {})
+        for key, value in table.items():
+            self._check(f"{self.source}: {key} in [{'.'.join(commands)}]", key, value, arguments)
+        super().__call__(app, commands, arguments)
+
+    def _check(self, where: str, key: str, value: Any, arguments: ArgumentCollection) -> None:
+        """Refuse what the library would take for something else."""
+        named = {name: each for each in arguments for name in each.parameter.name or ()}
+        found = named.get("--" + key.replace("_", "-"))
+        if found is None:
+            known = sorted(name[2:] for name in named if name.startswith("--"))
+            raise SettingsError(f"{where} is no setting; there are {', '.join(known)}")
+        truth = bool in (found.hint, *get_args(found.hint))
+        several = get_origin(found.hint) in (tuple, list) or any(
+            get_origin(each) is tuple for each in get_args(found.hint)
+        )
+        if isinstance(value, dict) or (isinstance(value, list) and not several):
+            raise SettingsError(f"{where} must be a single value")
+        if isinstance(value, bool) != truth:
+            kind = "true or false" if truth else "a value, not true or false"
+            raise SettingsError(f"{where} must be {kind}")
+
+
+def _check_tables(path: Path, group: App, table: dict[str, Any], above: str) -> None:
+    """Refuse tables of commands that do not exist."""
+    known = _commands(group)
+    for name, value in table.items():
+        if name not in known:
+            tables = ", ".join(f"[{above}{each}]" for each in sorted(known))
+            raise SettingsError(f"{path}: there is no table [{above}{name}]; there are {tables}")
+        if not isinstance(value, dict):
+            raise SettingsError(f"{path}: {above}{name} must be a table: write [{above}{name}]")
+        if any(isinstance(each, dict) for each in value.values()) and _commands(group[name]):
+            _check_tables(path, group[name], value, f"{above}{name}.")
+
+
+def _commands(group: App) -> list[str]:
+    return [name for name in group if not name.startswith("-")]

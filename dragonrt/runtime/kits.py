@@ -1,0 +1,87 @@
+"""What a mode needs beside its settings: what was trained, and what is known of the other sides.
+
+Nothing heavy is imported, so that files that are none are found before anything is loaded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dragonrt.control import Controller, controller
+from dragonrt.control.verifier import Verifier
+from dragonrt.errors import DragonError
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.runtime.addresses import Member
+
+if TYPE_CHECKING:
+    from dragonrt.runtime.connector import Connector
+    from dragonrt.runtime.local_side import LocalSide
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What the settings name of what was trained."""
+
+    controller: Controller | None = None
+    verifier: Verifier | None = None
+
+
+def trained_for(how: Settings) -> Trained:
+    """Load what the settings name; raises ControlError for what is none."""
+    if isinstance(how, SpeculativeSettings) and how.controller is not None:
+        return Trained(controller=controller(how.controller))
+    if isinstance(how, SprinterSettings) and how.verifier is not None:
+        return Trained(verifier=Verifier.load(Path(how.verifier)))
+    return Trained()
+
+
+def kit_of(
+    side: "LocalSide",
+    members: Sequence[Member],
+    connectors: "Mapping[str, Connector]",
+    how: Settings,
+) -> Kit:
+    """What the mode needs beside its settings; raises DragonError for what does not fit."""
+    kit = Kit(
+        vocabulary=side.vocabulary,
+        patience=side.patience,
+        members={member.name: member.weight for member in members},
+        profile=side.profile,
+    )
+    trained = trained_for(how)
+    if isinstance(how, SpeculativeSettings):
+        return replace(kit, controller=trained.controller)
+    if isinstance(how, SprinterSettings):
+        peer = connectors[members[0].name].peer
+        cloud = peer.connection.peer if peer is not None else None
+        if cloud is None:
+            raise DragonError("the cloud was lost as soon as it was reached: try again")
+        return replace(
+            kit, verifier=verifier_of(side.model.fingerprint, cloud.weights, trained.verifier)
+        )
+    return kit
+
+
+def completed(how: Settings, kit: Kit) -> Settings:
+    """The settings as the kit completes them: a verifier has a threshold of its own."""
+    if isinstance(how, SprinterSettings) and how.threshold is None and kit.verifier is not None:
+        return replace(how, threshold=kit.verifier.threshold)
+    return how
+
+
+def verifier_of(draft: str, target: str, given: Verifier | None) -> Verifier:
+    """`given`, if it was trained for the models with these fingerprints, else the bundled one.
+
+    Raises DragonError where the given one does not fit, or none was given and none is bundled.
+    """
+    if given is None:
+        return Verifier.for_pair(draft, target, "sprinter")
+    if given.kind != "sprinter":
+        raise DragonError(
+            f"a {given.kind} verifier does not predict what sprinter needs: "
+            "train one with `dragonrt train verifier --kind sprinter`"
+        )
+    given.check_pair(draft, target)
+    return given

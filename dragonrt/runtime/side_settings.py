@@ -1,0 +1,47 @@
+"""What a process answers with, as its user chooses it; nothing heavy is imported for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dragonrt.bundled import models
+from dragonrt.setting import setting
+from dragonrt.side import Backend, Precision, Side
+
+
+@dataclass(frozen=True, slots=True)
+class SideSettings:
+    """What a process answers with.
+
+    `documents` are indexed at the start (only what changed costs anything); without them `index`
+    is opened as it is. With neither the side answers without documents. `share_sources` lets the
+    cloud name the titles and files it used. `rebuild` makes the index anew.
+    """
+
+    side: Side
+    model: str = setting(
+        models()[0],
+        "Language model: bundled name, directory or hub id.",
+        limit=4096,
+        letter="m",
+        daily=True,
+    )
+    on: Backend = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
+    dtype: Precision = setting("auto", "Its numbers: auto, float32, bfloat16 or float16.")
+    documents: tuple[Path, ...] = setting(
+        (), "Documents; at each start what changed is indexed.", letter="d", daily=True
+    )
+    index: Path | None = setting(
+        None, "Where the index is; each directory of documents has its own."
+    )
+    embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
+    reranker: str | None = setting(
+        None, "Cross-encoder that ranks again: directory or hub id.", limit=4096
+    )
+    chunk_words: int = setting(64, "Words per chunk.", low=1)
+    trace: Path | None = setting(
+        None,
+        "Write every event to this file, about 1 kB a token, more where --codec sends more; "
+        "`dragonrt trace` and `simulate --replay` read it.",
+    )
+    share_sources: bool = setting(True, "Tell devices which files were used.")
+    rebuild: bool = setting(False, "Make the index anew.")

@@ -1,0 +1,165 @@
+"""A conversation with both sides: questions, their answers as text, and the history."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dragonrt.language.model import LanguageModel
+from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import Question, Turn
+from dragonrt.runtime.answer import Answer, Asking
+from dragonrt.runtime.main import Device
+from dragonrt.service.text import TextStream
+from dragonrt.setting import traced
+from dragonrt.side import Side
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.statistics import statistics
+from dragonrt.wire.messages import Source
+
+HISTORY = 16
+"""Turns kept for the following questions; a model with less room drops the oldest ones."""
+
+SEED_BITS = 32
+"""Of a fresh seed: short enough to be typed again."""
+
+OnPiece = Callable[[str, TokenDecided], None]
+"""Called with each piece of text and the decision that completed it."""
+
+OnNotice = Callable[[str], None]
+"""Called with each line for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as a person reads it, with what it cost."""
+
+    text: str
+    answer: Answer
+
+    @property
+    def sources(self) -> list[tuple[Side, Source]]:
+        """Every document used with its side, the device's first."""
+        device: list[tuple[Side, Source]] = [
+            ("device", each) for each in self.answer.device_sources
+        ]
+        return [*device, *(("cloud", each) for each in self.answer.cloud_sources)]
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers of this answer; None where there was nothing to measure."""
+        return statistics(AnswerCounts.of(self.answer.records))
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        answer = self.answer
+        entry = entry_of(answer.settings)
+        return {
+            "question": answer.question.prompt,
+            "text": self.text,
+            "tokens": answer.tokens,
+            "carried": [self._carrier(event) for _, event in answer.decisions],
+            "finish": answer.finish.value,
+            "mode": entry.name,
+            "approximate": not entry.exact,
+            **traced(answer.question),
+            **traced(answer.settings),
+            "sources": [
+                {
+                    "side": side,
+                    "file": source.name,
+                    "title": source.title,
+                    "relevance": round(source.relevance, 4),
+                }
+                for side, source in self.sources
+            ],
+            "notices": answer.notices,
+            "statistics": self.statistics(),
+        }
+
+    def _carrier(self, decision: TokenDecided) -> dict[str, Any]:
+        """Whose documents made a token likely, and which own one drafted it."""
+        own, document = self.answer.device_sources, decision.document
+        known = document is not None and document < len(own)
+        return {
+            "device_share": round(decision.share, 4),
+            "document": own[document or 0].name if known else None,
+        }
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Asks one question after another of a connected device; `question` says how, for all alike.
+
+    `seed` None draws a fresh one for each answer, which the answer names. `stops` are texts that
+    end an answer.
+    """
+
+    device: Device
+    question: Question
+    seed: int | None = None
+    stops: tuple[str, ...] = ()
+    history: list[Turn] = field(default_factory=list)
+    _asking: Asking | None = None
+
+    async def ask(
+        self,
+        prompt: str,
+        on_piece: OnPiece = lambda text, decision: None,
+        on_notice: OnNotice = lambda text: None,
+    ) -> Reply:
+        """Answer a question; DragonError if it cannot be answered."""
+        model = self.device.side.model
+        strings = (*model.prompt.stops, *self.stops)
+        question = replace(
+            self.question,
+            prompt=prompt,
+            history=tuple(self.history),
+            seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
+            stop_tokens=stop_tokens(model, strings),
+        )
+        stream = TextStream(model.decode, strings)
+        pieces: list[str] = []
+
+        def show(decision: TokenDecided) -> None:
+            if decision.token in question.stop_tokens or stream.stopped:
+                return
+            piece = stream.push(decision.token)
+            if not pieces:
+                piece = piece.lstrip()
+            if piece:
+                pieces.append(piece)
+                on_piece(piece, decision)
+            if stream.stopped:
+                asking.stop(Finish.STOP)
+
+        def hear(record: Record) -> None:
+            if isinstance(record.event, TokenDecided):
+                show(record.event)
+            elif isinstance(record.event, Noticed):
+                on_notice(record.event.text)
+
+        asking = self._asking = self.device.asking(question, hear)
+        try:
+            answer = await asking.ask()
+        finally:
+            self._asking = None
+        rest = stream.finish()
+        if rest and answer.decisions:
+            pieces.append(rest)
+            on_piece(rest, answer.decisions[-1][1])
+        reply = Reply("".join(pieces).rstrip(), answer)
+        self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
+        return reply
+
+    def stop(self) -> None:
+        """End the answer under way, if there is one, with the tokens decided so far."""
+        if self._asking is not None:
+            self._asking.stop()
+
+
+def stop_tokens(model: LanguageModel, strings: tuple[str, ...]) -> tuple[int, ...]:
+    """The model's own stop tokens, and each stop string that is a single token."""
+    single = [model.encode(string) for string in strings]
+    return (*model.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))

@@ -1,0 +1,133 @@
+"""`dragonrt device --mode`: options are the fields of a mode's settings, and no other mode's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dragonrt.cli.options import given
+from dragonrt.cli.sides import AnswerOptions
+from dragonrt.errors import DragonError
+from dragonrt.modes.catalogue import MODES, composed
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    SpeculativeSettings,
+)
+from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.setting import entries
+
+Run = Callable[..., Any]
+
+
+def test_without_options_the_settings_have_their_own_defaults() -> None:
+    for name, mode in MODES.items():
+        assert composed(name, given(AnswerOptions())) == (Question(), mode.settings())
+    assert Question().sampler.temperature == 0
+
+
+def test_every_setting_of_every_mode_is_an_option() -> None:
+    options = set(AnswerOptions.__dataclass_fields__)  # type: ignore[attr-defined]
+    for mode in MODES.values():
+        assert options >= {entry.name for entry in entries(mode.settings)}
+    asked = {entry.name for entry in entries(Question)}
+    assert asked - options == {"prompt", "history", "stop_tokens", "accepted"}
+
+
+def test_the_options_shape_question_and_settings() -> None:
+    question, how = composed("speculative", {"temperature": 0.5, "top_k": 3, "pipelined": False})
+    assert (question.sampler.temperature, question.sampler.top_k) == (0.5, 3)
+    assert how == SpeculativeSettings(pipelined=False)
+    assert isinstance(how, SpeculativeSettings)
+    assert (how.length, how.outstanding) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "arguments", "said"),
+    [
+        ("dragon", "--budget 9", "--budget has no meaning with --mode dragon"),
+        ("dragon", "--run-length 9", "--run-length has no meaning with --mode dragon"),
+        ("dragon", "--worker 127.0.0.1:1", "--worker is for --mode federated"),
+        ("speculative", "--rule rejection", "the codec ids sends none"),
+        ("speculative", "--rule algorithm1", "unknown rule 'algorithm1'"),
+        ("speculative", "--codec zip", "unknown codec 'zip'"),
+        ("speculative", "--controller static:4:100 --block-tokens 3", "leave out --block-tokens"),
+        ("speculative", "--aggregator greedy", "--aggregator has no meaning with --mode specul"),
+        ("speculative", "--threshold 0.3", "--threshold has no meaning"),
+        ("speculative", "--worker 127.0.0.1:1", "--worker is for --mode federated"),
+        ("sprinter", "--rule coupled", "verifies by the rule rejection, not coupled"),
+        ("sprinter", "--codec ids", "verifies with distributions"),
+        ("sprinter", "--block-tokens 4", "--block-tokens has no meaning with --mode sprinter"),
+        ("sprinter", "--run-ahead 4", "--run-ahead has no meaning with --mode sprinter"),
+        ("federated", "", "name each one with --worker"),
+        ("federated", "--worker here", "'here' is no worker: write HOST:PORT"),
+        ("federated", "--worker a:b", "'a:b' is no worker"),
+        ("federated", "--worker a:70000", "'a:70000' is no worker"),
+        ("federated", "--worker ::1:7070", "'::1:7070' is no worker"),
+        ("federated", "--worker a:1=much", "'a:1=much' is no worker"),
+        ("federated", "--worker a:1=0", "the weight of a:1 must be above 0"),
+        ("federated", "--worker a:1=nan", "the weight of a:1 must be above 0"),
+        ("federated", "--worker a:1=1 --worker b:1", "give every worker a weight, or none"),
+        ("federated", "--worker a:1 --worker a:1", "each worker may be named once"),
+        ("federated", "--worker a:1=1 --weights relevance", "give the workers none"),
+        ("federated", "--worker a:1 --codec ids", "codec ids sends no"),
+        ("federated", "--worker a:1 --rule sample-quantize", "use coupled or rejection"),
+        ("federated", "--worker a:1 --budget 9", "--budget has no meaning with --mode federated"),
+        ("federated", "--worker a:1 --on-loss wait", "--on-loss has no meaning with --mode fed"),
+        ("federated", "--worker a:1 --port 9", "name each worker with --worker"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(run: Run, mode: str, arguments: str, said: str) -> None:
+    outcome = run("device", "--mode", mode, *arguments.split())
+    assert (outcome.code, outcome.output) == (1, "")
+    assert said in outcome.line
+
+
+@pytest.mark.parametrize(
+    ("mode", "arguments", "said"),
+    [
+        ("speculative", "--controller static:4", "is not a controller"),
+        ("sprinter", "--verifier moon", "there is no verifier moon"),
+    ],
+)
+def test_what_was_trained_is_looked_at_before_anything_is_loaded(
+    run: Run, mode: str, arguments: str, said: str
+) -> None:
+    outcome = run("device", "--mode", mode, *arguments.split())
+    assert (outcome.code, outcome.output) == (1, "")
+    assert said in outcome.line
+
+
+def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Any) -> None:
+    (tmp_path / "key").write_bytes(b"k" * 16)
+    network = NetworkSettings(key_file=tmp_path / "key")
+    places = ["a.example:7071=0.7", "[::1]:7072=2"]
+    first, second = members(FederatedSettings(), network, LinkSettings(), places)
+    assert (first.name, first.weight, first.address.key) == ("a.example:7071", 0.7, b"k" * 16)
+    assert (second.address.host, second.address.port, second.weight) == ("::1", 7072, 2.0)
+
+
+def test_without_weights_all_are_equal() -> None:
+    how = FederatedSettings(weights="relevance")
+    found = members(how, NetworkSettings(), LinkSettings(), ["a:1", "b:2"])
+    assert [each.weight for each in found] == [1.0, 1.0]
+
+
+def test_the_other_modes_have_one_cloud() -> None:
+    (cloud,) = members(DragonSettings(), NetworkSettings(port=9), LinkSettings(), [])
+    assert cloud == Member("cloud", NetworkSettings(port=9).device_address(LinkSettings()))
+    with pytest.raises(DragonError, match="leave it out"):
+        members(DragonSettings(), NetworkSettings(), LinkSettings(), ["a:1"])
+
+
+def test_the_help_says_that_the_text_is_approximate(run: Run) -> None:
+    assert "the text is approximate" in " ".join(run("device", "--help").output.split())
+
+
+@pytest.mark.slow
+def test_workers_that_cannot_be_reached_are_one_line(run: Run) -> None:
+    places = ["--worker", "127.0.0.1:9", "--worker", "127.0.0.1:11"]
+    outcome = run("device", "--mode", "federated", *places, "--ask", "Who?")
+    assert outcome.code == 1
+    assert "worker 127.0.0.1:9: cannot reach 127.0.0.1:9" in outcome.errors
