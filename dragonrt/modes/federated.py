@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.distributions import (
+    Codec,
     Distribution,
     Step,
     codec,
@@ -37,7 +38,7 @@ from dragonrt.sampling.speculative import Verdict, speculative_rule
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.errors import Reason
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
 
 
 class FederationError(DragonError):
@@ -313,7 +314,7 @@ class Coordinator:
         if worker.asked != number or worker.reading is not None:
             raise ModeError(f"an answer to block {number} came, which is not the next one due")
         size = sum(map(len, payloads))
-        if size > self._codec.longest:
+        if size > longest_upload(self._codec):
             raise ModeError(f"an upload of {size} bytes takes too long to read")
 
         def head(_: Sequence[Said]) -> Received:
@@ -431,6 +432,11 @@ class _Judged:
     verify_s: float
 
 
+def longest_upload(code: Codec) -> int:
+    """Bytes of an upload that is read in reasonable time and fits into its message."""
+    return min(code.longest, MAX_UPLOAD)
+
+
 class FederatedJudging:
     """Implements Judging for a worker: its distributions, truncated (SPECFED step 4).
 
@@ -447,14 +453,14 @@ class FederatedJudging:
         return ReadBlock(block.step, tokens, None)
 
     def answer(self, block: ReadBlock, said: Sequence[Said]) -> Uploads:
-        payloads, size = [], 0
+        payloads, size, longest = [], 0, longest_upload(self._codec)
         for step, each in enumerate(said, start=block.step):
             quantized = self._codec.quantize(each.p, Step(step))
             payloads.append(encode_distribution(self._codec, quantized))
             size += len(payloads[-1])
-            if size > self._codec.longest:
+            if size > longest:
                 raise ModeError(
                     f"an upload by the codec {self._codec.name} would have more than "
-                    f"{self._codec.longest} bytes: draft shorter blocks or use a coarser codec"
+                    f"{longest} bytes: draft shorter blocks or use a coarser codec"
                 )
         return Uploads(said[0].relevance, tuple(payloads))

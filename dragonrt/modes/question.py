@@ -38,9 +38,7 @@ class Question:
         0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64, daily=True
     )
     sampler: Sampler = GREEDY
-    max_tokens: int = setting(
-        64, "Longest answer.", low=1, high=MAX_TOKENS, letter="n", daily=True
-    )
+    max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS, letter="n", daily=True)
     stop_tokens: tuple[int, ...] = setting(
         (),
         "Tokens that end the answer.",

@@ -37,7 +37,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.speculative import SpeculativeRule, Verdict, speculative_rule
 from dragonrt.sampling.stopping import Drafted, StoppingRule
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 REMEMBERED_CONFIDENCES = 32
 """Newest tokens of the answer whose confidences a controller may look at."""
@@ -199,7 +199,7 @@ class SpeculativeDrafting:
         self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
         by_id = not self._rule.drafts_from_quantized
         self._codec = codec(settings.codec, vocabulary, tokens_by_id=by_id)
-        longest = 8 * self._codec.longest - 16
+        longest = 8 * min(self._codec.longest, MAX_PAYLOAD) - 16
         budget = settings.budget
         self._longest_bits = longest if budget is None else min(longest, budget)
         self._block: DraftedBlock | None = None  # under way

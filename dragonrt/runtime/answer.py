@@ -220,7 +220,9 @@ class Driver:
         self.feed(lambda now: self.mode.prepared(prepared.grounds, now))
 
     def feed(self, call: Callable[[float], Effects]) -> None:
-        """Feed one input in. What comes in meanwhile waits for its turn."""
+        """Feed one input in. What comes in meanwhile waits, what comes late is lost."""
+        if self.over:
+            return
         self._inputs.append(call)
         if self._busy:
             return
