@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.runtime.profiler import SMOOTHING, AcceptanceRate, DecodeProfile
-from dragonrt.runtime.scheduler import (
+from dragonrt.control.estimates import Estimates
+from dragonrt.control.profiler import SMOOTHING, AcceptanceRate, DecodeProfile
+from dragonrt.control.scheduler import (
+    Aggregator,
     Estimate,
-    Placement,
     expected_latency,
     latency_difference,
     next_aggregator,
@@ -52,21 +53,22 @@ def test_greedy_gives_the_aggregation_to_the_side_whose_drafts_fail() -> None:
     noise = Noise(0)
     failing_cloud = estimate(0.05, 0.05, 0.9, 0.3, 0.3)
     for current in ("device", "cloud"):
-        chosen = next_aggregator(Placement.GREEDY, 1, current, failing_cloud, noise)
+        chosen = next_aggregator(Aggregator.GREEDY, 1, current, failing_cloud, noise)
         assert chosen == "cloud"
     level = estimate(0.05, 0.05, 0.5, 0.5, 0.3)
-    assert next_aggregator(Placement.GREEDY, 1, "cloud", level, noise) == "cloud"
+    assert next_aggregator(Aggregator.GREEDY, 1, "cloud", level, noise) == "cloud"
 
 
-def test_random_is_keyed_by_the_step_and_fixed_placements_stay() -> None:
+def test_random_is_keyed_by_the_step_and_fixed_aggregators_stay() -> None:
     anything = estimate(0.1, 0.2, 0.3, 0.4, 0.5)
-    drawn = [next_aggregator(Placement.RANDOM, s, "device", anything, Noise(3)) for s in range(400)]
-    again = [next_aggregator(Placement.RANDOM, s, "cloud", anything, Noise(3)) for s in range(400)]
+    at_random = Aggregator.RANDOM
+    drawn = [next_aggregator(at_random, s, "device", anything, Noise(3)) for s in range(400)]
+    again = [next_aggregator(at_random, s, "cloud", anything, Noise(3)) for s in range(400)]
     assert drawn == again
     assert 150 < drawn.count("cloud") < 250
-    for placement in (Placement.DEVICE, Placement.CLOUD, Placement.SYNC):
-        first = placement.first()
-        assert next_aggregator(placement, 5, first, anything, Noise(0)) == first
+    for fixed in (Aggregator.DEVICE, Aggregator.CLOUD, Aggregator.SYNC):
+        first = fixed.first()
+        assert next_aggregator(fixed, 5, first, anything, Noise(0)) == first
 
 
 def test_the_offline_fit_finds_a_line() -> None:
@@ -98,3 +100,29 @@ def test_acceptance_starts_undecided_and_follows_what_happens() -> None:
     for _ in range(100):
         rate.update(1.0)
     assert rate.value == pytest.approx(1.0, abs=1e-4)
+
+
+def test_estimates_follow_what_is_decoded_and_decided() -> None:
+    known = Estimates("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02), expects=False)
+    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.02, "cloud": 0.0}
+    known.decoded("cloud", 1, 0.05)  # the first measurement stands for a missing profile
+    estimate = known.for_scheduling(5, 0.3)
+    assert estimate.decode_s == {"device": 0.02, "cloud": 0.05}
+    assert (estimate.acceptance, estimate.rtt_s) == ({"device": 0.5, "cloud": 0.5}, 0.3)
+    assert not known.trusts_other("device")
+    known.compared("cloud", True)
+    assert known.trusts_other("device")
+    assert not known.trusts_other("cloud")
+    known.decoded("device", 99, 0.03)
+    grown = known.for_scheduling(99, 0.0).decode_s["device"]
+    assert 0.02 < grown < 0.03
+
+
+def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
+    expecting = Estimates("cloud", None, expects=True)
+    expecting.compared("device", True)
+    assert expecting.for_scheduling(0, 0.0).acceptance == {"device": 0.5, "cloud": 0.5}
+    expecting.expected(1.0, 0.0)
+    found = expecting.for_scheduling(0, 0.0).acceptance
+    assert found["device"] == pytest.approx(0.55)
+    assert found["cloud"] == pytest.approx(0.45)

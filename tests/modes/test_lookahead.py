@@ -1,21 +1,26 @@
-"""How far a side drafts ahead, and along which line: pure, without a generation around it."""
+"""How far a side drafts ahead, and along which line: pure, without a mode around it."""
 
-from dataclasses import replace
+from typing import Any
 
-from dragonrt.runtime.draft import Draft, Line, start_hash
-from dragonrt.runtime.lookahead import BLOCK, Lookahead
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.queues import DraftQueue
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.sampling.samplers import Sampler
-
-PLAN = Plan(0, Sampler(), max_tokens=40, run_ahead=12, stop_tokens=(9,))
+from dragonrt.modes.drafts import Draft, DraftQueue
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.lookahead import BLOCK, Lookahead
 
 
-def lookahead(plan: Plan = PLAN, trusts_other: bool = True) -> Lookahead:
-    queues = DraftQueue(plan.window), DraftQueue(plan.window)
-    target = lambda step, own, theirs: own.token + theirs.token  # noqa: E731
-    return Lookahead(plan, Line(start_hash(0)), *queues, target, lambda: trusts_other)
+def lookahead(**fields: Any) -> Lookahead:
+    """Of an answer of at most 40 tokens that token 9 ends."""
+    given: dict[str, Any] = {
+        "run_ahead": 12,
+        "max_tokens": 40,
+        "stop_tokens": (9,),
+        "follows": True,
+        "line": Line(start_hash(0)),
+        "own": DraftQueue(25),
+        "theirs": DraftQueue(25),
+        "target": lambda step, own, theirs: own.token + theirs.token,
+        "trusts_other": lambda: True,
+    }
+    return Lookahead(**{**given, **fields})
 
 
 def put(queue: DraftQueue, tokens: list[int]) -> None:
@@ -36,8 +41,12 @@ def test_the_line_goes_along_the_own_drafts_and_their_successor_is_predicted() -
 
 
 def test_a_trusted_side_is_followed_and_its_line_predicted_in_blocks() -> None:
-    for trusts_other, length in ((True, 11), (False, 0)):
-        ahead = lookahead(trusts_other=trusts_other)
+    for fields, length in (
+        ({}, 11),
+        ({"trusts_other": lambda: False}, 0),
+        ({"follows": False}, 0),
+    ):
+        ahead = lookahead(**fields)
         put(ahead.theirs, [1] * 11)
         ahead.extend(0)
         assert len(ahead.line) == length
@@ -45,11 +54,6 @@ def test_a_trusted_side_is_followed_and_its_line_predicted_in_blocks() -> None:
     put(ahead.theirs, [1] * 11)
     ahead.extend(0)
     assert ahead.unpredicted(0) == (0, BLOCK - 1)
-    for plan in (replace(PLAN, follow=False), replace(PLAN, placement=Placement.SYNC)):
-        alone = lookahead(plan)
-        put(alone.theirs, [1] * 11)
-        alone.extend(0)
-        assert len(alone.line) == 0
 
 
 def test_where_both_drafts_are_at_hand_the_target_is_known() -> None:
@@ -58,12 +62,17 @@ def test_where_both_drafts_are_at_hand_the_target_is_known() -> None:
     put(ahead.theirs, [2])
     ahead.extend(0)
     assert ahead.line.tokens == [3]
+    heavy = lookahead(target=lambda step, own, theirs: None)  # finding it takes too long
+    put(heavy.own, [1])
+    put(heavy.theirs, [2])
+    heavy.extend(0)
+    assert heavy.line.tokens == [1]
 
 
 def test_the_run_ahead_the_longest_answer_and_its_end_bound_the_line() -> None:
     ahead = lookahead()
     assert [ahead.limit(decided) for decided in (0, 5, 39)] == [11, 16, 39]
-    assert lookahead(replace(PLAN, placement=Placement.SYNC)).limit(5) == 5
+    assert lookahead(run_ahead=1).limit(5) == 5
     put(ahead.own, [1] * 20)
     ahead.extend(0)
     assert len(ahead.line) == 12

@@ -1,0 +1,68 @@
+"""Modes without a driver: their work is done at once, by calling its head."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from dragonrt.modes.line import extended
+from dragonrt.modes.mode import Effects, Grounds, Mode, Said, Work
+from dragonrt.simulation.model import SimulatedModel
+from dragonrt.wire.messages import SessionMessage
+
+
+def _said(model: SimulatedModel, work: Work) -> Sequence[Said]:
+    if work.span is None:
+        return ()
+    hashes = extended(work.span.hashes, work.guess)
+    return [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
+
+
+def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
+    """All that the mode wants, one after the other, and all that it led to."""
+    everything = Effects()
+    while (work := mode.wanted()) is not None:
+        effects = mode.done(work, work.head(_said(model, work)), 0.01, now)
+        everything.events += effects.events
+        everything.send += effects.send
+        everything.leave += effects.leave
+        everything.preempt |= effects.preempt
+        everything.finished = everything.finished or effects.finished
+        everything.failed = everything.failed or effects.failed
+    return everything
+
+
+def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, SimulatedModel]) -> None:
+    """Turn about: each side does all it can, then its messages arrive, in order."""
+    for name, other in others.items():
+        other.prepared(Grounds(), 0)
+        other.joined("device", 1, 0)
+        device.joined(name, 1, 0)
+    waiting = device.prepared(Grounds(), 0).send
+    while True:
+        effects = _work_off(device, models["device"])
+        waiting += effects.send
+        if effects.finished is not None or not waiting:
+            return
+        replies: list[tuple[str, SessionMessage]] = []
+        for name, message in waiting:
+            sent = others[name].received("device", message, 0).send
+            replies += [(name, each) for _, each in sent]
+        for name, other in others.items():
+            sent = _work_off(other, models[name]).send
+            replies += [(name, each) for _, each in sent]
+        waiting = []
+        for name, reply in replies:
+            effects = device.received(name, reply, 0)
+            waiting += effects.send
+            if effects.finished is not None:
+                return
+
+
+@pytest.fixture
+def work_off() -> Callable[..., Effects]:
+    return _work_off
+
+
+@pytest.fixture
+def answer() -> Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]:
+    return _answer

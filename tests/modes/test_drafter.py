@@ -1,0 +1,269 @@
+"""The device's machine of block modes: blocks out, verdicts in, and the cloud that goes away."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, OnLoss, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative import SpeculativeDrafting
+from dragonrt.patience import USUAL
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.model import Script, ScriptedModel
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+
+V = 33
+MODEL = ScriptedModel("device", Script(3, vocabulary=V))
+QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
+WAITING = SpeculativeSettings(block_tokens=2, pipelined=False)
+PIPELINED = SpeculativeSettings(block_tokens=2)
+
+
+def drafter(
+    settings: SpeculativeSettings = PIPELINED, on_loss: OnLoss = "alone", *, joined: bool = True
+) -> BlockDrafter:
+    """One that has read the question at 0 s, with a cloud as session 8."""
+    one = BlockDrafter(SpeculativeDrafting(QUESTION, settings, V), on_loss, V)
+    if joined:
+        one.joined("cloud", 8, 0.0)
+        one.prepared(Grounds(), 0.0)
+    return one
+
+
+def read(mode: BlockDrafter, work: Work, now: float = 0.0) -> Effects:
+    """What a forward of 10 ms gives."""
+    assert work.span is not None
+    said = [MODEL.said(len(work.span.tokens), work.span.hashes[-1])]
+    return mode.done(work, work.head(said), 0.01, now)
+
+
+def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[wire.Block]:
+    """Draft until so many blocks are out."""
+    sent: list[wire.Block] = []
+    while len(sent) < blocks:
+        work = mode.wanted()
+        assert work is not None
+        assert mode.wanted() is None, "one forward at a time"
+        for name, message in read(mode, work, now).send:
+            assert name == "cloud"
+            assert isinstance(message, wire.Block)
+            sent.append(message)
+    return sent
+
+
+def verdict(number: int, accepted: int = 1, token: int = 3) -> wire.Verdict:
+    return wire.Verdict(8, number, accepted, token, 500)
+
+
+def of(effects: Effects, kind: type[Any]) -> list[Any]:
+    return [event for event in effects.events if isinstance(event, kind)]
+
+
+def test_a_block_is_told_with_what_it_took() -> None:
+    mode = drafter(WAITING)
+    first = mode.wanted()
+    assert first is not None
+    done = of(read(mode, first), events.ForwardDone)
+    assert done == [events.ForwardDone(0, 1, 0.01)]
+    second = mode.wanted()
+    assert second is not None
+    effects = read(mode, second, 1.0)
+    (sent,) = of(effects, events.BlockSent)
+    assert (sent.round, sent.step, sent.tokens, sent.seconds) == (1, 0, 2, 0.02)
+    ((_, block),) = effects.send
+    assert isinstance(block, wire.Block)
+    assert (block.session, block.round, block.count) == (8, 1, 2)
+    assert mode.wanted() is None, "a verdict is due"
+    effects = mode.received("cloud", verdict(1, 1, 3), 1.5)
+    assert of(effects, events.BlockJudged) == [events.BlockJudged(1, 2, 1, 3, 0.5, 0.0005)]
+    first_token, corrected = of(effects, events.TokenDecided)
+    assert (first_token.device, first_token.waited, first_token.share) == (True, 0.5, 1.0)
+    assert (corrected.device, corrected.waited, corrected.share) == (False, 0.0, 0.0)
+    assert list(mode.decided) == [first_token.token, 3]
+    assert mode.wanted() is not None
+
+
+def test_answers_come_in_the_order_of_their_blocks() -> None:
+    mode = drafter()
+    draft(mode, 2)
+    line = mode._drafting.line.tokens
+    guessed = line[2]
+    mode.received("cloud", verdict(1, 2, guessed), 0.0)
+    mode.received("cloud", verdict(2), 0.0)
+    assert len(mode.decided) == 5
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (verdict(1), "not the next one due"),
+        (verdict(3), "not the next one due"),
+        (verdict(9), "not the next one due"),
+        (verdict(2, accepted=3), "accepts 3 tokens of a block of 2"),
+        (verdict(2, token=V), "beyond the vocabulary"),
+        (wire.Upload(8, 2, 0.0, 0, (b"", b"")), "where a verdict was due"),
+        (wire.Target(8, 0, 0, 0, "cloud"), "has no place"),
+        (wire.Draft(8, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
+    ],
+)
+def test_an_answer_out_of_order_or_of_another_size_is_refused(
+    message: wire.SessionMessage, line: str
+) -> None:
+    mode = drafter()
+    draft(mode, 3)
+    mode.received("cloud", verdict(1, 2, mode._drafting.line.tokens[2]), 0.0)
+    with pytest.raises(ModeError, match=line):
+        mode.received("cloud", message, 0.0)
+
+
+def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
+    mode = drafter()
+    draft(mode, 3)
+    mode.received("cloud", verdict(1, 0, (mode._drafting.line.tokens[0] + 1) % V), 0.0)
+    decided = list(mode.decided)
+    mode.received("cloud", verdict(2), 0.0)  # it was drafted on a wrong guess
+    assert list(mode.decided) == decided
+    with pytest.raises(ModeError):
+        mode.received("cloud", verdict(2), 0.0)
+    (block,) = draft(mode)
+    assert block.round == 4
+    mode.received("cloud", verdict(4), 0.0)
+    with pytest.raises(ModeError):  # it is older than one that was answered
+        mode.received("cloud", verdict(3), 0.0)
+
+
+def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
+    mode = drafter()
+    draft(mode, 2)
+    work = mode.wanted()
+    assert work is not None
+    wrong = (mode._drafting.line.tokens[0] + 1) % V
+    effects = mode.received("cloud", verdict(1, 0, wrong), 0.0)
+    assert effects.preempt
+    assert len(of(effects, events.ForwardPreempted)) == 1
+    assert mode.wanted() is None, "it still runs"
+    line = list(mode._drafting.line.tokens)
+    late = read(mode, work)  # it was too late to stop it: what it gives is dropped
+    assert (late.send, of(late, events.TokenDecided)) == ([], [])
+    assert mode._drafting.line.tokens == line
+    again = mode.wanted()
+    assert again is not None
+    stopped = mode.dropped(again, 0.004, 0.0)
+    assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
+    assert mode.wanted() is not None
+
+
+def test_a_cloud_that_verifies_nothing_is_left_after_patience() -> None:
+    mode = drafter(WAITING)
+    assert mode.deadline() is None, "there is work to do"
+    draft(mode, now=2.0)
+    assert mode.deadline() == 2.0 + USUAL.answer_s
+    assert mode.tick(31.9) == Effects()
+    effects = mode.tick(32.0)
+    (leave,) = effects.leave
+    assert (leave.peer, leave.again) == ("cloud", False)
+    assert "not verified a block in 30 s" in leave.text
+    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
+    (notice,) = of(effects, events.Noticed)
+    assert notice.text.startswith("answering with the draft model alone from token 0")
+    assert mode.deadline() is None
+
+
+def test_alone_the_draft_model_goes_on_to_the_end() -> None:
+    mode = drafter(WAITING)
+    draft(mode)
+    effects = mode.left("cloud", "gone", True, 1.0)
+    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
+    last = Effects()
+    while (work := mode.wanted()) is not None:
+        last = read(mode, work, 2.0)
+        assert last.send == []
+        (decided,) = of(last, events.TokenDecided)
+        assert (decided.device, decided.cause, decided.share) == (None, "own", 1.0)
+    assert (last.finished, last.preempt) == (Finish.LENGTH, True)
+    assert len(mode.decided) == 12
+    assert mode.deadline() is None
+
+
+def test_who_waits_for_a_lost_cloud_waits_for_a_while() -> None:
+    mode = drafter(WAITING, "wait")
+    draft(mode)
+    effects = mode.left("cloud", "gone", True, 5.0)
+    assert of(effects, events.WentAlone) == []
+    assert [notice.text for notice in of(effects, events.Noticed)] == [
+        "waiting for the cloud at token 0: gone"
+    ]
+    assert mode.wanted() is None
+    assert mode.deadline() == 5.0 + USUAL.answer_s
+    mode.joined("cloud", 9, 20.0)
+    assert draft(mode, now=21.0)[0].session == 9
+    mode.left("cloud", "gone", True, 22.0)
+    effects = mode.tick(52.0)
+    assert [notice.text for notice in of(effects, events.Noticed)] == [
+        "answering with the draft model alone from token 0: the cloud did not come back in 30 s"
+    ]
+    assert mode.wanted() is not None
+
+
+def test_a_cloud_that_does_not_return_is_not_waited_for() -> None:
+    mode = drafter(WAITING, "wait")
+    assert of(mode.left("cloud", "refused", False, 0.0), events.WentAlone)
+    mode = drafter(WAITING, joined=False)
+    assert of(mode.prepared(Grounds(), 0.0), events.WentAlone)
+
+
+def test_what_was_drafted_before_a_loss_is_nothing_to_who_joins_later() -> None:
+    """Neither the blocks under way nor the forward that was begun."""
+    mode = drafter()
+    draft(mode, 1)
+    work = mode.wanted()
+    assert work is not None
+    effects = mode.joined("cloud", 9, 1.0)
+    assert effects.preempt
+    assert of(effects, events.Rejoined) == [events.Rejoined(0)]
+    assert read(mode, work).send == []
+    with pytest.raises(ModeError):
+        mode.received("cloud", verdict(1), 0.0)
+    (block,) = draft(mode)
+    assert (block.session, block.round, block.step) == (9, 1, 0)
+
+
+def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
+    class Rates(SpeculativeDrafting):
+        def __init__(self) -> None:
+            super().__init__(QUESTION, WAITING, V)
+            self.rates: list[float] = []
+
+        def head(self, rate: float) -> Any:
+            self.rates.append(rate)
+            return super().head(rate)
+
+    measured, known = Rates(), Rates()
+    mode = BlockDrafter(measured, "alone", V, times_bandwidth=True)
+    other = BlockDrafter(known, "alone", V, times_bandwidth=True, rate=lambda at: 1e3 + at)
+    assert (mode.times_bandwidth, other.times_bandwidth) == (True, False)
+    for each in (mode, other):
+        each.joined("cloud", 8, 0.0)
+        each.prepared(Grounds(), 0.0)
+        work = each.wanted()
+        assert work is not None
+        each.measured("cloud", 0.1, 5e4)
+        read(each, work, 7.0)
+        each.wanted()
+    assert measured.rates == [np.inf, 5e4]
+    assert known.rates == [1e3, 1e3 + 7.0]
+
+
+def test_a_stop_ends_it_once() -> None:
+    mode = drafter()
+    work = mode.wanted()
+    assert work is not None
+    effects = mode.stop(Finish.CANCELLED, 0.0)
+    assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
+    assert mode.stop(Finish.STOP, 0.0).finished is None
+    assert read(mode, work).send == []
+    assert (mode.wanted(), mode.deadline()) == (None, None)

@@ -1,0 +1,325 @@
+"""The device's part of speculative decoding by itself: blocks, guesses, verdicts, thresholds."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dragonrt.control import Action, Controller, ControlState
+from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
+from dragonrt.modes.drafter import EncodedBlock
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish, ModeError
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.modes.speculative import AcceptanceHead, SpeculativeDrafting, SpeculativeJudging
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
+from dragonrt.simulation.model import SimulatedSaid
+from dragonrt.wire import messages as wire
+from dragonrt.wire.limits import MAX_PAYLOAD
+
+V = 40
+RANDOM = np.random.default_rng(3)
+SAYS = RANDOM.dirichlet(np.full(V, 0.3), 64).astype(np.float32)
+QUESTION = Question(seed=4, sampler=Sampler(0.9), max_tokens=30)
+
+
+def drafting(
+    question: Question = QUESTION,
+    vocabulary: int = V,
+    *,
+    controller: Controller | None = None,
+    stopping: StoppingRule | None = None,
+    acceptance: AcceptanceHead | None = None,
+    **fields: Any,
+) -> SpeculativeDrafting:
+    """One that waits for each verdict unless `fields` say otherwise."""
+    settings = SpeculativeSettings(**{"pipelined": False, **fields})
+    return SpeculativeDrafting(question, settings, vocabulary, controller, stopping, acceptance)
+
+
+def said(p: NDArray[np.float32]) -> list[SimulatedSaid]:
+    return [SimulatedSaid(p, 0.0, np.zeros(1, np.float32))]
+
+
+def after(line: Line) -> list[SimulatedSaid]:
+    """What the draft model says after the line: a function of it alone."""
+    return said(SAYS[line.hash % len(SAYS)])
+
+
+def draft(one: SpeculativeDrafting, rate: float = math.inf) -> EncodedBlock:
+    """Draft until a block is complete."""
+    while True:
+        assert one.ready
+        advance = one.take_draft(one.head(rate)(after(one.line)))
+        assert advance.decided == ()
+        if advance.block is not None:
+            return advance.block
+
+
+def sent(one: SpeculativeDrafting) -> Any:
+    """The oldest block that awaits its verdict."""
+    return one._sent[0]
+
+
+def test_a_block_is_what_its_codec_reads_back() -> None:
+    one = drafting(rule="rejection", codec="ksqs:5:30", block_tokens=6)
+    block = draft(one)
+    tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
+    assert tokens == one.line.tokens
+    assert q is not None
+    assert all(each.probability(token) > 0 for each, token in zip(q, tokens, strict=True))
+    assert (block.step, block.prefix_hash, block.count) == (0, one.line.hashes[0], 6)
+    assert 8 * len(block.payload) - 16 < block.bits <= 8 * len(block.payload) - 8
+    assert not one.ready
+
+
+@pytest.mark.parametrize("budget", [1, 40, 90, 200])
+def test_no_block_takes_more_bits_than_its_budget(budget: int) -> None:
+    one = drafting(rule="rejection", codec="csqs:0.02:30", block_tokens=50, budget=budget)
+    blocks = 0
+    while one.finish is None:
+        block = draft(one)
+        assert block.bits <= budget or block.count == 1
+        assert sum(each.bits for each in sent(one).tokens) == block.bits
+        one.take_verdict(block.count, 1)
+        blocks += 1
+    assert blocks > 1
+
+
+def test_a_block_ends_where_one_token_more_would_not_fit() -> None:
+    """With the guess that follows it drafted from the same prediction."""
+    whole = draft(drafting(rule="rejection", codec="qs:20", block_tokens=8))
+    budget = int(3 * whole.bits / 8) + 12
+    one = drafting(rule="rejection", codec="qs:20", block_tokens=8, budget=budget, pipelined=True)
+    block = draft(one)
+    assert len(one.line) == block.count + 1
+    assert block.count < 8
+
+
+@pytest.mark.slow
+def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
+    long = replace(QUESTION, max_tokens=300)
+    assert draft(drafting(long, codec="qs:10000", block_tokens=256)).count == 256
+    big = drafting(long, 5000, codec="qs:10000", block_tokens=256)
+    flat = said(np.full(5000, 1 / 5000, np.float32))
+    block = None
+    while block is None:
+        block = big.take_draft(big.head(math.inf)(flat)).block
+    assert 2**14 < len(block.payload) <= 2**15
+    judging = SpeculativeJudging(long, SpeculativeSettings(codec="qs:10000"), 5000)
+    judging.read(wire.Block(1, 1, 0, 0, block.count, (), (), block.payload))
+    with pytest.raises(ModeError, match="takes too long to read"):
+        judging.read(wire.Block(1, 1, 0, 0, 1, (), (), bytes(2**16)))
+
+
+def test_a_block_of_large_distributions_fits_into_its_message() -> None:
+    big = drafting(QUESTION, 2**17, rule="rejection", codec="dense:fp32", block_tokens=9)
+    flat = said(np.full(2**17, 2.0**-17, np.float32))
+    block = None
+    while block is None:
+        block = big.take_draft(big.head(math.inf)(flat)).block
+    assert block.count == 3
+    assert len(block.payload) <= MAX_PAYLOAD
+
+
+def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:
+    first = drafting(block_tokens=8)
+    draft(first)
+    stop = first.line.tokens[3]
+    assert stop not in first.line.tokens[:3]
+    one = drafting(replace(QUESTION, stop_tokens=(stop,)), block_tokens=8, pipelined=True)
+    assert draft(one).count == 4
+    assert not one.ready
+    advance = one.take_verdict(4, 2)
+    assert [each.token for each in advance.decided] == first.line.tokens[:4]
+    assert one.finish is Finish.STOP
+
+
+def test_the_last_token_is_left_to_the_cloud() -> None:
+    one = drafting(replace(QUESTION, max_tokens=6), block_tokens=4)
+    assert draft(one).count == 4
+    one.take_verdict(4, 1)
+    assert draft(one).count == 1  # a block has a token at least
+    assert [each.token for each in one.take_verdict(0, 9).decided] == [9]
+    assert one.finish is Finish.LENGTH
+
+
+def test_a_right_guess_keeps_the_blocks_under_way() -> None:
+    one = drafting(block_tokens=3, pipelined=True)
+    first, second = draft(one), draft(one)
+    assert (first.step, second.step) == (0, 4)
+    line = list(one.line.tokens)
+    advance = one.take_verdict(3, line[3])
+    assert not advance.cut
+    assert one.decided == 4
+    assert one.line.tokens == line
+    assert [each.stands for each in advance.decided] == [True, True, True, None]
+
+
+@pytest.mark.parametrize("accepted", [0, 2, 3])
+def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
+    one = drafting(block_tokens=3, pipelined=True)
+    draft(one)
+    draft(one)
+    old = list(one.line.tokens)
+    token = (old[accepted] + 1) % V
+    advance = one.take_verdict(accepted, token)
+    assert advance.cut
+    assert one.line.tokens == [*old[:accepted], token]
+    assert one.decided == len(one.line) == accepted + 1
+    assert advance.decided[-1].stands is (None if accepted == 3 else False)
+    with pytest.raises(ModeError):
+        one.take_verdict(0, 1)
+
+
+def test_a_refusal_in_favour_of_the_same_token_cuts_all_the_same() -> None:
+    """The cloud's text ends there, whatever it says."""
+    one = drafting(block_tokens=3, pipelined=True)
+    draft(one)
+    draft(one)
+    assert one.take_verdict(1, one.line.tokens[1]).cut
+    assert len(one.line) == 2
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
+    """Whatever is drafted ahead or lost, a block begins with what the verdicts before it left."""
+    one = drafting(
+        rule="rejection",
+        codec="csqs:0.1:50",
+        block_tokens=4,
+        pipelined=pipelined,
+        learning_rate=0.1,
+        target=0.02,
+    )
+    threshold = ConformalThreshold(0.1, 0.1, 0.02)
+    moved: list[tuple[int, float, float]] = []
+    for accepted in (4, 0, 2, 4, 3):
+        while one.ready:
+            one.take_draft(one.head(math.inf)(after(one.line)))
+        if lost:
+            one.rewind()
+            assert len(one.line) == one.decided
+            draft(one)
+        block = sent(one)
+        assert block.start.threshold == threshold
+        dropped = [each.quantized.dropped for each in block.tokens]
+        advance = one.take_verdict(accepted, 7)
+        threshold = backtrack(threshold, dropped, accepted)
+        moved += advance.thresholds
+    assert [step for step, _, _ in moved] == list(range(one.decided))
+    following = ConformalThreshold(0.1, 0.1, 0.02)
+    for _, beta, mass in moved:
+        assert beta == pytest.approx(following.beta, abs=1e-15)
+        following = following.after(mass)
+    assert following.beta == pytest.approx(threshold.beta, abs=1e-15)
+
+
+class Asked:
+    """A controller that keeps what it saw."""
+
+    name = "asked"
+
+    def __init__(self) -> None:
+        self.states: list[ControlState] = []
+
+    def choose(self, state: ControlState) -> Action:
+        self.states.append(state)
+        return Action(3, 25)
+
+
+def test_a_controller_sees_what_the_verdicts_left() -> None:
+    asked = Asked()
+    one = drafting(rule="rejection", codec="ksqs:5:30", controller=asked)
+    block = draft(one, rate=5e4)
+    assert (block.count, block.resolutions) == (3, (25,))
+    given = [float(each.q[each.token]) for each in sent(one).tokens]
+    replaced = float(sent(one).tokens[1].q[8])
+    one.take_verdict(1, 8)
+    draft(one)
+    assert asked.states[0] == ControlState((), 5e4, 0, 0)
+    assert asked.states[1] == ControlState((given[0], replaced), math.inf, 1, 2)
+    one.take_verdict(3, 8)
+    draft(one)
+    assert len(asked.states[2].confidences) == 5
+    assert (asked.states[2].accepted, asked.states[2].drafted) == (3, 3)
+
+
+def test_codecs_without_a_lattice_send_no_resolution() -> None:
+    assert draft(drafting(codec="ids", controller=Asked())).resolutions == ()
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2, 4])
+def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
+    """A block leaves the same to the next one as if it had ended with the refused token."""
+    one = drafting(
+        stopping=AdaEDL(longest=9, threshold=0.1),
+        rule="rejection",
+        codec="csqs:0.1:50",
+        block_tokens=5,
+        learning_rate=0.1,
+        target=0.02,
+    )
+    draft(one)
+    block = sent(one)
+    assert len(block.tokens) == 5
+    shorter = replace(block, tokens=block.tokens[: accepted + 1])
+    assert block.start.after(block, accepted, 7) == block.start.after(shorter, accepted, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """An acceptance head that doubts every second token of the vocabulary."""
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        return 0.1 if token % 2 else 1.0
+
+
+def test_a_trained_head_ends_blocks() -> None:
+    stops = SpecDecPlusPlus(longest=8, threshold=0.7)
+    one = drafting(stopping=stops, acceptance=Doubtful(), block_tokens=8)
+    for _ in range(5):
+        block = draft(one)
+        tokens = one.line.tokens[block.step :]
+        assert not any(token % 2 for token in tokens[:-1])
+        assert tokens[-1] % 2 or block.count == 8 or one.line.tokens[-1] in QUESTION.stop_tokens
+        one.take_verdict(block.count, 2)
+
+
+def test_the_baseline_drafts_from_what_the_model_said() -> None:
+    """Tokens may then be none that the lattice gives mass, so they travel by id."""
+    one = drafting(rule="sample-quantize", codec="ksqs:1:1", block_tokens=8)
+    block = draft(one)
+    tokens, q = decode_block(one._codec, block.payload, block_steps(block.step, block.count))
+    assert q is not None
+    assert tokens == one.line.tokens
+    assert any(each.probability(token) == 0 for each, token in zip(q, tokens, strict=True))
+
+
+def test_alone_the_draft_model_decides() -> None:
+    one = drafting()
+    draft(one)
+    one.rewind()
+    tokens: list[int] = []
+    while one.finish is None:
+        advance = one.decide_alone(one.head_alone()(after(one.line)))
+        tokens += [each.token for each in advance.decided]
+    assert len(tokens) == one.decided == 30
+    blocks = drafting(block_tokens=3)  # what coupled blocks draft is what the model says by itself
+    draft(blocks)
+    assert blocks.line.tokens == tokens[:3]
+
+
+def test_the_hash_of_a_resumed_text_is_that_of_the_whole() -> None:
+    one = drafting(replace(QUESTION, accepted=(3, 1)))
+    assert (one.decided, one.line.tokens) == (2, [3, 1])
+    block = draft(one)
+    assert (block.step, block.prefix_hash) == (2, Line(start_hash(4), (3, 1)).hash)

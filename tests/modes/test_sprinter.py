@@ -1,0 +1,181 @@
+"""Approximate verification: Theorems 1 - 3 on the mode's own parts, and what travels."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish, ModeError
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
+from dragonrt.modes.verifying import ReadBlock
+from dragonrt.sampling import (
+    Sampler,
+    expected_acceptance_sprinter,
+    expected_run_length,
+    mixture_tv,
+    output_distribution,
+    stopping_time,
+)
+from dragonrt.simulation.model import SimulatedSaid
+from dragonrt.simulation.sprinting import KnownRates, Lockstep
+from dragonrt.wire import messages as wire
+
+V = 8
+RNG = np.random.default_rng(11)
+P, Q = RNG.dirichlet(np.full(V, 0.8), 2).astype(np.float32)
+QUESTION = Question(seed=0, sampler=Sampler(1.0), max_tokens=64)
+SETTINGS = SprinterSettings(codec="dense:fp32")
+
+
+class Constant:
+    """A verifier that says the same of every token."""
+
+    threshold = 0.5
+
+    def __init__(self, says: float) -> None:
+        self._says = says
+
+    def probability(
+        self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
+    ) -> float:
+        return self._says
+
+
+def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[SimulatedSaid]:
+    return [SimulatedSaid(q.astype(np.float32), 0.0, p.astype(np.float32))]
+
+
+def draft(one: SprinterDrafting) -> Any:
+    return one.take_draft(one.head(math.inf)(said(P, Q)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("eta_tp", "eta_fp"), [(0.8, 0.3), (0.3, 0.7), (1.0, 0.0), (0.9, 0.9)])
+def test_theorem_1_by_statistics(eta_tp: float, eta_fp: float) -> None:
+    """The mode's own drafting and judging draw from (1 - η_FP) p + η_FP q."""
+    count = 5000
+    question = replace(QUESTION, seed=5, max_tokens=count)
+    settings = replace(SETTINGS, run_length=256)
+    text = Lockstep(question, settings, V, KnownRates(eta_tp, eta_fp, seed=0))
+    tokens = [text.next(P, Q) for _ in range(count)]
+    counts = np.bincount([each.token for each in tokens], minlength=V)
+    p, q = (Distribution.from_dense(each / each.sum(dtype=np.float64)) for each in (P, Q))
+    law = output_distribution(p, q, eta_fp).to_dense()
+    assert stats.chisquare(counts, law * count).pvalue > 1e-3
+    other = output_distribution(p, q, 1 - eta_fp).to_dense()
+    assert stats.chisquare(counts, other * count).pvalue < 1e-6
+    tv = total_variation(p, q)
+    distance = 0.5 * float(np.abs(counts / count - p.to_dense()).sum())
+    assert distance == pytest.approx(mixture_tv(eta_fp, tv), abs=0.03)
+    acceptance = sum(each.stands for each in tokens) / count
+    expected = expected_acceptance_sprinter(eta_fp, tv)
+    assert abs(acceptance - expected) <= 4 * math.sqrt(expected * (1 - expected) / count) + 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("eta_tp", [0.6, 0.9])
+@pytest.mark.parametrize("eta_fp", [0.1, 0.5])
+def test_theorems_2_and_3_by_simulation(eta_tp: float, eta_fp: float) -> None:
+    """`r` acceptable tokens, then unacceptable ones: tokens until the verifier refuses one."""
+    r, runs = 4, 1000
+    unacceptable = np.array([0.5, *np.full(V - 1, 0.5 / (V - 1))])
+    only_first = np.eye(V)[0]
+    verifier = KnownRates(eta_tp, eta_fp, seed=0)
+    lengths = []
+    for seed in range(runs):
+        question, settings = replace(QUESTION, seed=seed), replace(SETTINGS, run_length=256)
+        one = SprinterDrafting(question, settings, V, verifier)
+        forwards = 0
+        while one.ready:
+            p, q = (Q, Q) if forwards < r else (unacceptable, only_first)
+            one.take_draft(one.head(math.inf)(said(p, q)))
+            forwards += 1
+        lengths.append(one.decided)
+        assert forwards == one.decided + 1
+    error = float(np.std(lengths)) / math.sqrt(runs)
+    mean = float(np.mean(lengths))
+    assert abs(mean - expected_run_length(eta_tp, eta_fp, r)) < 4 * error
+    assert abs(0.02 * (mean + 1) - stopping_time(0.02, eta_tp, eta_fp, r)) < 4 * 0.02 * error
+
+
+def test_a_run_ends_at_its_cap() -> None:
+    text = Lockstep(QUESTION, replace(SETTINGS, run_length=4), V, Constant(1.0))
+    called = [text.next(P, Q).called for _ in range(12)]
+    assert called == [False, False, False, True] * 3
+
+
+def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
+    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), V, Constant(1.0))
+    for _ in range(2):
+        passed = draft(one)
+        assert passed.block is None
+        assert [each.stands for each in passed.decided] == [True]
+    block = draft(one).block
+    assert not one.ready
+    assert (block.step, block.count, one.decided) == (2, 1, 2)
+    assert list(block.decided) == one.line.tokens[:2]
+    advance = one.take_verdict(1, one.line.tokens[2])
+    assert (one.decided, advance.judged, advance.decided[0].stands) == (3, 1, True)
+    for _ in range(2):
+        draft(one)
+    assert len(draft(one).block.decided) == 2, "the cloud knows what is before"
+    token = (one.line.tokens[5] + 1) % V
+    assert one.take_verdict(0, token).decided[0].stands is False
+    assert one.line.tokens[5] == token
+
+
+def test_who_comes_back_begins_with_all_that_is_decided() -> None:
+    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), V, Constant(1.0))
+    for _ in range(3):
+        draft(one)
+    one.rewind()
+    assert len(one.line) == one.decided == 2
+    one.decide_alone(one.head_alone()(said(P, Q)))
+    block = draft(one).block
+    assert (block.step, block.decided) == (3, ())
+
+
+def test_the_settings_threshold_comes_before_the_verifiers() -> None:
+    for threshold, asks in ((None, False), (0.8, True), (0.3, False)):
+        settings = replace(SETTINGS, threshold=threshold)
+        one = SprinterDrafting(QUESTION, settings, V, Constant(0.6))
+        assert (draft(one).block is not None) is asks
+
+
+def test_the_longest_answer_and_a_stop_token_end_it() -> None:
+    one = SprinterDrafting(replace(QUESTION, max_tokens=3), SETTINGS, V, Constant(1.0))
+    while one.finish is None:
+        draft(one)
+    assert (one.finish, one.decided) == (Finish.LENGTH, 3)
+    stopped = replace(QUESTION, stop_tokens=(one.line.tokens[0],))
+    one = SprinterDrafting(stopped, SETTINGS, V, Constant(1.0))
+    draft(one)
+    assert one.finish is Finish.STOP
+
+
+def test_impossible_verdicts() -> None:
+    one = SprinterDrafting(QUESTION, SETTINGS, V, Constant(0.0))
+    with pytest.raises(ModeError, match="no token waits"):
+        one.take_verdict(0, 0)
+    draft(one)
+    drafted = one.line.tokens[0]
+    for accepted, token in ((0, drafted), (1, (drafted + 1) % V)):
+        with pytest.raises(ModeError, match="another token"):
+            one.take_verdict(accepted, token)
+
+
+def test_blocks_that_no_sprinter_sends_are_refused() -> None:
+    judging = SprinterJudging(QUESTION, SETTINGS, V)
+    two = wire.Block(1, 1, 0, Line(start_hash(0)).hash & 0xFFFFFFFF, 2, (), (), b"")
+    with pytest.raises(ModeError, match="one token"):
+        judging.read(two)
+    with pytest.raises(ModeError, match="needs the distribution"):
+        judging.answer(ReadBlock(0, [1], None), said(P, Q))
