@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dragonrt.runtime.lookahead import Lookahead
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.trace import TraceFile
-from dragonrt.simulation.drafter import Script
 
+from dragonrt.modes.lookahead import Lookahead
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
 from dragonrt.simulation.loop import run as simulate
+from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.traces.events import Record
+from dragonrt.traces.file import TraceFile, start
 
 Run = Callable[..., Any]
 
@@ -20,16 +23,29 @@ Run = Callable[..., Any]
 def test_runs_without_violations_end_well(run: Run) -> None:
     outcome = run("simulate", "--runs", "3", "--seed", "5")
     assert outcome.code == 0
-    first, second = outcome.output.splitlines()
+    first, second, third = outcome.output.splitlines()
     assert first.startswith("3 runs from seed 5: ")
     assert " runs per second, " in first
-    assert second == "violations: 0"
+    assert second.startswith("slowest answer, of the time in which it must end: ")
+    assert third == "violations: 0"
+
+
+def test_the_runs_are_of_one_mode_where_that_is_asked_for(run: Run) -> None:
+    outcome = run("simulate", "--runs", "3", "--mode", "federated")
+    assert outcome.code == 0
+    slowest = outcome.output.splitlines()[1]
+    assert "federated" in slowest
+    assert "dragon" not in slowest
+    line = run("simulate", "--mode", "solo").line
+    assert line == (
+        "unknown mode 'solo': choose one of all, dragon, speculative, federated, sprinter"
+    )
 
 
 def test_the_first_violation_is_named_with_the_command_that_repeats_it(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lookahead, "limit", lambda lookahead, _: lookahead.plan.max_tokens - 1)
+    monkeypatch.setattr(Lookahead, "limit", lambda lookahead, _: lookahead.max_tokens - 1)
     found = run("simulate", "--runs", "12")
     assert found.code == 1
     repeat = next(line for line in found.output.splitlines() if "repeat it with" in line)
@@ -42,19 +58,21 @@ def test_the_first_violation_is_named_with_the_command_that_repeats_it(
 
 def write_traces(folder: Path) -> None:
     """Both sides' traces of one short answer."""
-    plan = Plan(3, Sampler(temperature=0.8), codec="topp:0.9", max_tokens=8)
     script = Script(5, stop=0.0)
+    question = Question(seed=3, sampler=Sampler(temperature=0.8), max_tokens=8)
+
+    def side(name: Side) -> tuple[SimulatedSide, TraceFile]:
+        trace = TraceFile.open(folder / name)
+        trace.write(Record(0.0, name, 0, start("m")))
+        return SimulatedSide(name, lambda _: script, sinks=(trace.write,)), trace
 
     async def answer() -> None:
-        traces = {side: TraceFile.open(folder / side, side, "m") for side in ("device", "cloud")}
-        device, cloud = (
-            SimulatedSide(side, lambda _: script, trace=trace) for side, trace in traces.items()
-        )
+        (device, ours), (cloud, theirs) = side("device"), side("cloud")
         server = SimulatedCloud(cloud)
         async with linked_device(server, device, lambda stream: stream) as connected:
-            await connected.asking(plan).ask("?")
+            await connected.asking(question, DragonSettings(codec="topp:0.9")).ask()
         await server.wait_idle()
-        for trace in traces.values():
+        for trace in (ours, theirs):
             trace.close()
 
     simulate(answer())
@@ -76,4 +94,4 @@ def test_what_cannot_be_replayed_is_one_line(run: Run, tmp_path: Path) -> None:
     assert "cannot read the trace gone" in run("simulate", "--replay", "gone", "cloud").line
     assert "was expected" in run("simulate", "--replay", "device", "device").line
     line = run("simulate", "--replay", "device", "cloud", "--aggregator", "nobody").line
-    assert "unknown aggregator 'nobody'" in line
+    assert "aggregator must be one of both, greedy" in line

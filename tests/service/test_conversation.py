@@ -1,25 +1,33 @@
 """A conversation on a scripted side without a cloud: text, stop strings, history, stopping."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
-from dragonrt.chat.conversation import HISTORY, SEED_BITS, Conversation, stop_tokens
-from dragonrt.distributions.codec import codec
 from dragonrt.errors import DragonError
 from dragonrt.language.prompt import PlainPrompt
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.mode import Finish, Grounds, Said
+from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.patience import Patience
+from dragonrt.runtime.answer import Answer
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.draft import Line
-from dragonrt.runtime.drafter import Prediction, quantize
-from dragonrt.runtime.modes.dragon import Answer, beginning
-from dragonrt.runtime.outcome import Finish, Turn
-from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import Prepared
-from dragonrt.runtime.trace import NoTrace
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.conversation import (
+    HISTORY,
+    SEED_BITS,
+    Conversation,
+    Reply,
+    stop_tokens,
+)
+from dragonrt.setting import traced
+from dragonrt.simulation.model import Script, SimulatedContext, SimulatedSaid
+from dragonrt.simulation.pair import SimulatedSide
 from dragonrt.wire.messages import Source
 
 END = 0
@@ -42,59 +50,48 @@ class ByteModel:
 
 @dataclass(frozen=True, slots=True)
 class Recitation:
-    """A drafter that is sure of every token of a text."""
+    """Implements SimulatedModel: sure of every token of a text."""
 
     text: bytes
-    plan: Plan
 
-    async def predict(self, line: Line, first: int, last: int) -> list[Prediction]:
-        predictions = []
-        for step in range(first, last + 1):
-            p = np.zeros(VOCABULARY)
-            p[self.text[step] if step < len(self.text) else END] = 1.0
-            drafted = quantize(
-                p, "device", step, self.plan.aggregation_rule(), codec(self.plan.codec, VOCABULARY)
-            )
-            predictions.append(Prediction(*drafted, 0.0, 0, 0.001))
-        return predictions
-
-    def preempt(self) -> None:
-        pass
+    def said(self, step: int, prefix_hash: int) -> Said:
+        p = np.zeros(VOCABULARY, dtype=np.float32)
+        p[self.text[step] if step < len(self.text) else END] = 1.0
+        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
 
 
 @dataclass(slots=True)
-class RecitingSide:
-    """Implements Preparer: each question has its answer; one that has none is an error."""
+class RecitingSide(SimulatedSide):
+    """Each question has its answer; one that has none is an error."""
 
-    answers: dict[str, str]
+    answers: dict[str, str] = field(default_factory=dict)
     model: ByteModel = field(default_factory=ByteModel)
-    trace: NoTrace = field(default_factory=NoTrace)
-    profile: None = None
-    share_sources: bool = True
-    vocabulary: int = VOCABULARY
     heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
     on_prepare: Callable[[], None] = lambda: None
 
-    async def prepare(self, question: str, history: Sequence[Turn], plan: Plan) -> Prepared[Any]:
-        self.heard.append((question, tuple(history)))
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        self.heard.append((question.prompt, question.history))
         self.on_prepare()
-        if question not in self.answers:
+        if question.prompt not in self.answers:
             raise DragonError("the question is too long")
-        drafter = Recitation(self.answers[question].encode(), plan)
-        return Prepared(drafter, (Source("Notes", "notes.txt", 0.5),), 3, 0.0, 0.0)
+        model = Recitation(self.answers[question.prompt].encode())
+        context = SimulatedContext(model, lambda: 0.0)
+        return Prepared(context, Grounds(), (Source("Notes", "notes.txt", 0.5),), 3, 0.0, 0.0)
 
 
-async def no_cloud() -> Any:
+async def no_cloud() -> NoReturn:
     raise DragonError("there is no cloud")
 
 
-def conversation(
-    answers: dict[str, str], **options: Any
-) -> tuple[Conversation[Plan, Answer], RecitingSide]:
-    side: Any = RecitingSide(answers)
-    plan = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=40)
-    begin = beginning(side, Connector(no_cloud), "alone")
-    return Conversation(side.model, plan, begin, **options), side
+def conversation(answers: dict[str, str], **options: Any) -> tuple[Conversation, RecitingSide]:
+    patience = Patience(reach_s=0.0)
+    script = Script(0, vocabulary=VOCABULARY)
+    side = RecitingSide("device", lambda _: script, patience=patience, answers=answers)
+    connectors = {"cloud": Connector(no_cloud, patience)}
+    kit = Kit(vocabulary=VOCABULARY, patience=patience)
+    stands_in: Any = side  # for the side of a real model
+    device = Device(stands_in, connectors, DragonSettings(), kit)
+    return Conversation(device, Question(max_tokens=40), **options), side
 
 
 async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
@@ -105,7 +102,7 @@ async def test_pieces_make_the_answer_and_the_history_goes_on() -> None:
     assert first.text == "".join(pieces) == "É 🐉!"
     assert first.answer.finish is Finish.STOP
     assert (second.text, side.heard[1]) == ("fine", ("b?", (("a?", "É 🐉!"),)))
-    assert first.answer.plan.seed == second.answer.plan.seed == 5
+    assert first.answer.question.seed == second.answer.question.seed == 5
 
 
 async def test_a_stop_string_of_several_tokens_ends_the_answer() -> None:
@@ -116,7 +113,7 @@ async def test_a_stop_string_of_several_tokens_ends_the_answer() -> None:
     assert len(reply.answer.tokens) <= len("one two thr")
 
 
-async def test_the_longest_answer_is_the_plans() -> None:
+async def test_the_longest_answer_is_the_questions() -> None:
     talk, _ = conversation({"?": "x" * 100})
     reply = await talk.ask("?")
     assert (reply.text, reply.answer.finish) == ("x" * 40, Finish.LENGTH)
@@ -168,7 +165,7 @@ async def test_old_turns_are_forgotten() -> None:
 
 async def test_without_a_seed_each_answer_draws_its_own() -> None:
     talk, _ = conversation({"?": "yes\n"})
-    seeds = {(await talk.ask("?")).answer.plan.seed for _ in range(4)}
+    seeds = {(await talk.ask("?")).answer.question.seed for _ in range(4)}
     assert len(seeds) > 1
     assert max(seeds) < 2**SEED_BITS
 
@@ -179,9 +176,13 @@ async def test_json_says_everything_about_an_answer() -> None:
     reply = await talk.ask("?", on_notice=notices.append)
     report = reply.to_json()
     assert report["text"] == "yes"
+    assert report["question"] == "?"
     assert report["tokens"] == [*b"yes\n"]
     assert report["carried"] == 4 * [{"device_share": 1.0, "document": "notes.txt"}]
     assert (report["finish"], report["seed"], report["aggregator"]) == ("stop", 3, "both")
+    assert (report["mode"], report["approximate"]) == ("dragon", False)
+    asked = replace(Question(max_tokens=40), seed=3)
+    assert report.items() >= (traced(asked) | traced(DragonSettings())).items(), "no hand-kept list"
     assert report["sources"] == [
         {"side": "device", "file": "notes.txt", "title": "Notes", "relevance": 0.5}
     ]
@@ -189,6 +190,11 @@ async def test_json_says_everything_about_an_answer() -> None:
     assert len(notices) == 1, "there is no cloud, and the user hears of it"
     assert report["statistics"]["alone_from"] == 0
     assert report["statistics"]["tokens"] == 4
+
+
+def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
+    reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
+    assert reply.to_json()["approximate"] is True
 
 
 def test_a_stop_string_that_is_one_token_is_a_stop_token() -> None:

@@ -1,37 +1,54 @@
 """How answers look: tints, notices between the words, sources, the line of costs."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from dragonrt.chat.conversation import Reply
-from dragonrt.chat.view import AnswerView, carrier, cost_line, title
-from dragonrt.runtime import outcome
-from dragonrt.runtime.counts import Counts
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.modes.sprinter import SprinterCounts, SprinterPlan
-from dragonrt.runtime.outcome import Decision, Finish
-from dragonrt.runtime.plan import Plan
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings, SprinterSettings
+from dragonrt.runtime.answer import Answer
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.conversation import Reply
+from dragonrt.service.view import AnswerView, carrier, cost_line, title
+from dragonrt.traces.events import (
+    AnswerClosed,
+    AnswerOpened,
+    BlockJudged,
+    Event,
+    Record,
+    TokenDecided,
+)
 from dragonrt.wire.messages import Source
 
-HALF = Decision(0, 5, 10.1, 0.5, None)
+HALF = TokenDecided(0, 5, True, True, "own", 0.1, 0.5)
 
 
-def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply[Answer]:
+def carried(share: float) -> TokenDecided:
+    return replace(HALF, share=share)
+
+
+def record(t: float, event: Event) -> Record:
+    return Record(t, "device", 1, event)
+
+
+def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
+    decided = (HALF, replace(HALF, cloud=False, share=1.0, document=0), replace(HALF, cloud=None))
     answer = Answer(
-        plan=Plan(seed=7, sampler=Sampler(temperature)),
-        decisions=[HALF, Decision(1, 6, 10.15, 1.0, 0), Decision(2, 7, 10.2, 0.0, None)],
+        question=Question(seed=7, sampler=Sampler(temperature)),
+        settings=DragonSettings(),
+        records=[
+            record(10.0, AnswerOpened("dragon", 0, {"seed": 7})),
+            *(record(10.1 + 0.05 * step, event) for step, event in enumerate(decided)),
+            record(10.3, AnswerClosed(finish.value, 120, 30)),
+        ],
         finish=finish,
         device_sources=(Source("Some words of it…", "notes/tom.txt", 0.8),),
         cloud_sources=(Source("The Vardo ferry", "vardo_ferry.md", 0.25),),
-        counts=Counts(own_accepted=3, own_compared=3, other_accepted=1, other_compared=2),
-        asked_s=10.0,
-        bytes_sent=120,
-        bytes_received=30,
     )
-    return Reply("?", "yes", answer)
+    return Reply("yes", answer)
 
 
 def console(**options: object) -> Console:
@@ -55,7 +72,7 @@ def written(target: Console) -> str:
     ],
 )
 def test_a_token_counts_as_a_sides_from_three_quarters_on(share: float, side: str) -> None:
-    assert carrier(Decision(0, 1, 0.0, share, None)) == side
+    assert carrier(carried(share)) == side
 
 
 def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +80,7 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     target = console(force_terminal=True, color_system="standard")
     view = AnswerView(target)
     for share, text in ((1.0, "mine"), (0.0, "theirs"), (0.5, "ours")):
-        view.piece(text, Decision(0, 1, 0.0, share, None))
+        view.piece(text, carried(share))
     assert "\x1b[36mmine\x1b[0m" in written(target)
     assert "\x1b[33mtheirs\x1b[0m" in written(target)
     assert "36mours" not in written(target)
@@ -76,7 +93,7 @@ def test_there_are_no_colours_where_nobody_wants_them(monkeypatch: pytest.Monkey
     plain = console()
     for target in (coloured, plain):
         view = AnswerView(target)
-        view.piece("mine", Decision(0, 1, 0.0, 1.0, None))
+        view.piece("mine", carried(1.0))
         view.end(reply())
         assert "\x1b[3" not in written(target)
     assert "\x1b" not in written(plain)
@@ -116,16 +133,21 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
 
 
 def test_an_approximate_answer_says_so() -> None:
-    plan = SprinterPlan(seed=1, sampler=Sampler(0.0))
-    counts = SprinterCounts(decided=5, verified=2, judged=2, unverified=3)
-    given = outcome.Answer(plan=plan, decisions=[HALF], counts=counts, finish=Finish.STOP)
-    assert cost_line(Reply("?", "yes", given)).endswith("approximate: 3 tokens not verified")
+    drafted = TokenDecided(0, 5, None, None, "own", 0.1, 1.0)
+    events = (
+        AnswerOpened("sprinter", 0, {"seed": 1}),
+        *(drafted, drafted, drafted, BlockJudged(1, 1, 1, 5, 0.1, 0.1)),
+    )
+    records = [record(10.0, event) for event in events]
+    answer = Answer(question=Question(), settings=SprinterSettings(), records=records)
+    assert cost_line(Reply("yes", answer)).endswith("approximate: 3 tokens not verified")
 
 
 def test_an_answer_without_tokens_has_no_times() -> None:
-    empty = Reply("?", "", Answer(plan=Plan(seed=1, sampler=Sampler(0.0)), finish=Finish.CANCELLED))
-    assert cost_line(empty) == "stopped | 0 tokens | accepted device - cloud -"
-    assert empty.statistics()["ms_per_token"] is None
+    opened = record(10.0, AnswerOpened("dragon", 0, {"seed": 1}))
+    answer = Answer(question=Question(), settings=DragonSettings(), records=[opened])
+    assert cost_line(Reply("", answer)) == "stopped | 0 tokens | accepted device - cloud -"
+    assert Reply("", answer).statistics()["ms_per_token"] is None
 
 
 @pytest.mark.parametrize(
