@@ -1,0 +1,354 @@
+"""The coordinator without any runtime: its text, its rounds, and workers that come and go."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.distributions import CodecError, block_steps, codec, decode_block
+from dragonrt.modes.catalogue import Kit, mode_entry
+from dragonrt.modes.federated import Coordinator, FederatedJudging, FederationError
+from dragonrt.modes.line import LOW_BITS
+from dragonrt.modes.mode import Effects, Finish, Grounds, Mode, ModeError
+from dragonrt.modes.question import Question
+from dragonrt.modes.quorum import LEAST_DEADLINE_S
+from dragonrt.modes.settings import FederatedSettings
+from dragonrt.modes.verifying import ReadBlock, Uploads
+from dragonrt.patience import USUAL
+from dragonrt.sampling import Sampler
+from dragonrt.simulation.model import (
+    Script,
+    ScriptedModel,
+    SimulatedModel,
+    SimulatedSaid,
+    WorkerScript,
+)
+from dragonrt.simulation.oracle import Course, oracle
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+
+V = 6
+QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
+SETTINGS = FederatedSettings(codec="topk:3:residual", block_tokens=3)
+WEIGHTS = {"one": 0.7, "two": 0.3}
+MODELS: Mapping[str, SimulatedModel] = {
+    "device": ScriptedModel("device", Script(5, vocabulary=V)),
+    "one": ScriptedModel("cloud", WorkerScript(5, vocabulary=V, worker=0)),
+    "two": ScriptedModel("cloud", WorkerScript(5, vocabulary=V, worker=1)),
+}
+
+WorkOff = Callable[..., Effects]
+Answer = Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]
+
+
+def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
+    return Coordinator(question, settings, V, WEIGHTS)
+
+
+def joined(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
+    """Both workers have a session and the question is read, at 0 s."""
+    one = coordinator(settings, question)
+    one.joined("one", 1, 0.0)
+    one.joined("two", 2, 0.0)
+    one.prepared(Grounds(), 0.0)
+    for name, session in (("one", 1), ("two", 2)):
+        one.received(name, wire.Opened(session, (), 3, 0, 0), 0.0)
+    return one
+
+
+def blocks(effects: Effects) -> dict[str, wire.Block]:
+    return {name: sent for name, sent in effects.send if isinstance(sent, wire.Block)}
+
+
+def upload(name: str, one: Any, block: wire.Block, settings: Any = SETTINGS) -> wire.Upload:
+    """What that worker says of a block."""
+    judging = FederatedJudging(QUESTION, settings, V)
+    steps = range(block.step, block.step + block.count + 1)
+    said = [MODELS[name].said(step, one._line.hashes[step]) for step in steps]
+    answer = judging.answer(judging.read(block), said)
+    return wire.Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
+
+
+def of(effects: Effects, kind: type[Any]) -> list[Any]:
+    return [event for event in effects.events if isinstance(event, kind)]
+
+
+def notices(effects: Effects) -> list[str]:
+    return [event.text for event in of(effects, events.Noticed)]
+
+
+# The text.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["coupled", "rejection"])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_the_text_is_the_oracles_and_coupled_does_not_depend_on_the_blocks(
+    answer: Answer, rule: str, temperature: float
+) -> None:
+    for seed in range(10):
+        question = replace(QUESTION, seed=seed, sampler=Sampler(temperature), stop_tokens=(0,))
+        found = []
+        for block_tokens in (0, 1, 3, 8):
+            settings = replace(SETTINGS, rule=rule, block_tokens=block_tokens)
+            entry, kit = mode_entry("federated"), Kit(vocabulary=V, members=WEIGHTS)
+            device = entry.device(question, settings, kit)
+            workers = {name: entry.cloud(question, settings, kit) for name in WEIGHTS}
+            answer(device, workers, MODELS)
+            text = oracle(question, settings, MODELS, Course(weights=lambda step: WEIGHTS))
+            assert list(device.decided) == text
+            found.append(text)
+        assert rule != "coupled" or all(text == found[0] for text in found)
+
+
+def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
+    short = joined(replace(SETTINGS, block_tokens=8), replace(QUESTION, max_tokens=2))
+    assert {block.count for block in blocks(work_off(short, MODELS["device"])).values()} == {1}
+    shortest = coordinator(SETTINGS, replace(QUESTION, max_tokens=1))
+    shortest.joined("one", 1, 0.0)
+    assert blocks(shortest.prepared(Grounds(), 0.0))["one"].count == 0
+
+
+def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
+    sure = np.full(V, 0.01, np.float32)
+    sure[2] = 1
+
+    class Sure:
+        def said(self, step: int, prefix_hash: int) -> SimulatedSaid:
+            return SimulatedSaid(sure, 0.0, np.zeros(1, np.float32))
+
+    settings = replace(SETTINGS, codec="topk:6:renorm")
+    question = replace(QUESTION, stop_tokens=(2,), sampler=Sampler(0.0))
+    one = joined(settings, question)
+    sent = blocks(work_off(one, Sure()))
+    assert {block.count for block in sent.values()} == {1}
+    judging = FederatedJudging(question, settings, V)
+    for name, block in sent.items():
+        uploads = judging.answer(judging.read(block), [Sure().said(0, 0)] * 2)
+        one.received(name, wire.Upload(block.session, 1, 0.0, 0, uploads.payloads), 0.0)
+    effects = work_off(one, Sure())
+    assert (list(one.decided), effects.finished) == ([2], Finish.STOP)
+    (judged,) = of(effects, events.BlockJudged)
+    assert (judged.tokens, judged.accepted, judged.token) == (1, 1, 2)
+
+
+def test_the_payload_holds_the_block(work_off: WorkOff) -> None:
+    one = joined()
+    effects = work_off(one, MODELS["device"])
+    sent = blocks(effects)
+    assert {name: block.session for name, block in sent.items()} == {"one": 1, "two": 2}
+    for block in sent.values():
+        assert block.prefix_hash == one._line.hashes[0] & LOW_BITS
+        drafted = decode_block(codec("ids", V), block.payload, block_steps(0, 3))
+        assert drafted == (one._line.tokens, None)
+    (told,) = of(effects, events.BlockSent)
+    assert (told.round, told.step, told.tokens) == (1, 0, 3)
+    assert told.seconds == pytest.approx(0.03)
+
+
+# Rounds.
+
+
+def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
+    one = joined()
+    for name, block in blocks(work_off(one, MODELS["device"], 1.0)).items():
+        one.received(name, upload(name, one, block), 1.5)
+    effects = work_off(one, MODELS["device"], 1.8)
+    (told,) = of(effects, events.RoundDecided)
+    assert told.weights == pytest.approx(WEIGHTS)
+    assert (told.round, told.step, told.missing) == (1, 0, ())
+    decided = of(effects, events.TokenDecided)
+    assert [event.step for event in decided] == list(range(told.decided))
+    assert [event.waited for event in decided] == [pytest.approx(0.8), *[0.0] * (told.decided - 1)]
+    assert len(blocks(effects)) == 2, "the next round is asked"
+
+
+def test_a_late_worker_costs_one_deadline_and_takes_part_again(work_off: WorkOff) -> None:
+    one = joined()
+    sent = blocks(work_off(one, MODELS["device"], 10.0))
+    assert one.deadline() == 10.0 + USUAL.answer_s, "the first upload is waited for"
+    one.received("one", upload("one", one, sent["one"]), 10.1)
+    work_off(one, MODELS["device"], 10.1)
+    assert one.deadline() == 10.0 + LEAST_DEADLINE_S
+    late = upload("two", one, sent["two"])
+    one.tick(11.0)
+    effects = work_off(one, MODELS["device"], 11.0)
+    (told,) = of(effects, events.RoundDecided)
+    assert (told.weights, told.missing) == ({"one": 1.0}, ("two",))
+    assert notices(effects) == ["two takes no part from token 0 on: it missed the deadline"]
+    second = blocks(effects)
+    assert list(second) == ["one"], "nothing more is sent to a worker that still computes"
+    one.received("two", late, 11.5)  # of the round before
+    one.received("one", upload("one", one, second["one"]), 11.6)
+    effects = work_off(one, MODELS["device"], 11.6)
+    third = blocks(effects)
+    assert sorted(third) == ["one", "two"]
+    assert third["two"].decided == tuple(one.decided), "it hears what was decided meanwhile"
+    for name, block in third.items():
+        one.received(name, upload(name, one, block), 12.0)
+    effects = work_off(one, MODELS["device"], 12.0)
+    assert notices(effects)[0].startswith("two takes part again from token")
+
+
+def test_the_first_round_waits_for_everyone_to_read_the_question(work_off: WorkOff) -> None:
+    one = coordinator()
+    one.joined("one", 1, 0.0)
+    one.joined("two", 2, 0.0)
+    one.prepared(Grounds(), 0.0)
+    sent = blocks(work_off(one, MODELS["device"]))
+    one.received("one", wire.Opened(1, (), 3, 0, 0), 0.1)
+    one.received("one", upload("one", one, sent["one"]), 0.2)
+    work_off(one, MODELS["device"], 0.2)
+    assert one.deadline() == USUAL.join_s
+
+
+def test_a_lost_worker_costs_no_deadline_and_rejoins(work_off: WorkOff) -> None:
+    one = joined()
+    sent = blocks(work_off(one, MODELS["device"]))
+    one.received("one", upload("one", one, sent["one"]), 0.1)
+    one.left("two", "the connection ended", True, 0.2)
+    effects = work_off(one, MODELS["device"], 0.2)
+    assert notices(effects) == ["two takes no part from token 0 on: the connection ended"]
+    (told,) = of(effects, events.RoundDecided)
+    one.joined("two", 7, 0.3)
+    one.received("two", wire.Opened(7, (), 3, 0, 0), 0.3)
+    one.received("one", upload("one", one, blocks(effects)["one"]), 0.4)
+    sent = blocks(work_off(one, MODELS["device"], 0.4))
+    assert sent["two"].session == 7
+    from_decided = tuple(one.decided)[told.decided :]
+    assert sent["two"].decided == from_decided, "it began with what was decided when it joined"
+
+
+def test_a_worker_that_was_away_for_long_begins_again_from_the_decided_text(
+    work_off: WorkOff,
+) -> None:
+    one = joined(question=replace(QUESTION, max_tokens=MAX_BLOCK + 50))
+    sent = blocks(work_off(one, MODELS["device"]))
+    late = upload("two", one, sent["two"])
+    one.received("one", upload("one", one, sent["one"]), 0.0)
+    work_off(one, MODELS["device"], 0.0)
+    one.tick(5.0)
+    sent = blocks(work_off(one, MODELS["device"], 5.0))
+    while len(one.decided) <= MAX_BLOCK:
+        one.received("one", upload("one", one, sent["one"]), 5.0)
+        sent = blocks(work_off(one, MODELS["device"], 5.0))
+    one.received("two", late, 5.0)
+    work_off(one, MODELS["device"], 5.0)
+    one.received("one", upload("one", one, sent["one"]), 5.0)
+    effects = work_off(one, MODELS["device"], 5.0)
+    (leave,) = effects.leave
+    assert (leave.peer, leave.again) == ("two", True)
+    assert "two" not in blocks(effects)
+
+
+def test_who_requires_all_waits_for_all_and_says_for_whom(work_off: WorkOff) -> None:
+    settings = replace(SETTINGS, require_all=True)
+    one = joined(settings)
+    one.left("two", "the connection ended", True, 0.0)
+    effects = work_off(one, MODELS["device"], 1.0)
+    assert blocks(effects) == {}
+    assert notices(effects) == ["waiting for two at token 0: the connection ended"]
+    assert notices(one.tick(2.0)) == [], "it is said once"
+    sent = blocks(one.joined("two", 5, 3.0))
+    assert sorted(sent) == ["one", "two"]
+    one.received("one", upload("one", one, sent["one"]), 3.0)
+    assert of(work_off(one, MODELS["device"], 3.0), events.RoundDecided) == []
+    assert of(one.tick(20.0), events.RoundDecided) == [], "a round has no quorum"
+    failed = one.tick(1.0 + USUAL.answer_s).failed
+    assert isinstance(failed, FederationError)
+    assert str(failed) == "the answer ends here: two: it does not answer"
+
+
+def test_without_any_worker_the_answer_ends_with_one_line(work_off: WorkOff) -> None:
+    one = coordinator()
+    for name in WEIGHTS:
+        one.left(name, f"{name} refused", False, 0.0)
+    one.prepared(Grounds(), 0.0)
+    failed = work_off(one, MODELS["device"]).failed
+    assert str(failed) == "the answer ends here: one: one refused; two: two refused"
+    waiting = coordinator()
+    waiting.prepared(Grounds(), 0.0)
+    work_off(waiting, MODELS["device"], 1.0)
+    assert waiting.deadline() == 1.0 + USUAL.answer_s
+    assert waiting.tick(30.9).failed is None
+    assert waiting.tick(31.0).failed is not None
+
+
+# What workers say.
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (wire.Upload(1, 2, 0.0, 0, (b"",) * 4), "not the next one due"),
+        (wire.Upload(1, 1, 0.0, 0, (b"",) * 3), "3 distributions for a block of 3 tokens"),
+        (wire.Upload(1, 1, 0.0, 0, (b"",) * 5), "5 distributions for a block of 3 tokens"),
+        (wire.Verdict(1, 1, 0, 0, 0), "where an upload was due"),
+        (wire.Draft(1, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
+    ],
+)
+def test_what_no_worker_says_is_refused(
+    work_off: WorkOff, message: wire.SessionMessage, line: str
+) -> None:
+    one = joined()
+    work_off(one, MODELS["device"])
+    with pytest.raises(ModeError, match=line):
+        one.received("one", message, 0.0)
+
+
+def test_an_upload_comes_once(work_off: WorkOff) -> None:
+    one = joined()
+    block = blocks(work_off(one, MODELS["device"]))["one"]
+    one.received("one", upload("one", one, block), 0.0)
+    with pytest.raises(ModeError, match="not the next one due"):
+        one.received("one", upload("one", one, block), 0.0)
+
+
+def test_an_upload_that_cannot_be_decoded_is_that_workers_fault(work_off: WorkOff) -> None:
+    one = joined()
+    work_off(one, MODELS["device"])
+    one.received("two", wire.Upload(2, 1, 0.0, 0, (b"\xff" * 9,) * 4), 0.0)
+    work = one.wanted()
+    assert (work.peer, work.span) == ("two", None)
+    with pytest.raises(CodecError):
+        work.head(())
+
+
+def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkOff) -> None:
+    lattice = replace(SETTINGS, codec="qs:100")
+    one = joined(lattice)
+    work_off(one, MODELS["device"])
+    with pytest.raises(ModeError, match="takes too long to read"):
+        one.received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4), 0.0)
+    big = 2**17
+    judging = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), big)
+    flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
+    fits = judging.answer(ReadBlock(0, [1] * 4, None), [flat] * 5)
+    assert sum(map(len, fits.payloads)) <= MAX_UPLOAD
+    with pytest.raises(ModeError, match="draft shorter blocks"):
+        judging.answer(ReadBlock(0, [1] * 6, None), [flat] * 7)
+
+
+def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
+    one = joined(replace(SETTINGS, weights="relevance"))
+    relevances = {"one": 0.0, "two": float(np.log(3))}
+    for name, block in blocks(work_off(one, MODELS["device"])).items():
+        one.received(name, replace(upload(name, one, block), relevance=relevances[name]), 0.0)
+    (told,) = of(work_off(one, MODELS["device"]), events.RoundDecided)
+    assert told.weights == pytest.approx({"one": 0.25, "two": 0.75})
+
+
+def test_a_judging_uploads_the_models_own_distributions() -> None:
+    """Sampling parameters apply to the mixture, at the coordinator."""
+    question = replace(QUESTION, sampler=Sampler(0.0))
+    p = np.array([0.5, 0.3, 0.1, 0.05, 0.03, 0.02], np.float32)
+    judging = FederatedJudging(question, FederatedSettings(codec="dense:fp32"), V)
+    said = SimulatedSaid(p, 1.5, np.zeros(1, np.float32))
+    found = judging.answer(ReadBlock(0, [], None), [said])
+    assert isinstance(found, Uploads)
+    assert found.relevance == 1.5
+    again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), V)
+    assert again.answer(ReadBlock(0, [], None), [said]).payloads == found.payloads

@@ -1,0 +1,237 @@
+"""The cloud's machine of block modes: what may come, and what is answered to it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dragonrt.distributions import codec, encode_block
+from dragonrt.errors import DragonError
+from dragonrt.modes import verifying
+from dragonrt.modes.line import LOW_BITS, extend_hash, start_hash
+from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
+from dragonrt.modes.speculative import SpeculativeJudging
+from dragonrt.modes.verifying import INBOX, BlockVerifier
+from dragonrt.patience import USUAL
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.model import Script, ScriptedModel
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+
+V = 33
+MODEL = ScriptedModel("cloud", Script(3, vocabulary=V))
+QUESTION = Question(seed=1, sampler=Sampler(0.8), max_tokens=12)
+IDS = codec("ids", V)
+COUPLED = SpeculativeSettings()
+K_SQS = codec("ksqs:4:20", V).header
+LATTICE = SpeculativeSettings(rule="rejection", codec="ksqs:4:20")
+
+WorkOff = Callable[..., Effects]
+
+
+def block(number: int = 1, **fields: Any) -> wire.Block:
+    """A good first block of the session, but for the given fields."""
+    good: dict[str, Any] = {
+        "session": 4,
+        "round": number,
+        "step": 0,
+        "prefix_hash": start_hash(QUESTION.seed) & LOW_BITS,
+        "count": 2,
+        "resolutions": (),
+        "decided": (),
+        "payload": encode_block(IDS, [5, 7], []),
+    }
+    return wire.Block(**{**good, **fields})
+
+
+def verifier(
+    settings: SpeculativeSettings = COUPLED, question: Question = QUESTION, *, ready: bool = True
+) -> BlockVerifier:
+    """One that has read the question at 0 s."""
+    mode = BlockVerifier(question, SpeculativeJudging(question, settings, V), V)
+    mode.joined("device", 4, 0.0)
+    if ready:
+        mode.prepared(Grounds(), 0.0)
+    return mode
+
+
+def verdicts(effects: Effects) -> list[wire.Verdict]:
+    for name, message in effects.send:
+        assert name == "device"
+        assert isinstance(message, wire.Verdict)
+    return [message for _, message in effects.send if isinstance(message, wire.Verdict)]
+
+
+def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
+    mode = verifier()
+    assert mode.received("device", block(), 1.0) == Effects()
+    reading = mode.wanted()
+    assert reading is not None
+    assert (reading.span, reading.peer) == (None, "device")
+    assert mode.wanted() is None
+    mode.done(reading, reading.head(()), 0.0, 1.5)
+    verifies = mode.wanted()
+    assert verifies is not None
+    assert verifies.span is not None
+    assert (verifies.span.tokens, verifies.span.count) == ([5, 7], 3)
+    said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
+    effects = mode.done(verifies, verifies.head(said), 0.02, 2.0)
+    (verdict,) = verdicts(effects)
+    assert (verdict.session, verdict.round, verdict.verify_us) == (4, 1, 20000)
+    assert [*[5, 7][: verdict.accepted], verdict.token] == mode.decided
+    forward, judged = effects.events
+    assert forward == events.ForwardDone(0, 3, 0.02)
+    assert judged == events.BlockJudged(1, 2, verdict.accepted, verdict.token, 0.5, 0.02)
+    assert mode.wanted() is None
+
+
+def test_blocks_wait_until_the_question_is_read(work_off: WorkOff) -> None:
+    mode = verifier(ready=False)
+    mode.received("device", block(), 0.0)
+    assert mode.wanted() is None
+    assert mode.deadline() is None
+    mode.prepared(Grounds(), 3.0)
+    assert len(verdicts(work_off(mode, MODEL, 3.0))) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (block(step=11), "longest answer"),
+        (block(count=200), "longest answer"),
+        (block(0), "came after"),
+        (wire.Draft(4, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
+        (wire.Target(4, 0, 0, 0, "cloud"), "has no place"),
+        (wire.Verdict(4, 1, 0, 0, 0), "has no place"),
+        (wire.Upload(4, 1, 0.0, 0, (b"",)), "has no place"),
+        (wire.Opened(4, (), 0, 0, 0), "has no place"),
+    ],
+)
+def test_what_no_device_sends_is_refused(message: wire.SessionMessage, line: str) -> None:
+    with pytest.raises(ModeError, match=line):
+        verifier().received("device", message, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields", "line"),
+    [
+        (COUPLED, {"payload": IDS.header}, "too early"),
+        (COUPLED, {"payload": b"\xff\xff\xff"}, "not from the codec ids"),
+        (COUPLED, {"payload": encode_block(IDS, [5, 7], []) + b"\0"}, "after its last field"),
+        (COUPLED, {"payload": IDS.header + b"\xff\xff"}, "beyond 33"),
+        (COUPLED, {"count": 3}, "too early"),
+        (LATTICE, {}, "not from the codec"),
+        (LATTICE, {"payload": K_SQS + b"\xff" * 8}, "discard it"),
+        (LATTICE, {"payload": K_SQS + bytes(40), "resolutions": (2**20,)}, "resolution"),
+        (LATTICE, {"payload": K_SQS + bytes(2**15)}, "takes too long to read"),
+    ],
+)
+def test_a_payload_that_cannot_be_read_is_the_devices_fault(
+    settings: SpeculativeSettings, fields: dict[str, Any], line: str
+) -> None:
+    mode = verifier(settings)
+    mode.received("device", block(**fields), 0.0)
+    reading = mode.wanted()
+    assert reading is not None
+    assert reading.peer == "device"
+    with pytest.raises(DragonError, match=line):
+        reading.head(())
+
+
+def test_more_blocks_than_may_be_under_way_are_refused() -> None:
+    mode = verifier(ready=False)
+    for number in range(1, INBOX + 1):
+        mode.received("device", block(number), 0.0)
+    with pytest.raises(ModeError, match=f"more than {INBOX} blocks wait for an answer"):
+        mode.received("device", block(INBOX + 1), 0.0)
+
+
+def test_a_block_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "LARGEST_READING", 3 * 256 * V)
+    many = verifier(question=replace(QUESTION, documents=256))
+    many.received("device", block(), 0.0)
+    three = block(2, count=3, payload=encode_block(IDS, [5, 7, 9], []))
+    with pytest.raises(ModeError, match="3 tokens over 256 documents takes too much memory"):
+        many.received("device", three, 0.0)
+
+
+def test_a_round_that_came_before_is_refused() -> None:
+    mode = verifier()
+    mode.received("device", block(4), 0.0)
+    with pytest.raises(ModeError, match="block 4 came after block 4"):
+        mode.received("device", block(4), 0.0)
+
+
+def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) -> None:
+    for last, answered in ((block(MAX_OUTSTANDING), True), (None, False)):
+        mode = verifier()
+        for number in range(1, MAX_OUTSTANDING):
+            assert mode.received("device", block(number, prefix_hash=7), 0.0) == Effects()
+            assert mode.wanted() is None
+        dead = block(MAX_OUTSTANDING, step=1, decided=(3,))
+        effects = mode.received("device", last or dead, 0.0)
+        if answered:
+            assert effects.leave == []
+            assert len(verdicts(work_off(mode, MODEL))) == 1
+        else:
+            (leave,) = effects.leave
+            assert leave.text == f"{MAX_OUTSTANDING} blocks in a row follow another text"
+
+
+def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff) -> None:
+    follows = extend_hash(start_hash(QUESTION.seed), 9) & LOW_BITS
+    mode, found = verifier(), []
+    for number in (1, 2):
+        mode.received(
+            "device", block(number, step=1, decided=(9,), prefix_hash=follows), float(number)
+        )
+        found += verdicts(work_off(mode, MODEL))
+    assert [verdict.round for verdict in found] == [1, 2]
+    assert len({(verdict.accepted, verdict.token) for verdict in found}) == 1
+    assert mode.decided[0] == 9
+
+
+def test_a_session_in_which_nothing_comes_is_closed(work_off: WorkOff) -> None:
+    mode = verifier()
+    assert mode.deadline() == USUAL.idle_s
+    mode.received("device", block(), 10.0)
+    assert mode.deadline() is None
+    work_off(mode, MODEL, 11.0)
+    assert mode.deadline() == 11.0 + USUAL.idle_s
+    assert mode.tick(310.0) == Effects()
+    (leave,) = mode.tick(311.0).leave
+    assert (leave.peer, leave.text) == ("device", f"no block came for {USUAL.idle_s:g} s")
+
+
+def test_why_a_session_ended_is_what_the_text_says() -> None:
+    for accepted, stop_tokens, finish in (
+        ((), (), Finish.CANCELLED),
+        ((5, 7), (7,), Finish.STOP),
+        ((5,) * 12, (), Finish.LENGTH),
+    ):
+        question = replace(QUESTION, accepted=accepted, stop_tokens=stop_tokens)
+        effects = verifier(question=question).left("device", "finished", False, 0.0)
+        assert (effects.finished, effects.preempt) == (finish, True)
+
+
+def test_after_its_end_nothing_is_wanted_or_said() -> None:
+    mode = verifier()
+    mode.received("device", block(), 0.0)
+    reading = mode.wanted()
+    assert reading is not None
+    mode.left("device", "lost", False, 0.0)
+    assert mode.done(reading, reading.head(()), 0.0, 0.0) == Effects()
+    assert (mode.wanted(), mode.deadline()) == (None, None)
+
+
+def test_a_dropped_block_makes_room_for_the_next(work_off: WorkOff) -> None:
+    mode = verifier()
+    mode.received("device", block(1), 0.0)
+    mode.received("device", block(2), 0.0)
+    work: Work | None = mode.wanted()
+    assert work is not None
+    mode.dropped(work, 0.0, 0.0)
+    assert [verdict.round for verdict in verdicts(work_off(mode, MODEL))] == [2]
