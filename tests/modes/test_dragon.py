@@ -1,0 +1,444 @@
+"""Two sides that draft and decide alike: turn about by hand, and one side against a script."""
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import CodecError, Step, codec, encode_distribution
+from dragonrt.modes import dragon as dragon_module
+from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.line import LOW_BITS, Line, start_hash
+from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Said, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.patience import USUAL
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side, other
+from dragonrt.simulation.model import Script, ScriptedModel, SimulatedModel
+from dragonrt.simulation.oracle import oracle
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+
+V = 32
+SCRIPT = Script(5, vocabulary=V)
+MODELS: dict[str, SimulatedModel] = {
+    "device": ScriptedModel("device", SCRIPT),
+    "cloud": ScriptedModel("cloud", SCRIPT),
+}
+QUESTION = Question(seed=7, sampler=Sampler(0.8), max_tokens=20, stop_tokens=(0,))
+SETTINGS = DragonSettings(codec="topp:0.95", run_ahead=4)
+HEAVY = replace(SETTINGS, codec="dense:fp32")
+
+WorkOff = Callable[..., Effects]
+
+
+def said_to(side: Side, work: Work) -> list[Said]:
+    """What that side's model says of the span and of what is guessed behind it."""
+    if work.span is None:
+        return []
+    line = Line(0, ())
+    line.tokens, line.hashes = list(work.span.tokens), list(work.span.hashes)
+    for token in work.guess:
+        line.append(token)
+    steps = range(work.span.first, len(line) + 1)
+    return [MODELS[side].said(step, line.hashes[step]) for step in steps]
+
+
+def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
+    return mode.done(work, work.head(said_to(mode.side, work)), 0.01, now)
+
+
+def joined(
+    side: Side = "device",
+    settings: DragonSettings = SETTINGS,
+    question: Question = QUESTION,
+    texts: tuple[tuple[int, ...], ...] = (),
+) -> Dragon:
+    """With the other side as session 8, at 0 s."""
+    mode = Dragon(side, question, settings, V)
+    mode.joined(other(side), 8, 0.0)
+    mode.prepared(Grounds(texts=texts), 0.0)
+    return mode
+
+
+def their_draft(
+    side: Side, text: Line, step: int, settings: DragonSettings = SETTINGS, **fields: Any
+) -> wire.Draft:
+    """What the other side of `side` says after the first `step` tokens, of which it knows all."""
+    mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
+    work = mode.wanted()
+    assert work is not None
+    (message,) = [each for _, each in do(mode, work).send if isinstance(each, wire.Draft)][:1]
+    return replace(message, **fields)
+
+
+def of(effects: Effects, kind: type[Any]) -> list[Any]:
+    return [event for event in effects.events if isinstance(event, kind)]
+
+
+def wanted(mode: Dragon) -> Work:
+    work = mode.wanted()
+    assert work is not None
+    return work
+
+
+# Both sides.
+
+
+def in_any_order(settings: DragonSettings, question: Question, seed: int) -> list[list[int]]:
+    """Both texts, where messages and forwards come in an order that `seed` draws."""
+    chance = random.Random(seed)
+    sides: dict[Side, Dragon] = {
+        "device": Dragon("device", question, settings, V),
+        "cloud": Dragon("cloud", question, settings, V),
+    }
+    flying: dict[Side, list[wire.SessionMessage]] = {"device": [], "cloud": []}  # to that side
+    works: dict[Side, list[Work]] = {"device": [], "cloud": []}
+    over: set[Side] = set()
+
+    def carry_out(side: Side, effects: Effects) -> None:
+        assert effects.leave == []
+        assert of(effects, events.TextsDiverged) == []
+        flying[other(side)] += [message for _, message in effects.send]
+        if effects.finished is not None:
+            over.add(side)
+        while side not in over and (work := sides[side].wanted()) is not None:
+            works[side].append(work)
+
+    for side, mode in sides.items():
+        mode.joined(other(side), 1, 0.0)
+        carry_out(side, mode.prepared(Grounds(texts=((3, 4, 5, 6, 7, 8) * 3,)), 0.0))
+    for now in itertools.count():
+        ready = [(side, True) for side in sides if side not in over and flying[side]]
+        ready += [(side, False) for side in sides if side not in over and works[side]]
+        if not ready:
+            return [list(mode.decided) for mode in sides.values()]
+        side, arrives = chance.choice(ready)
+        if arrives:
+            carry_out(side, sides[side].received(other(side), flying[side].pop(0), now))
+        else:
+            work = works[side].pop(chance.randrange(len(works[side])))
+            carry_out(side, do(sides[side], work, now))
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("rule", "aggregator"),
+    [
+        *(("coupled", aggregator) for aggregator in Aggregator),
+        *(("algorithm1", aggregator) for aggregator in Aggregator if aggregator != Aggregator.BOTH),
+    ],
+)
+@pytest.mark.parametrize("heavy", [False, True])
+def test_both_sides_decide_the_oracles_text_in_any_order(
+    monkeypatch: pytest.MonkeyPatch, rule: str, aggregator: Aggregator, heavy: bool
+) -> None:
+    if heavy:  # everything is mixed by a head
+        monkeypatch.setattr(dragon_module, "LIGHT_BYTES", -1)
+    for seed in range(6):
+        settings = replace(SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed)
+        question = replace(QUESTION, seed=seed)
+        found = in_any_order(settings, question, seed)
+        expected = oracle(question, settings, MODELS)
+        assert max(found, key=len) == expected
+        for text in found:
+            assert text == expected[: len(text)]
+
+
+def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
+    found: list[tuple[list[int], int]] = []
+    for known in (False, True):
+        mode = joined(texts=(tuple(found[0][0]),) if known else ())
+        mode.left("cloud", "gone", False, 0.0)
+        forwards = 0
+        while (work := mode.wanted()) is not None:
+            do(mode, work)
+            forwards += 1
+        found.append((list(mode.decided), forwards))
+    (alone, forwards), (again, fewer) = found
+    assert again == alone
+    assert fewer < forwards == len(alone)
+
+
+# One side: drafting.
+
+
+def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
+    mode = joined()
+    sent: list[wire.SessionMessage] = []
+    while (work := mode.wanted()) is not None:
+        assert mode.wanted() is None, "one forward at a time"
+        sent += [message for _, message in do(mode, work).send]
+    drafts = [message for message in sent if isinstance(message, wire.Draft)]
+    assert [draft.step for draft in drafts] == [0, 1, 2, 3]
+    line = Line(start_hash(7))
+    for draft in drafts:
+        assert (draft.session, draft.prefix_hash, draft.ahead) == (8, line.hash, draft.step)
+        assert draft.decided_hash == start_hash(7) & LOW_BITS
+        line.append(draft.token)
+    sync = joined(settings=replace(SETTINGS, aggregator=Aggregator.SYNC))
+    do(sync, wanted(sync))
+    assert sync.wanted() is None
+
+
+def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
+    mode = joined()
+    work = wanted(mode)
+    result = work.head(said_to("device", work))
+    assert work.following is not None
+    following = work.following(result)
+    assert following is not None
+    assert following.span is not None
+    mode.done(work, result, 0.01, 0.0)
+    then = wanted(mode)
+    assert then.span is not None
+    assert (then.span.tokens, then.span.hashes) == (following.span.tokens, following.span.hashes)
+    last = joined(question=replace(QUESTION, accepted=(5,) * 19))
+    work = wanted(last)
+    assert work.following is not None
+    assert work.following(work.head(said_to("device", work))) is None
+
+
+def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    do(mode, wanted(mode))
+    work = wanted(mode)
+    drafted = mode._line.tokens[0]
+    token = (drafted + 1) % V or 1
+    effects = mode.received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud"), 1.0)
+    assert effects.preempt
+    assert of(effects, events.RolledBack) == [events.RolledBack(0, 1)]
+    assert of(effects, events.ForwardPreempted) == [events.ForwardPreempted(1)]
+    late = do(mode, work)
+    assert (late.send, of(late, events.Drafted)) == ([], [])
+    again = wanted(mode)
+    assert again.span is not None
+    assert again.span.tokens == [token]
+    stopped = mode.dropped(again, 0.004, 0.0)
+    assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
+
+
+# One side: deciding.
+
+
+def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
+    for own_first in (True, False):
+        mode = joined()
+        theirs = their_draft("device", Line(start_hash(7)), 0)
+        if own_first:
+            do(mode, wanted(mode), 1.0)
+            effects = mode.received("cloud", theirs, 1.5)
+        else:
+            mode.received("cloud", theirs, 1.0)
+            effects = do(mode, wanted(mode), 1.5)
+        (decided,) = of(effects, events.TokenDecided)
+        expected = oracle(QUESTION, SETTINGS, MODELS)[0]
+        assert (decided.step, decided.token, decided.waited) == (0, expected, 1.5)
+        assert decided.cause == ("other" if own_first else "own")
+        assert decided.cloud == (theirs.token == expected)
+        assert list(mode.decided) == [expected]
+
+
+def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dragon_module, "LIGHT_BYTES", 8)
+    mode = joined(settings=HEAVY)
+    do(mode, wanted(mode))
+    mode.received("cloud", their_draft("device", Line(start_hash(7)), 0, HEAVY), 0.0)
+    assert list(mode.decided) == []
+    work = wanted(mode)
+    assert (work.span, work.peer) == (None, "cloud")
+    effects = do(mode, work, 1.0)
+    assert [event.token for event in of(effects, events.TokenDecided)] == list(mode.decided)
+    assert len(mode.decided) == 1
+    # A heavy payload is not decoded before: what is wrong with it, the head says, of that peer.
+    broken = joined(settings=HEAVY)
+    do(broken, wanted(broken))
+    message = their_draft("device", Line(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
+    broken.received("cloud", message, 0.0)
+    work = wanted(broken)
+    assert work.peer == "cloud"
+    with pytest.raises(CodecError):
+        work.head(())
+
+
+def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
+    greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
+    profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
+    mode = Dragon("device", QUESTION, greedy, V, profile)
+    mode.joined("cloud", 8, 0.0)
+    mode.measured("cloud", 0.1, None)
+    mode.prepared(Grounds(), 0.0)
+    do(mode, wanted(mode))
+    effects = mode.received("cloud", their_draft("device", Line(start_hash(7)), 0, greedy), 0.0)
+    (target,) = [each for _, each in effects.send if isinstance(each, wire.Target)]
+    assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
+    assert target.token == mode.decided[0]
+    (estimate,) = of(effects, events.LatencyEstimated)
+    assert (estimate.step, estimate.rtt) == (1, 0.1)
+    assert (target.aggregator == "cloud") is (estimate.difference > 0)
+    switched = of(effects, events.AggregatorSwitched)
+    assert [event.to for event in switched] == (["cloud"] if estimate.difference > 0 else [])
+    assert mode.times_bandwidth
+    assert not joined().times_bandwidth
+
+
+def test_who_does_not_aggregate_decides_nothing() -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    do(mode, wanted(mode))
+    theirs = their_draft("device", Line(start_hash(7)), 0)
+    assert of(mode.received("cloud", theirs, 0.0), events.TokenDecided) == []
+    target = wire.Target(8, 0, start_hash(7), theirs.token, "cloud")
+    (decided,) = of(mode.received("cloud", target, 0.0), events.TokenDecided)
+    assert (decided.token, decided.cause, decided.cloud) == (theirs.token, "target", True)
+
+
+def test_the_longest_answer_and_a_stop_token_end_it() -> None:
+    mode = joined(question=replace(QUESTION, accepted=(5, 0)))
+    assert mode.prepared(Grounds(), 0.0).finished is None, "it is said once"
+    assert (mode.wanted(), mode.deadline()) == (None, None)
+    done = Dragon("device", replace(QUESTION, accepted=(5, 0)), SETTINGS, V)
+    assert done.prepared(Grounds(), 0.0).finished is Finish.STOP
+    long = Dragon("device", replace(QUESTION, accepted=(5,) * 20), SETTINGS, V)
+    assert long.prepared(Grounds(), 0.0).finished is Finish.LENGTH
+    stopped = joined()
+    assert stopped.stop(Finish.CANCELLED, 0.0).finished is Finish.CANCELLED
+    assert stopped.wanted() is None
+
+
+# What no honest side says.
+
+
+def draft(**fields: Any) -> wire.Draft:
+    quantized = codec("topp:0.95", V).quantize(np.full(V, 1 / V), Step(0))
+    good: dict[str, Any] = {
+        "session": 8,
+        "step": 0,
+        "prefix_hash": start_hash(7),
+        "token": 3,
+        "relevance": 0.0,
+        "decode_us": 100,
+        "ahead": 0,
+        "decided_hash": start_hash(7) & LOW_BITS,
+        "payload": encode_distribution(codec("topp:0.95", V), quantized),
+    }
+    return wire.Draft(**{**good, **fields})
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (draft(token=V), "outside the vocabulary"),
+        (draft(step=9, ahead=9), "further ahead than the agreed 4"),
+        (draft(payload=b"\xff\xff"), "codec"),
+        (wire.Verdict(8, 1, 0, 0, 0), "has no place in an answer"),
+        (wire.Block(8, 1, 0, 0, 0, (), (), b""), "has no place in an answer"),
+        (wire.Upload(8, 1, 0.0, 0, (b"",)), "has no place in an answer"),
+        (wire.Target(8, 0, start_hash(7), 1, "cloud"), "came at step 0"),  # this side decides
+    ],
+)
+def test_what_no_honest_side_says_is_refused(message: wire.SessionMessage, line: str) -> None:
+    mode = joined()
+    do(mode, wanted(mode))
+    with pytest.raises((ModeError, CodecError), match=line):
+        mode.received("cloud", message, 0.0)
+    assert list(mode.decided) == []
+    assert joined().received("cloud", draft(step=8, ahead=8), 0.0).leave == []
+
+
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [
+        (wire.Target(8, 1, start_hash(7), 3, "cloud"), "step 1 came at step 0"),
+        (wire.Target(8, 0, start_hash(7), V, "cloud"), "for another text"),
+        (wire.Target(8, 0, 99, 3, "cloud"), "for another text"),
+    ],
+)
+def test_a_target_for_another_text_is_refused(target: wire.Target, line: str) -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    with pytest.raises(ModeError, match=line):
+        mode.received("cloud", target, 0.0)
+
+
+def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
+    """The device's text stands; a cloud only counts it and waits to be left."""
+    wrong = draft(decided_hash=5)
+    mode = joined()
+    effects = mode.received("cloud", wrong, 0.0)
+    assert of(effects, events.TextsDiverged) == [events.TextsDiverged(0)]
+    (leave,) = effects.leave
+    assert (leave.peer, leave.again) == ("cloud", True)
+    mode.joined("cloud", 9, 1.0)
+    effects = mode.received("cloud", wrong, 2.0)
+    (leave,) = effects.leave
+    assert not leave.again
+    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
+    cloud = joined("cloud")
+    effects = cloud.received("device", wrong, 0.0)
+    assert len(of(effects, events.TextsDiverged)) == 1
+    assert effects.leave == []
+
+
+def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
+    text = Line(start_hash(7), oracle(QUESTION, SETTINGS, MODELS)[:1])
+    for decided_hash, diverges in ((text.hash & LOW_BITS, []), (5, [events.TextsDiverged(1)])):
+        mode = joined()
+        mode.received("cloud", their_draft("device", text, 0), 0.0)
+        ahead = their_draft("device", text, 1, decided_hash=decided_hash)
+        assert of(mode.received("cloud", ahead, 0.0), events.TextsDiverged) == []
+        assert of(do(mode, wanted(mode)), events.TextsDiverged) == diverges
+
+
+# The other side comes and goes.
+
+
+def test_a_side_that_drafts_nothing_is_left_after_patience() -> None:
+    mode = joined()
+    assert mode.deadline() == USUAL.answer_s
+    while (work := mode.wanted()) is not None:
+        assert mode.deadline() is None, "there is work to do"
+        do(mode, work, 2.0)
+    assert mode.deadline() == 2.0 + USUAL.answer_s
+    assert mode.tick(31.0).leave == []
+    effects = mode.tick(32.0)
+    assert [leave.peer for leave in effects.leave] == ["cloud"]
+    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
+    assert len(of(effects, events.TokenDecided)) == 4, "what it drafted ahead is decided now"
+    (notice,) = of(effects, events.Noticed)
+    assert notice.text.startswith("answering from the device's documents alone from token 0")
+
+
+def test_who_waits_goes_on_where_it_was_with_its_own_drafts() -> None:
+    mode = joined(settings=replace(SETTINGS, on_loss="wait"))
+    do(mode, wanted(mode))
+    effects = mode.left("cloud", "gone", True, 1.0)
+    assert of(effects, events.WentAlone) == []
+    assert [notice.text for notice in of(effects, events.Noticed)] == [
+        "waiting for the cloud at token 0: gone"
+    ]
+    again = mode.joined("cloud", 9, 2.0)
+    (resent,) = [each for _, each in again.send if isinstance(each, wire.Draft)]
+    assert (resent.session, resent.step) == (9, 0)
+    assert of(again, events.Rejoined) == [events.Rejoined(0)]
+    mode.left("cloud", "gone", True, 3.0)
+    while (work := mode.wanted()) is not None:
+        do(mode, work)
+    assert of(mode.tick(3.0 + USUAL.answer_s), events.WentAlone) == [events.WentAlone(0)]
+
+
+def test_a_cloud_that_is_left_or_alone_ends() -> None:
+    mode = joined("cloud")
+    effects = mode.left("device", "gone", False, 0.0)
+    assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
+    useless = joined("cloud")
+    while (work := useless.wanted()) is not None:
+        do(useless, work)
+    effects = useless.tick(USUAL.answer_s)
+    assert effects.finished is Finish.CANCELLED
+    assert of(effects, events.TokenDecided) == []
