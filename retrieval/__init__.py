@@ -12,7 +12,7 @@ from .index import Hit, Index, Progress, Report
 from .kv_store import KvStore, KvWriter
 from .reranking import Reranker
 from .retriever import Retriever
-from .snapshot import Chunk, Manifest, Place
+from .store import Chunk, Manifest, Place
 
 __all__ = [
     "Chunk",

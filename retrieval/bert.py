@@ -9,8 +9,9 @@ Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,16 @@ from torch.nn import functional
 _KINDS = ["Transformer", "Pooling", "Normalize"]
 
 
+Linear = Callable[[Tensor], Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    qkv: Tensor
-    qkv_bias: Tensor
-    out: Tensor
-    out_bias: Tensor
+    qkv: Linear
+    out: Linear
     out_norm: tuple[Tensor, Tensor]
-    up: Tensor
-    up_bias: Tensor
-    down: Tensor
-    down_bias: Tensor
+    up: Linear
+    down: Linear
     down_norm: tuple[Tensor, Tensor]
 
 
@@ -96,15 +96,13 @@ class BertEncoder:
 
     def _forward(self, layer: _Layer, x: Tensor, mask: Tensor | None) -> Tensor:
         rows, length, width = x.shape
-        qkv = functional.linear(x, layer.qkv, layer.qkv_bias)
-        q, k, v = qkv.view(rows, length, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = layer.qkv(x).view(rows, length, 3, self._heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         mixed = mixed.transpose(1, 2).reshape(rows, length, width)
-        x = self._normalise(x + functional.linear(mixed, layer.out, layer.out_bias), layer.out_norm)
-        inner = functional.gelu(functional.linear(x, layer.up, layer.up_bias))
-        return self._normalise(
-            x + functional.linear(inner, layer.down, layer.down_bias), layer.down_norm
-        )
+        x = self._normalise(x + layer.out(mixed), layer.out_norm)
+        inner = layer.down(functional.gelu(layer.up(x)))
+        return self._normalise(x + inner, layer.down_norm)
 
     def _normalise(self, x: Tensor, norm: tuple[Tensor, Tensor]) -> Tensor:
         return functional.layer_norm(x, (x.shape[-1],), *norm, self._epsilon)
@@ -134,19 +132,47 @@ def runs_directly(directory: Path) -> bool:
 
 
 def _layer(weights: dict[str, Tensor], name: str) -> _Layer:
-    attention = [f"{name}.attention.self.{part}" for part in ("query", "key", "value")]
+    def linear(*parts: str) -> Linear:
+        return _linear(
+            torch.cat([weights[f"{name}.{part}.weight"] for part in parts]),
+            torch.cat([weights[f"{name}.{part}.bias"] for part in parts]),
+        )
+
     return _Layer(
-        qkv=torch.cat([weights[f"{part}.weight"] for part in attention]),
-        qkv_bias=torch.cat([weights[f"{part}.bias"] for part in attention]),
-        out=weights[f"{name}.attention.output.dense.weight"],
-        out_bias=weights[f"{name}.attention.output.dense.bias"],
+        qkv=linear("attention.self.query", "attention.self.key", "attention.self.value"),
+        out=linear("attention.output.dense"),
         out_norm=_norm(weights, f"{name}.attention.output"),
-        up=weights[f"{name}.intermediate.dense.weight"],
-        up_bias=weights[f"{name}.intermediate.dense.bias"],
-        down=weights[f"{name}.output.dense.weight"],
-        down_bias=weights[f"{name}.output.dense.bias"],
+        up=linear("intermediate.dense"),
+        down=linear("output.dense"),
         down_norm=_norm(weights, f"{name}.output"),
     )
+
+
+def _linear(weight: Tensor, bias: Tensor) -> Linear:
+    if weight.device.type != "cpu" or not _packing_works():
+        return partial(functional.linear, weight=weight, bias=bias)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return lambda x: _multiply(x, packed, bias)
+
+
+def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return y
+
+
+@cache
+def _packing_works() -> bool:
+    """Whether this build of torch has the two private operators and they compute the product.
+
+    With weights in oneDNN's packed layout an embedding takes half the time (of 64 words, one core:
+    14.6 instead of 26.0 ms).
+    """
+    x, weight = torch.eye(8), torch.arange(64.0).view(8, 8)
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+        return torch.equal(_multiply(x, packed, None), weight.T)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
 
 
 def _norm(weights: dict[str, Tensor], name: str) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from .errors import RetrievalError
 
 # Scripts without spaces count one word per character; a run of 40 characters is a word of any.
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,40}}")
+CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]{{1,40}}")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import filelock
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,25 +11,10 @@ from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
 from .ingestion import Found, content_hash, find, read_file
 from .kv_store import KvWriter, prune_kv
-from .nearest import APPROXIMATE_FROM
-from .pending import Pending
-from .snapshot import (
-    Chunk,
-    IndexedFile,
-    Manifest,
-    Piece,
-    Snapshot,
-    next_snapshot,
-    ordered_chunks,
-    read_manifest,
-    sweep,
-    write_snapshot,
-)
-from .storage import make_directory
+from .sqlite_store import SqliteStore
+from .store import Chunk, IndexedFile, Manifest, Piece, Store
 
 Vectors = NDArray[np.float32]
-
-_BLOCK = 4096  # rows copied at a time into a new snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,37 +65,22 @@ class Report:
 class Index:
     """A snapshot of an index, open for searching; later updates do not change it."""
 
-    def __init__(self, directory: Path, snapshot: Snapshot) -> None:
+    def __init__(self, store: Store, manifest: Manifest) -> None:
         """Use `Index.open`."""
-        self.directory = directory
-        self._snapshot = snapshot
+        self._store = store
+        self.manifest = manifest
 
     @classmethod
     def open(cls, directory: Path) -> "Index":
-        """Open the newest snapshot of the index in `directory`; takes about a millisecond.
+        """Open the newest snapshot of the index in `directory`.
 
         Raises:
             RetrievalError: there is no index, or it is damaged or of another version.
         """
-        manifest = read_manifest(directory)
-        while manifest is not None:
-            try:
-                return cls(directory, Snapshot(directory, manifest))
-            except (FileNotFoundError, RetrievalError) as error:
-                # An update may have replaced the snapshot between the two reads.
-                newest = read_manifest(directory)
-                if newest == manifest:
-                    raise RetrievalError(
-                        f"the index in {directory} is damaged: make it anew with "
-                        f"{manifest.rebuild_command}"
-                    ) from error
-                manifest = newest
-        raise RetrievalError(f"there is no index in {directory}: make one with dragonrt index DIR")
-
-    @property
-    def manifest(self) -> Manifest:
-        """The settings and the size of the index."""
-        return self._snapshot.manifest
+        store = SqliteStore.reading(directory)
+        manifest = store.manifest()
+        assert manifest is not None
+        return cls(store, manifest)
 
     def __len__(self) -> int:
         """The number of chunks."""
@@ -119,7 +88,7 @@ class Index:
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        return (self._snapshot.chunk(row) for row in range(len(self)))
+        return (self._store.chunk(number) for number in self._store.order())
 
     def search(self, vector: Vectors, k: int) -> list[Hit]:
         """The `k` chunks (fewer in a smaller index) of greatest cosine, best first.
@@ -127,7 +96,7 @@ class Index:
         `vector` is a question's embedding, float32 [dimension], normalised.
 
         Raises:
-            RetrievalError: the vector is of another dimension than the index.
+            RetrievalError: the vector is of another dimension than the index, or that is damaged.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -136,11 +105,9 @@ class Index:
                 f"a vector of shape {vector.shape} cannot be searched in an index of dimension "
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
-        rows, scores = self._snapshot.search(np.asarray(vector, dtype=np.float32), k)
-        return [
-            Hit(self._snapshot.chunk(int(row)), float(score))
-            for row, score in zip(rows, scores, strict=True)
-        ]
+        found = self._store.nearest(np.asarray(vector, dtype=np.float32), k)
+        hits = [Hit(self._store.chunk(number), score) for number, score in found]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.source, hit.chunk.start))
 
     @classmethod
     def update(
@@ -171,98 +138,92 @@ class Index:
                 index was made with another embedding model, or the disk refuses.
         """
         found = find(documents, directory)
-        make_directory(directory)
-        try:
-            with filelock.FileLock(directory / "writer.lock", timeout=0):
-                old = None if rebuild else _present(directory, embedder)
-                sweep(directory, old.manifest.snapshot if old else _valid(directory))
-                update = _Update(directory, found, embedder, words, overlap, kv, old)
-                return update.run(progress)
-        except filelock.Timeout:
-            raise RetrievalError(
-                f"another process is updating the index in {directory}: wait until it is done"
-            ) from None
+        with SqliteStore.writing(directory, rebuild) as store:
+            old = None if rebuild else store.manifest()
+            if old is not None:
+                embedder.require(old.model, old.fingerprint, old.rebuild_command)
+            settings = Manifest(
+                0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
+            )
+            report = _Update(store, old, settings, found, embedder, kv).run(progress)
+            prune_kv(directory, store.digests())
+            return report
 
 
 class _Update:
-    """One run of `Index.update`, under the writer's lock."""
+    """One run of `Index.update`, by the only writer."""
 
     def __init__(
         self,
-        directory: Path,
+        store: Store,
+        old: Manifest | None,
+        settings: Manifest,
         found: Found,
         embedder: Embedder,
-        words: int,
-        overlap: int,
         kv: KvWriter | None,
-        old: Snapshot | None,
     ) -> None:
-        self._directory = directory
+        """`old` is None if nothing of the present index is to be kept."""
+        self._store = store
+        self._old = old
+        self._settings = settings
         self._found = found
         self._embedder = embedder
-        self._words = words
-        self._overlap = overlap
         self._kv = kv
-        self._old = old
-        self._old_files = old.files() if old else {}
-        self._old_rows = {d: row for row, d in enumerate(ordered_chunks(self._old_files))}
-        same_cut = old is not None and (old.manifest.words, old.manifest.overlap) == (
-            words,
-            overlap,
+        self._contents = store.contents() if old else {}
+        self._same_cut = old is not None and (old.words, old.overlap) == (
+            settings.words,
+            settings.overlap,
         )
-        self._reusable = self._old_files if same_cut else {}
-        self._pending = Pending(directory, embedder.fingerprint)
-        self._fresh = self._pending.read()
+        self._changes: dict[str, IndexedFile] = {}
         self._embedded = 0
         self._prefilled = 0
 
     def run(self, progress: Callable[[Progress], None] | None) -> Report:
-        files: dict[str, IndexedFile] = {}
+        """Bring the index up to date; `progress` is called after every file."""
+        kept = []
         skipped = []
         for done, (name, path) in enumerate(self._found.files.items(), start=1):
             try:
-                files[name] = self._read(name, path)
+                self._take(name, path)
             except DocumentError as error:
                 skipped.append((name, str(error)))
             else:
-                self._embed(files[name])
-                self._prefill(files[name].pieces)
+                kept.append(name)
             if progress is not None:
                 progress(Progress(name, done, len(self._found.files)))
-        chunks = self._commit(files)
-        old = self._old_files
+        self._commit(kept)
+        new, old = set(kept), self._contents.keys()
+        manifest = self._store.manifest()
         return Report(
-            added=len(files.keys() - old.keys()),
-            changed=sum(files[name] != old[name] for name in files.keys() & old.keys()),
-            deleted=len(old.keys() - files.keys()),
-            unchanged=sum(files[name] == old[name] for name in files.keys() & old.keys()),
+            added=len(new - old),
+            changed=len(self._changes.keys() & old),
+            deleted=len(old - new),
+            unchanged=len((new & old) - self._changes.keys()),
             skipped=tuple(skipped),
             ignored=self._found.ignored,
-            chunks=chunks,
+            chunks=manifest.chunks if manifest else 0,
             embedded=self._embedded,
             prefilled=self._prefilled,
         )
 
-    def _read(self, name: str, path: Path) -> IndexedFile:
+    def _take(self, name: str, path: Path) -> None:
         content = content_hash(path)
-        known = self._reusable.get(name)
-        if known is not None and known.content == content:
-            return known
-        return read_file(path, content, self._words, self._overlap)
+        if self._same_cut and self._contents.get(name) == content:
+            pieces = self._store.pieces(name) if self._kv else ()
+        else:
+            pieces = read_file(path, content, self._settings.words, self._settings.overlap).pieces
+            if self._contents.get(name) != content or pieces != self._store.pieces(name):
+                self._changes[name] = IndexedFile(content, pieces)
+            self._embed(pieces)
+        self._prefill(pieces)
 
-    def _embed(self, file: IndexedFile) -> None:
-        new = {
-            piece.digest: piece
-            for piece in file.pieces
-            if piece.digest not in self._fresh and piece.digest not in self._old_rows
-        }
-        if not new:
-            return
-        vectors = self._embedder.encode([_embedded_text(piece) for piece in new.values()])
-        embedded = dict(zip(new, vectors, strict=True))
-        self._pending.write(embedded)
-        self._fresh.update(embedded)
-        self._embedded += len(embedded)
+    def _embed(self, pieces: Sequence[Piece]) -> None:
+        new = self._store.without_vector(self._embedder.fingerprint, pieces)
+        if new:
+            vectors = self._embedder.encode([_embedded_text(piece) for piece in new])
+            named = {piece.digest: vector for piece, vector in zip(new, vectors, strict=True)}
+            self._store.keep_vectors(self._embedder.fingerprint, named)
+            self._embedded += len(new)
 
     def _prefill(self, pieces: Sequence[Piece]) -> None:
         if self._kv is None:
@@ -273,63 +234,12 @@ class _Update:
             self._kv.store.write(digest, self._kv.compute(piece.text, piece.title))
             self._prefilled += 1
 
-    def _commit(self, files: dict[str, IndexedFile]) -> int:
-        chunks = list(ordered_chunks(files))
-        manifest = Manifest(
-            snapshot=next_snapshot(self._directory),
-            documents=self._found.root,
-            model=self._embedder.name,
-            fingerprint=self._embedder.fingerprint,
-            words=self._words,
-            overlap=self._overlap,
-            files=len(files),
-            chunks=len(chunks),
-            dimension=self._dimension(),
-            approximate=len(chunks) >= APPROXIMATE_FROM,
+    def _commit(self, kept: list[str]) -> None:
+        same = self._old is not None and self._settings == replace(
+            self._old, snapshot=0, files=0, chunks=0, dimension=0
         )
-        old = self._old.manifest if self._old else None
-        if files != self._old_files or old != replace(
-            manifest, snapshot=old.snapshot if old else ""
-        ):
-            write_snapshot(self._directory, manifest, files, self._blocks(chunks))
-            sweep(self._directory, manifest.snapshot)
-        self._pending.clear()
-        prune_kv(self._directory, chunks)
-        return len(chunks)
-
-    def _dimension(self) -> int:
-        for vector in self._fresh.values():
-            return len(vector)
-        return self._old.manifest.dimension if self._old else 0
-
-    def _blocks(self, chunks: list[str]) -> Iterator[Vectors]:
-        for start in range(0, len(chunks), _BLOCK):
-            yield np.stack([self._vector(digest) for digest in chunks[start : start + _BLOCK]])
-
-    def _vector(self, digest: str) -> Vectors:
-        if digest in self._fresh:
-            return self._fresh[digest]
-        if self._old is None:
-            raise KeyError(digest)
-        vector: Vectors = self._old.vectors[self._old_rows[digest]]
-        return vector
-
-
-def _present(directory: Path, embedder: Embedder) -> Snapshot | None:
-    manifest = read_manifest(directory)
-    if manifest is None:
-        return None
-    embedder.require(manifest.model, manifest.fingerprint, manifest.rebuild_command)
-    return Index.open(directory)._snapshot
-
-
-def _valid(directory: Path) -> str | None:
-    """The snapshot that readers still use while the index is made anew."""
-    try:
-        manifest = read_manifest(directory)
-    except RetrievalError:
-        return None
-    return manifest.snapshot if manifest else None
+        if not same or self._changes or self._contents.keys() - set(kept):
+            self._store.commit(self._settings, self._changes, kept)
 
 
 def _embedded_text(piece: Piece) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from .chunking import chunk
 from .documents import SUFFIXES, load
 from .errors import DocumentError, RetrievalError
-from .snapshot import IndexedFile, Piece
+from .store import IndexedFile, Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,6 @@ class LatticePoint:
     resolution: int
     vocabulary: int
 
-    def support(self) -> NDArray[np.int64]:
-        """The tokens with a probability above zero: int64 [n], strictly increasing."""
-        return self.ids[self.counts > 0]
-
     def distribution(self) -> Distribution:
         """The distribution q̂, which lists the support only."""
         listed = np.flatnonzero(self.counts)

@@ -68,12 +68,13 @@ def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distr
     length = 1 + vocabulary * form.dtype.itemsize
     if len(data) < length:
         raise CodecError(f"payload ends {length - len(data)} bytes too early; discard it")
-    largest = int(np.frombuffer(data, form.bits, vocabulary, 1).max())
+    coded = bytes(data[1:length])  # copied, so that the values are aligned: twice as fast
+    largest = int(np.frombuffer(coded, form.bits).max())
     if largest > form.one:
         raise CodecError("payload has a value that is not between 0 and 1; discard it")
     if not largest:
         raise CodecError("payload has no value above zero; discard it")
-    return _all(form, np.frombuffer(data, form.dtype, vocabulary, 1)), length
+    return _all(form, np.frombuffer(coded, form.dtype)), length
 
 
 def encode_sparse(
@@ -146,10 +147,14 @@ def _normalised(
 
 
 def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
-    # Rounded by hand below the smallest normal value: numpy's own rounding raises the underflow
-    # flag there, which makes the conversion of a vocabulary 15 times slower.
-    subnormal = np.rint(values * 2.0**24) * 2.0**-24
-    return np.where(values < 2.0**-14, subnormal, values).astype(FP16.dtype)
+    # numpy rounds what is below the smallest normal value, most of a vocabulary, 20 times slower
+    # than the rest. But there the bits are those of a whole number: the multiple of 2^-24.
+    multiples = np.minimum(values, 2.0**-14) * 2.0**24
+    bits = np.rint(multiples, out=multiples).astype(FP16.bits)
+    normal = np.flatnonzero(values >= 2.0**-14)
+    rounded: NDArray[np.float16] = bits.view(FP16.dtype)
+    rounded[normal] = values[normal].astype(FP16.dtype)
+    return rounded
 
 
 def _varint(number: int) -> bytes:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dragonrt.language.attention import AttentionForm
 from dragonrt.language.decoder import Geometry, LayerShape
 from dragonrt.language.linear import Linear
 from dragonrt.language.transformer import (
@@ -18,8 +19,10 @@ from dragonrt.language.transformer import (
     Layer,
     LayerNorm,
     Pointwise,
+    ProjectionNorm,
     RootMeanSquareNorm,
     Rotation,
+    Sandwiched,
     Transformer,
     Weights,
 )
@@ -27,61 +30,128 @@ from dragonrt.language.transformer import (
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")  # the others depend on the length
 _ACTIVATIONS: dict[str, Pointwise] = {
     "relu": functional.relu,
+    "silu": functional.silu,
     "gelu": functional.gelu,
     "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
+_ROTARY = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "phi3",
+    "smollm3",
+    "olmo2",
+    "gemma2",
+    "gemma3_text",
+)
+_EVERY_LAYER_SLIDES = ("mistral", "phi3")  # if their configuration has a window
 
 
 def transformer(model: Any) -> Transformer | None:
     """The hand-written decoder of a transformers model, or None if there is none for it."""
-    reader = {"llama": _llama, "qwen2": _llama, "opt": _opt, "gpt2": _gpt2}.get(
-        model.config.model_type
-    )
+    readers = dict.fromkeys(_ROTARY, _rotary) | {"opt": _opt, "gpt2": _gpt2}
+    reader = readers.get(model.config.model_type)
     with torch.inference_mode():
         return None if reader is None else reader(model)
 
 
-def _llama(model: Any) -> Transformer | None:
-    """Llama and Qwen2: rotary positions, grouped keys, RMS norms, gated feed-forward."""
+def _rotary(model: Any) -> Transformer | None:
+    """Llama and what came after it: rotary positions, RMS norms, gated feed-forward.
+
+    The family's members differ in which norms a block has and where, in which layers look back
+    how far, and in scales and caps.
+    """
     config, body = model.config, model.model
-    layer_types = getattr(config, "layer_types", None) or ()
+    activation = getattr(config, "hidden_activation", None) or config.hidden_act
+    by_kind = "rope_type" not in config.rope_parameters  # of layers (Gemma 3)
+    kinds = sorted(set(config.layer_types)) if by_kind else [None]
+    ropes = (
+        [config.rope_parameters[kind] for kind in kinds] if by_kind else [config.rope_parameters]
+    )
     if (
-        config.hidden_act != "silu"
-        or config.rope_parameters["rope_type"] not in _FIXED_ROTATIONS
-        or any(kind != "full_attention" for kind in layer_types)
+        activation not in _ACTIVATIONS
+        or any(rope["rope_type"] not in _FIXED_ROTATIONS for rope in ropes)
+        or getattr(config, "use_bidirectional_attention", False)
     ):
         return None
-    layers = []
-    for block in body.layers:
-        attention, mlp = block.self_attn, block.mlp
-        layers.append(
-            Layer(
-                attention_norm=_rms_norm(block.input_layernorm),
-                attention_in=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
-                attention_out=_joined(attention.o_proj),
-                feed_forward_norm=_rms_norm(block.post_attention_layernorm),
-                feed_forward=GatedFeedForward(
-                    _joined(mlp.gate_proj, mlp.up_proj), _joined(mlp.down_proj)
-                ),
-            )
-        )
+    layers = tuple(
+        _rotary_layer(config, block, kinds.index(config.layer_types[number]) if by_kind else 0)
+        for number, block in enumerate(body.layers)
+    )
     embedding = body.embed_tokens.weight
-    context_length = config.max_position_embeddings
-    positions = torch.arange(context_length, device=embedding.device)[None]
-    cosines, sines = (table[0] for table in body.rotary_emb(embedding[:1, :1], positions))
-    half = sines.shape[-1] // 2
-    sines = torch.cat((-sines[:, :half], sines[:, half:]), dim=-1)
+    positions = torch.arange(config.max_position_embeddings, device=embedding.device)[None]
     weights = Weights(
         embedding=embedding,
-        position_embedding=None,
-        rotation=Rotation(cosines.contiguous(), sines),
-        layers=tuple(layers),
+        embedding_scale=getattr(body.embed_tokens, "scalar_embed_scale", 1.0),
+        rotations=tuple(_rotation(body, positions, kind) for kind in kinds),
+        layers=layers,
         final_norm=_rms_norm(body.norm),
         heads=config.num_attention_heads,
         output=model.lm_head.weight,
+        soft_cap=getattr(config, "final_logit_softcapping", None),
     )
     head_dim = body.layers[0].self_attn.head_dim
+    context_length = config.max_position_embeddings
     return _assemble(weights, config.num_key_value_heads, head_dim, context_length)
+
+
+def _rotary_layer(config: Any, block: Any, rotation: int) -> Layer:
+    attention, mlp = block.self_attn, block.mlp
+    feed_forward = GatedFeedForward(
+        _joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
+        _ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
+        _joined(mlp.down_proj),
+    )
+    gemma = hasattr(block, "pre_feedforward_layernorm")
+    norms = {name: _rms_norm(norm) for name, norm in block.named_children() if "norm" in name}
+    after_attention = norms["post_attention_layernorm"]
+    sandwiched = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
+    attention_out: Pointwise = _joined(attention.o_proj)
+    if sandwiched:
+        attention_out = Sandwiched(None, attention_out, after_attention)
+    before = norms.get("pre_feedforward_layernorm") if sandwiched else after_attention
+    window = getattr(attention, "sliding_window", None)
+    if config.model_type in _EVERY_LAYER_SLIDES:
+        window = config.sliding_window
+    return Layer(
+        attention_norm=norms.get("input_layernorm"),
+        attention_in=_joined(*_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")),
+        attention_out=attention_out,
+        feed_forward=Sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
+        form=AttentionForm(
+            scale=attention.scaling,
+            window=window,
+            soft_cap=attention.attn_logit_softcapping if config.model_type == "gemma2" else None,
+        ),
+        head_norm=_head_norm(config, attention),
+        rotation=rotation if getattr(attention, "use_rope", True) else None,
+    )
+
+
+def _head_norm(config: Any, attention: Any) -> Pointwise | None:
+    """What norms queries and keys, if anything does: each head, or all of them together."""
+    if not hasattr(attention, "q_norm"):
+        return None
+    queries, keys = attention.q_norm, attention.k_norm
+    if queries.weight.shape[0] != attention.head_dim:
+        return ProjectionNorm(_rms_norm(queries), _rms_norm(keys), config.num_attention_heads)
+    query_weight, epsilon = _norm_weight(queries)
+    key_weight, _ = _norm_weight(keys)
+    weights = [query_weight] * config.num_attention_heads + [
+        key_weight
+    ] * config.num_key_value_heads
+    return RootMeanSquareNorm(torch.stack(weights), epsilon)
+
+
+def _rotation(body: Any, positions: Tensor, kind: str | None) -> Rotation:
+    """The tables of a kind of layer, or of all."""
+    like = body.embed_tokens.weight[:1, :1]
+    arguments = (like, positions) if kind is None else (like, positions, kind)
+    cosines, sines = (table[0].to(like.dtype) for table in body.rotary_emb(*arguments))
+    half = sines.shape[-1] // 2
+    return Rotation(cosines.contiguous(), torch.cat((-sines[:, :half], sines[:, half:]), dim=-1))
 
 
 def _opt(model: Any) -> Transformer | None:
@@ -103,18 +173,20 @@ def _opt(model: Any) -> Transformer | None:
                 attention_norm=_layer_norm(block.self_attn_layer_norm),
                 attention_in=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
                 attention_out=_joined(attention.out_proj),
-                feed_forward_norm=_layer_norm(block.final_layer_norm),
-                feed_forward=FeedForward(
-                    _joined(block.fc1),
-                    _ACTIVATIONS[config.activation_function],
-                    _joined(block.fc2),
+                feed_forward=Sandwiched(
+                    _layer_norm(block.final_layer_norm),
+                    FeedForward(
+                        _joined(block.fc1),
+                        _ACTIVATIONS[config.activation_function],
+                        _joined(block.fc2),
+                    ),
+                    None,
                 ),
             )
         )
     weights = Weights(
         embedding=body.embed_tokens.weight,
         position_embedding=body.embed_positions.weight[body.embed_positions.offset :],
-        rotation=None,
         layers=tuple(layers),
         final_norm=_layer_norm(body.final_layer_norm),
         heads=config.num_attention_heads,
@@ -140,11 +212,14 @@ def _gpt2(model: Any) -> Transformer | None:
             attention_norm=_layer_norm(block.ln_1),
             attention_in=_transposed(block.attn.c_attn),
             attention_out=_transposed(block.attn.c_proj),
-            feed_forward_norm=_layer_norm(block.ln_2),
-            feed_forward=FeedForward(
-                _transposed(block.mlp.c_fc),
-                _ACTIVATIONS[config.activation_function],
-                _transposed(block.mlp.c_proj),
+            feed_forward=Sandwiched(
+                _layer_norm(block.ln_2),
+                FeedForward(
+                    _transposed(block.mlp.c_fc),
+                    _ACTIVATIONS[config.activation_function],
+                    _transposed(block.mlp.c_proj),
+                ),
+                None,
             ),
         )
         for block in body.h
@@ -152,7 +227,6 @@ def _gpt2(model: Any) -> Transformer | None:
     weights = Weights(
         embedding=body.wte.weight,
         position_embedding=body.wpe.weight,
-        rotation=None,
         layers=layers,
         final_norm=_layer_norm(body.ln_f),
         heads=config.n_head,
@@ -185,8 +259,22 @@ def _transposed(convolution: Any) -> Linear:
     return Linear(convolution.weight.T, convolution.bias)
 
 
+def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:
+    """The layer that joins several, or those."""
+    if hasattr(parent, joined):
+        return [getattr(parent, joined)]
+    return [getattr(parent, name) for name in names]
+
+
 def _rms_norm(norm: Any) -> RootMeanSquareNorm:
-    return RootMeanSquareNorm(norm.weight, norm.variance_epsilon)
+    return RootMeanSquareNorm(*_norm_weight(norm))
+
+
+def _norm_weight(norm: Any) -> tuple[Tensor, float]:
+    """w and ε; Gemma stores w - 1 and multiplies in float32."""
+    if type(norm).__name__.startswith("Gemma"):
+        return 1.0 + norm.weight.float(), norm.eps
+    return norm.weight, norm.variance_epsilon
 
 
 def _layer_norm(norm: nn.LayerNorm) -> LayerNorm:

@@ -63,6 +63,20 @@ class DecoderCache(Protocol):
 Cache = TypeVar("Cache", bound=DecoderCache)
 
 
+@dataclass(frozen=True, slots=True)
+class Feed(Generic[Cache]):
+    """New tokens of one cache: they come after the first `length` shared tokens of every row.
+
+    `every`: the output of every new token is wanted, otherwise of the last only.
+    """
+
+    cache: Cache
+    tokens: Sequence[int]
+    length: int
+    every: bool
+    preemption: Preemption
+
+
 class Decoder(Protocol, Generic[Cache]):
     """Weights that turn tokens into log-probabilities, given a cache they write into.
 
@@ -74,19 +88,19 @@ class Decoder(Protocol, Generic[Cache]):
     def geometry(self) -> Geometry:
         """The sizes of the model."""
 
+    @property
+    def version(self) -> str:
+        """Names the forward; another one has other bits."""
+
+    @property
+    def exact_blocks(self) -> bool:
+        """Whether a row's bits depend on that row alone.
+
+        Then they are the same whichever tokens, rows and sequences a forward computes with it.
+        """
+
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> Cache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
 
-    def forward(
-        self,
-        cache: Cache,
-        tokens: Sequence[int],
-        length: int,
-        every: bool,
-        preemption: Preemption,
-    ) -> Output:
-        """Run `tokens` after the first `length` shared tokens of every row, and store their KV.
-
-        Returns the output of `every` new token, or only of the last. Raises Preempted when that is
-        requested.
-        """
+    def forward(self, feeds: Sequence[Feed[Cache]]) -> list[Output | None]:
+        """Run what each cache is fed and store its KV; None for what was preempted."""

@@ -14,11 +14,11 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
-from dragonrt.language.decoder import Geometry, LayerShape, Output
+from dragonrt.language.decoder import Feed, Geometry, LayerShape, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
 from dragonrt.language.linear import pack_linear_layers
-from dragonrt.language.preemption import Preemption
+from dragonrt.language.preemption import Preempted, Preemption
 
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 
@@ -56,35 +56,45 @@ class HubDecoder:
         """A cache of one row per document, with room for `capacity` shared tokens."""
         return PaddedKvCache(self._geometry, documents, capacity)
 
-    def forward(
-        self,
-        cache: "PaddedKvCache",
-        tokens: Sequence[int],
-        length: int,
-        every: bool,
-        preemption: Preemption,
-    ) -> Output:
-        """See `Decoder.forward`. Between the last layer and the logits there is no check."""
+    @property
+    def version(self) -> str:
+        """See `Decoder.version`."""
+        return "hub 2"
+
+    @property
+    def exact_blocks(self) -> bool:
+        """No: a forward that others wrote promises nothing of its bits."""
+        return False
+
+    def forward(self, feeds: Sequence["Feed[PaddedKvCache]"]) -> list[Output | None]:
+        """See `Decoder.forward`: one after another."""
+        return [self._run(feed) for feed in feeds]
+
+    def _run(self, feed: "Feed[PaddedKvCache]") -> Output | None:
+        """Between the last layer and the logits there is no check for a preemption."""
         device = self._geometry.device
-        padding = cache.padding
-        start = cache.width + length
-        stop = start + len(tokens)
+        padding = feed.cache.padding
+        start = feed.cache.width + feed.length
+        stop = start + len(feed.tokens)
         rows = len(padding)
         columns = torch.arange(stop, device=device)
         options: dict[str, Any] = {}
         if self._takes_positions:
             options["position_ids"] = columns[start:] - padding[:, None]
-        if self._takes_keep and not every:
+        if self._takes_keep and not feed.every:
             options["logits_to_keep"] = 1
-        logits = self._model(
-            input_ids=torch.tensor([list(tokens)] * rows, device=device),
-            attention_mask=(columns >= padding[:, None]).long(),
-            past_key_values=cache.attached(start, preemption),
-            use_cache=True,
-            **options,
-        ).logits
+        try:
+            logits = self._model(
+                input_ids=torch.tensor([list(feed.tokens)] * rows, device=device),
+                attention_mask=(columns >= padding[:, None]).long(),
+                past_key_values=feed.cache.attached(start, feed.preemption),
+                use_cache=True,
+                **options,
+            ).logits
+        except Preempted:
+            return None
         hidden = self._take_hidden()
-        if not every:
+        if not feed.every:
             logits, hidden = logits[:, -1:], hidden[:, -1:]
         return Output(logits.float().log_softmax(-1), hidden)
 

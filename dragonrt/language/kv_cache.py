@@ -1,49 +1,55 @@
-"""The keys and values of several rows, and attention over them.
+"""The keys and values of several rows, one behind a document each.
 
 A row's token at position i lies in column i, so rows of different lengths need no padding before
-their tokens, only masking behind them. On the CPU in float32 every query is computed by the same
-kernel over the same shape whichever block and batch it comes in (a multiple of `_TILE` keys, one
-position per product): a row's numbers do not depend on the other rows nor on how its tokens were
-cut into blocks, bit for bit.
+their tokens, only masking behind them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from dragonrt.language.attention import AttentionForm, attend, column_tile
 from dragonrt.language.decoder import Geometry
 from dragonrt.language.document import DocumentKV
-
-# Attention kernels work in tiles of columns: masked columns in whole tiles change no bit.
-_TILE = 32
-# The product of more query heads than this with their key head sums in an order that depends on the
-# number of columns.
-_LARGEST_GROUP = 3
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
     """Where T new tokens of R rows go. Flattened sizes are row-major: [R * T]."""
 
-    positions: Tensor  # [R * T] position of each new token in its row
+    positions: Tensor  # [R, T] position of each new token in its row
     slots: Tensor  # [R * T] its place in a layer's buffer
-    mask: Tensor  # [R, T, columns] 0 where a query may look, -inf elsewhere
+    columns: Tensor  # [columns] their numbers, as many as the longest row needs
+    blocked: Tensor  # [] -inf in the model's type
+    masks: dict[int | None, Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> Tensor:
+        """[R, T, columns]: 0 where a query with this window may look, -inf elsewhere."""
+        if window not in self.masks:
+            positions = self.positions[:, :, None]
+            hidden = self.columns > positions
+            if window is not None:
+                hidden |= self.columns <= positions - window
+            self.masks[window] = torch.where(hidden, self.blocked, torch.zeros_like(self.blocked))
+        return self.masks[window]
 
 
 class KvCache:
-    """Preallocated keys and values of every layer, each written in place."""
+    """Preallocated keys and values of every layer, each written in place.
+
+    Layers and rows lie one behind another. What is read of a row in whole tiles of columns may
+    reach into the next one: that is masked.
+    """
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
+        """The geometry's layers are all of one shape."""
         self._geometry = geometry
+        self._tile = column_tile(geometry.dtype, geometry.device)
         self._documents = [document.length for document in documents]
         self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
-        self._reproducible = geometry.device.type == "cpu" and geometry.dtype == torch.float32
-        self._open, self._closed = torch.tensor(
-            [0.0, float("-inf")], dtype=geometry.dtype, device=geometry.device
-        )
+        self._blocked = torch.tensor(-torch.inf, dtype=geometry.dtype, device=geometry.device)
         self._allocate(capacity)
         for row, document in enumerate(documents):
             for buffer, stored in zip(self._keys, document.keys, strict=True):
@@ -55,96 +61,74 @@ class KvCache:
         """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
         if tokens <= self._capacity:
             return
-        old, columns = self._keys + self._values, self._columns.shape[0]
+        old = self._keys + self._values
         self._allocate(max(tokens, 2 * self._capacity))
         for new, stored in zip(self._keys + self._values, old, strict=True):
-            new[:, :, :columns] = stored
+            new[:, :, : stored.shape[2]] = stored
 
     def read(self, row: int, length: int) -> DocumentKV:
         """A copy of a row's first `length` columns."""
 
-        def copies(buffers: list[Tensor]) -> tuple[Tensor, ...]:
+        def copies(buffers: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             return tuple(buffer[row, :, :length].contiguous().cpu() for buffer in buffers)
 
         return DocumentKV(copies(self._keys), copies(self._values))
 
-    def block(self, length: int, tokens: int) -> BlockLayout:
+    def layout(self, length: int, tokens: int) -> BlockLayout:
         """The places of `tokens` new tokens behind `length` shared ones."""
         positions = self._lengths + self._columns[length : length + tokens]
         needed = max(self._documents) + length + tokens
-        columns = -(-needed // _TILE) * _TILE
-        visible = self._columns[:columns] <= positions[:, :, None]
-        return BlockLayout(
-            positions.flatten(),
-            (positions + self._starts).flatten(),
-            torch.where(visible, self._open, self._closed),
-        )
+        columns = -(-needed // self._tile) * self._tile
+        slots = (positions + self._starts).flatten()
+        return BlockLayout(positions, slots, self._columns[:columns], self._blocked)
 
-    def write(self, layer: int, keys: Tensor, values: Tensor, block: BlockLayout) -> None:
+    def write(self, layer: int, keys: Tensor, values: Tensor, layout: BlockLayout) -> None:
         """Store a layer's keys and values [R * T, kv heads, head dim] of new tokens."""
-        self._key_slots[layer].index_copy_(0, block.slots, keys)
-        self._value_slots[layer].index_copy_(0, block.slots, values)
+        self._key_slots[layer].index_copy_(0, layout.slots, keys)
+        self._value_slots[layer].index_copy_(0, layout.slots, values)
 
-    def attend(self, layer: int, queries: Tensor, block: BlockLayout) -> Tensor:
+    def attend(
+        self, layer: int, queries: Tensor, layout: BlockLayout, form: AttentionForm
+    ) -> Tensor:
         """Attention of queries [R * T, heads, head dim] over a layer's columns: [R * T, hidden]."""
-        rows, tokens, columns = block.mask.shape
-        keys = self._keys[layer].narrow(2, 0, columns)
-        values = self._values[layer].narrow(2, 0, columns)
-        heads, head_dim = keys.shape[1], keys.shape[3]
-        # queries that share a key head form one product: [rows, tokens, kv heads, group, head dim]
-        grouped = queries.view(rows, tokens, heads, -1, head_dim)
-        group = grouped.shape[3]
-        if tokens == 1 and (group <= _LARGEST_GROUP or not self._reproducible):
-            mask = block.mask[:, :, None].expand(rows, 1, group, columns)
-            return _attention(grouped[:, 0], keys, values, mask).reshape(rows, -1)
-        if not self._reproducible:
-            folded = grouped.permute(0, 2, 1, 3, 4).reshape(rows, heads, tokens * group, head_dim)
-            mask = block.mask[:, None, :, None].expand(rows, 1, tokens, group, columns)
-            mixed = _attention(folded, keys, values, mask.reshape(rows, 1, -1, columns))
-            mixed = mixed.view(rows, heads, tokens, group, head_dim).permute(0, 2, 1, 3, 4)
-            return mixed.reshape(rows * tokens, -1)
-        # every position (and part of a large group) is a batch entry of its own, over the same keys
-        part = next(size for size in range(_LARGEST_GROUP, 0, -1) if group % size == 0)
-        batch = tokens * group // part
-        parted = grouped.view(rows, tokens, heads, -1, part, head_dim).transpose(2, 3)
-        mixed_rows = []
-        for row in range(rows):
-            mixed = _attention(
-                parted[row].reshape(batch, heads, part, head_dim),
-                keys[row].expand(batch, heads, columns, head_dim),
-                values[row].expand(batch, heads, columns, head_dim),
-                block.mask[row]
-                .repeat_interleave(batch // tokens, dim=0)[:, None, None]
-                .expand(batch, 1, part, columns),
-            )
-            mixed = mixed.view(tokens, -1, heads, part, head_dim).transpose(1, 2)
-            mixed_rows.append(mixed.reshape(tokens, -1))
-        return torch.cat(mixed_rows)
+        mask = layout.mask(form.window)
+        rows, tokens, columns = mask.shape
+        keys, values = (_widened(buffer[layer], columns) for buffer in (self._keys, self._values))
+        grouped = queries.reshape(rows, tokens, keys.shape[1], -1, queries.shape[-1])
+        return attend(grouped, keys, values, mask, form)
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
-        rows, geometry = len(self._documents), self._geometry
-        total = -(-(max(self._documents) + capacity) // _TILE) * _TILE
-        device = geometry.device
+        layers, rows, device = (
+            len(self._geometry.layers),
+            len(self._documents),
+            self._lengths.device,
+        )
+        total = max(self._documents) + capacity
         self._starts = torch.arange(rows, device=device)[:, None] * total
-        self._columns = torch.arange(total, device=device)
+        self._columns = torch.arange(total + self._tile, device=device)
 
-        def buffers() -> tuple[list[Tensor], list[Tensor]]:
-            # zeros, for masked columns are multiplied by zero and must be finite
-            slots = [
-                torch.zeros(
-                    (rows * total, layer.heads, layer.key_dim), dtype=geometry.dtype, device=device
-                )
-                for layer in geometry.layers
-            ]
-            return slots, [
-                slot.view(rows, total, *slot.shape[1:]).transpose(1, 2) for slot in slots
-            ]
+        def buffers(heads: int, size: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+            """Each layer's memory as [rows * total, ...] and as [rows, heads, total, ...].
 
-        # the same memory twice: [rows * total, heads, head dim] and [rows, heads, total, head dim]
-        self._key_slots, self._keys = buffers()
-        self._value_slots, self._values = buffers()
+            A tile behind it all is for what the last row reads beyond its end. Zeros, for masked
+            columns are multiplied by zero and must be finite.
+            """
+            number = layers * rows * total
+            memory = torch.zeros(
+                (number + self._tile, heads, size), dtype=self._geometry.dtype, device=device
+            )
+            slots = memory[:number].view(layers, rows * total, heads, size)
+            return slots.unbind(), slots.view(layers, rows, total, heads, size).transpose(
+                2, 3
+            ).unbind()
+
+        shape = self._geometry.layers[0]
+        self._key_slots, self._keys = buffers(shape.heads, shape.key_dim)
+        self._value_slots, self._values = buffers(shape.heads, shape.value_dim)
 
 
-def _attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+def _widened(layer: Tensor, columns: int) -> Tensor:
+    """A layer [rows, heads, total, size], read as if it had this many columns."""
+    rows, heads, _, size = layer.shape
+    return layer.as_strided((rows, heads, columns, size), layer.stride(), layer.storage_offset())

@@ -6,44 +6,41 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# Up to here oneDNN sums a float32 product in one pass, whatever the number of rows. Longer sums are
-# cut in an order that depends on the number of rows, so we cut them ourselves.
-_LONGEST_SUM = 1024
+# oneDNN multiplies a single row with kernels of its own, whose order of summing is another one from
+# this many inputs on. Two rows and more go through kernels that sum every row by itself in the
+# order of the inputs, whatever the number of rows and threads: so a single row is filled up. Four
+# rows take no longer than one where weights come from memory, and less than two.
+_SINGLE_ROW_DIFFERS = 1024
+_FEWEST_ROWS = 4
 
 
 class Linear:
     """y = x Wᵀ + b, with W [outputs, inputs] and x [n, inputs].
 
     On a CPU the weight is stored in oneDNN's blocked layout (about twice as fast as `F.linear` for
-    few rows) and in float32 a row of the result depends on nothing but its own row of x: it is bit
-    for bit the same in a block of any size.
+    few rows); where `is_row_invariant`, a row of the result depends on nothing but its own row of
+    x: it is bit for bit the same in a block of any size.
     """
 
-    __slots__ = ("_bias", "_pieces", "_weight")
+    __slots__ = ("_bias", "_fewest_rows", "_packed", "_weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._bias = bias
-        self._weight: Tensor | None = None
-        self._pieces: list[tuple[int, int, Tensor]] = []
-        if not packs(weight):
-            self._weight = weight.contiguous()
-            return
-        inputs = weight.shape[1]
-        longest = _LONGEST_SUM if weight.dtype == torch.float32 else inputs
-        for start in range(0, inputs, longest):
-            stop = min(start + longest, inputs)
-            self._pieces.append((start, stop, _pack(weight[:, start:stop])))
+        self._weight = weight
+        self._packed = packs(weight)
+        alone = weight.dtype == torch.float32 and weight.shape[1] <= _SINGLE_ROW_DIFFERS
+        self._fewest_rows = 1 if alone else _FEWEST_ROWS
+        if self._packed:
+            self._weight = _pack(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._weight is not None:
+        if not self._packed:
             return functional.linear(x, self._weight, self._bias)
-        if len(self._pieces) == 1:
-            return _multiply(x, self._pieces[0][2], self._bias)
-        start, stop, packed = self._pieces[0]
-        y = _multiply(x[:, start:stop], packed, self._bias)
-        for start, stop, packed in self._pieces[1:]:
-            y += _multiply(x[:, start:stop], packed, None)
-        return y
+        rows = x.shape[0]
+        if rows >= self._fewest_rows:
+            return _multiply(x, self._weight, self._bias)
+        filled = functional.pad(x, (0, 0, 0, self._fewest_rows - rows))
+        return _multiply(filled, self._weight, self._bias)[:rows]
 
 
 class PackedLinear(nn.Module):
@@ -68,6 +65,23 @@ def pack_linear_layers(model: nn.Module) -> None:
 def packs(weight: Tensor) -> bool:
     """Whether products with this weight are made in the packed layout."""
     return weight.device.type == "cpu" and _packing_works(weight.dtype)
+
+
+def is_row_invariant(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a row of a product, and what is computed of it, has the same bits in any block.
+
+    So it is by the kernels that oneDNN has for a type and a processor: in float32 on any CPU, in
+    bfloat16 where it is computed by vectors and not by AMX's tiles, whose kernels depend on how
+    many rows there are.
+    """
+    if device.type != "cpu" or not _packing_works(dtype):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_fast_bfloat16())
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 by vector instructions of its own."""
+    return torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported()
 
 
 def _pack(weight: Tensor) -> Tensor:

@@ -31,5 +31,5 @@ class Preemption:
 
     def check(self) -> None:
         """Raise `Preempted` if a stop was requested."""
-        if self._requested:
+        if self.requested:
             raise Preempted

@@ -1,17 +1,19 @@
 """Rows, one per document, that share their newest tokens (SPEC section 1)."""
 
 from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dragonrt.language.decoder import Decoder, DecoderCache, Output
+from dragonrt.language.decoder import Decoder, DecoderCache, Feed, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.errors import ModelError
-from dragonrt.language.preemption import Preemption
+from dragonrt.language.preemption import Preempted, Preemption
 
-# Rows times tokens of one forward: bounds its memory and the time until a preemption is noticed.
+# Rows times tokens of one forward of one sequence: bounds its memory and the time until a
+# preemption is noticed.
 _LARGEST_BLOCK = 1024
 
 
@@ -52,12 +54,11 @@ class Sequence:
             Preempted: `preemption` was requested; nothing has changed.
             ModelError: no tokens, an unknown token, or more than the context holds.
         """
-        return self._run(tokens, False, preemption)[-1].log_probabilities[:, -1]
+        return self.extend_hidden(tokens, preemption, every=False).log_probabilities[:, 0]
 
     def extend_all(self, tokens: Tokens[int], preemption: Preemption | None = None) -> Tensor:
         """Like `extend`, after each of the tokens: [rows, len(tokens), vocabulary]."""
-        parts = self._run(tokens, True, preemption)
-        return torch.cat([part.log_probabilities for part in parts], dim=1)
+        return self.extend_hidden(tokens, preemption).log_probabilities
 
     def extend_hidden(
         self, tokens: Tokens[int], preemption: Preemption | None = None, *, every: bool = True
@@ -66,13 +67,11 @@ class Sequence:
 
         Without `every` the output of the last token alone.
         """
-        parts = self._run(tokens, every, preemption)
-        if not every:
-            parts = parts[-1:]
-        return Output(
-            torch.cat([part.log_probabilities for part in parts], dim=1),
-            torch.cat([part.hidden for part in parts], dim=1).float(),
-        )
+        extension = Extension(self, tokens, every, preemption or Preemption())
+        (result,) = extend_together([extension])
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens.
@@ -89,30 +88,13 @@ class Sequence:
         cache: DecoderCache = self._cache
         return cache.read(row, self._length)
 
-    def _run(self, tokens: Tokens[int], every: bool, preemption: Preemption | None) -> list[Output]:
+    def _check(self, tokens: Tokens[int]) -> None:
         geometry = self._decoder.geometry
         if not tokens:
             raise ModelError("no tokens to extend the sequence with")
         if min(tokens) < 0 or max(tokens) >= geometry.vocabulary:
             raise ModelError(f"tokens must lie between 0 and {geometry.vocabulary - 1}")
-        end = self._length + len(tokens)
-        self._check_context(self._longest + end)
-        preemption = preemption or Preemption()
-        size = max(1, _LARGEST_BLOCK // self.rows)
-        with torch.inference_mode():
-            self._cache.reserve(end)
-            parts = [
-                self._decoder.forward(
-                    self._cache,
-                    tokens[start : start + size],
-                    self._length + start,
-                    every,
-                    preemption,
-                )
-                for start in range(0, len(tokens), size)
-            ]
-        self._length = end
-        return parts
+        self._check_context(self._longest + self._length + len(tokens))
 
     def _check_context(self, tokens: int) -> None:
         limit = self._decoder.geometry.context_length
@@ -131,6 +113,84 @@ class Sequence:
         ]
         if shapes != fitting or document.keys[0].dtype != geometry.dtype:
             raise ModelError("a document's stored KV was made by another model: re-index it")
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Tokens to append to a sequence. Without `every` only the last one's output is wanted."""
+
+    sequence: Sequence
+    tokens: Tokens[int]
+    every: bool = True
+    preemption: Preemption = field(default_factory=Preemption)
+
+
+Extended = Output | Preempted | ModelError
+
+
+def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
+    """Extend several sequences of one model in one forward, each as if alone.
+
+    Where the model's blocks are exact, so are the bits: what a sequence gets does not depend on
+    who shares the forward. A sequence may be named once.
+
+    Returns for each what `Sequence.extend_hidden` would, or the exception it would raise; then
+    nothing of that sequence has changed, and the others are not affected.
+    """
+    decoder = extensions[0].sequence._decoder
+    if any(extension.sequence._decoder is not decoder for extension in extensions):
+        raise ValueError("sequences of different models cannot be extended together")
+    if len({id(extension.sequence) for extension in extensions}) < len(extensions):
+        raise ValueError("a sequence cannot be extended twice at once")
+    runs = [_Run(extension) for extension in extensions]
+    with torch.inference_mode():
+        while waiting := [run for run in runs if run.result is None]:
+            outputs = decoder.forward([run.feed() for run in waiting])
+            for run, output in zip(waiting, outputs, strict=True):
+                run.take(output)
+    return [run.result for run in runs if run.result is not None]
+
+
+class _Run:
+    """One extension on its way through as many forwards as its length needs."""
+
+    def __init__(self, extension: Extension) -> None:
+        self._extension = extension
+        self._outputs: list[Output] = []
+        self._done = 0
+        self._size = max(1, _LARGEST_BLOCK // extension.sequence.rows)
+        self.result: Extended | None = None
+        sequence = extension.sequence
+        try:
+            sequence._check(extension.tokens)
+        except ModelError as error:
+            self.result = error
+        else:
+            with torch.inference_mode():
+                sequence._cache.reserve(sequence.length + len(extension.tokens))
+
+    def feed(self) -> Feed[Any]:
+        """What the next forward is to compute of it."""
+        given, sequence = self._extension, self._extension.sequence
+        tokens = given.tokens[self._done : self._done + self._size]
+        length = sequence.length + self._done
+        return Feed(sequence._cache, tokens, length, given.every, given.preemption)
+
+    def take(self, output: Output | None) -> None:
+        """What that forward said, or None if it was preempted."""
+        if output is None:
+            self.result = Preempted()
+            return
+        given = self._extension
+        self._outputs = [*self._outputs, output] if given.every else [output]
+        self._done += self._size
+        if self._done >= len(given.tokens):
+            given.sequence._length += len(given.tokens)
+            log_probabilities, hidden = (
+                parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+                for parts in zip(*self._outputs, strict=True)
+            )
+            self.result = Output(log_probabilities, hidden.float())
 
 
 def document_kv(decoder: Decoder[Any], tokens: Tokens[int]) -> DocumentKV:

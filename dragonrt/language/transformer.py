@@ -1,8 +1,9 @@
-"""Our own forward pass for the common decoder-only shape: norm, attention, norm, feed-forward.
+"""Our own forward pass for the common decoder-only shape: attention and feed-forward on a residual.
 
 Written for few tokens at a time, where time goes into reading the weights and into the number of
 operators: queries, keys and values come from one product, so do gate and up; weights are packed
-(`Linear`); keys and values are written in place (`KvCache`).
+(`Linear`); keys and values are written in place (`KvCache`). Several sequences share a forward:
+linear layers run over all their tokens at once, attention over each one's own cache.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.language.decoder import Geometry, Output
+from dragonrt.language.attention import PLAIN, AttentionForm
+from dragonrt.language.decoder import Feed, Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.kv_cache import BlockLayout, KvCache
-from dragonrt.language.linear import Linear
-from dragonrt.language.preemption import Preemption
+from dragonrt.language.linear import Linear, is_row_invariant
 
 # Outputs per product of the output layer: between two of them a preemption is noticed.
 _VOCABULARY_PIECE = 16384
@@ -25,22 +26,27 @@ Pointwise = Callable[[Tensor], Tensor]
 
 
 class RootMeanSquareNorm:
-    """x · w / √(mean x² + ε) over the last dimension."""
+    """x · w / √(mean x² + ε) over the last dimension, in float32.
+
+    w is [size], or [heads, size] to norm heads that lie side by side.
+    """
 
     __slots__ = ("_epsilon", "_floor", "_scaled_weight", "_size", "_weight")
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
-        self._size = weight.shape[0]
+        self._size = weight.shape[-1]
         self._weight, self._epsilon = weight, epsilon
         # = x · w√d / √(‖x‖² + dε): half the operators, worth it where each one counts
-        self._scaled_weight = weight * self._size**0.5
+        self._scaled_weight = weight.float() * self._size**0.5
         self._floor = torch.tensor((self._size * epsilon) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype != torch.float32:
-            return functional.rms_norm(x, (self._size,), self._weight, self._epsilon)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return (x / torch.hypot(norm, self._floor)).mul_(self._scaled_weight)
+        if x.dtype == self._weight.dtype != torch.float32:
+            normed = functional.rms_norm(x, (self._size,), None, self._epsilon)
+            return normed.mul_(self._weight)
+        wide = x.float()
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        return (wide / torch.hypot(norm, self._floor)).mul_(self._scaled_weight).to(x.dtype)
 
 
 class LayerNorm:
@@ -55,17 +61,31 @@ class LayerNorm:
         return functional.layer_norm(x, x.shape[-1:], self._weight, self._bias, self._epsilon)
 
 
+class ProjectionNorm:
+    """Norms of all queries together and of all keys together (OLMo 2): [n, heads, head dim]."""
+
+    __slots__ = ("_heads", "_keys", "_queries")
+
+    def __init__(self, queries: Pointwise, keys: Pointwise, heads: int) -> None:
+        """`heads` is the number of query heads; the key heads come behind them."""
+        self._queries, self._keys, self._heads = queries, keys, heads
+
+    def __call__(self, x: Tensor) -> Tensor:
+        queries, keys = x[:, : self._heads].flatten(1), x[:, self._heads :].flatten(1)
+        return torch.cat((self._queries(queries), self._keys(keys)), dim=1).view_as(x)
+
+
 class GatedFeedForward:
-    """down(silu(gate(x)) · up(x)), gate and up in one product (Llama, Qwen2)."""
+    """down(activation(gate(x)) · up(x)), gate and up in one product."""
 
-    __slots__ = ("_down", "_gate_up")
+    __slots__ = ("_activation", "_down", "_gate_up")
 
-    def __init__(self, gate_up: Linear, down: Linear) -> None:
-        self._gate_up, self._down = gate_up, down
+    def __init__(self, gate_up: Linear, activation: Pointwise, down: Linear) -> None:
+        self._gate_up, self._activation, self._down = gate_up, activation, down
 
     def __call__(self, x: Tensor) -> Tensor:
         gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(functional.silu(gate).mul_(up))
+        return self._down(self._activation(gate).mul_(up))
 
 
 class FeedForward:
@@ -80,46 +100,96 @@ class FeedForward:
         return self._down(self._activation(self._up(x)))
 
 
+class Sandwiched:
+    """A part of a block between two norms, either of which may be missing."""
+
+    __slots__ = ("_after", "_before", "_part")
+
+    def __init__(self, before: Pointwise | None, part: Pointwise, after: Pointwise | None) -> None:
+        self._before, self._part, self._after = before, part, after
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._part(x if self._before is None else self._before(x))
+        return y if self._after is None else self._after(y)
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One block. `attention_in` yields queries, keys and values side by side."""
+    """One block. `attention_in` yields queries, keys and values side by side.
 
-    attention_norm: Pointwise
+    Its input and that of the feed-forward are normed before; `head_norm` norms queries and keys
+    [n, heads, head dim]. `rotation` numbers a table of the weights; None: no positions. What
+    `attention_out` and `feed_forward` return is added to the residual.
+    """
+
+    attention_norm: Pointwise | None
     attention_in: Linear
-    attention_out: Linear
-    feed_forward_norm: Pointwise
+    attention_out: Pointwise
     feed_forward: Pointwise
+    form: AttentionForm = PLAIN
+    head_norm: Pointwise | None = None
+    rotation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Rotary positions: tables [context length, head dim], sines of the first half negated."""
+    """Rotary positions: tables [context length, dims], sines of the first half negated.
+
+    Of each head the first `dims` numbers are turned.
+    """
 
     cosines: Tensor
     sines: Tensor
 
     def at(self, positions: Tensor) -> "Rotation":
-        """The factors of these positions: [n, 1, head dim]."""
+        """The factors of these positions: [n, 1, dims]."""
         cosines = functional.embedding(positions[:, None], self.cosines)
         return Rotation(cosines, functional.embedding(positions[:, None], self.sines))
 
+    def select(self, places: Tensor) -> "Rotation":
+        """The factors at some of the places of `at`."""
+        return Rotation(self.cosines[places], self.sines[places])
+
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate x [n, heads, head dim] by the factors of its n positions."""
-        swapped = x.roll(x.shape[-1] // 2, dims=-1)
+        dims = self.cosines.shape[-1]
+        if dims < x.shape[-1]:
+            return torch.cat((self(x[..., :dims]), x[..., dims:]), dim=-1)
+        swapped = x.roll(dims // 2, dims=-1)
         return torch.addcmul(x * self.cosines, swapped, self.sines)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Everything a forward reads. Exactly one of `rotation` and `position_embedding` is there."""
+    """Everything a forward reads."""
 
     embedding: Tensor  # [vocabulary, hidden]
-    position_embedding: Tensor | None  # [context length, hidden]
-    rotation: Rotation | None
     layers: tuple[Layer, ...]
     final_norm: Pointwise
     heads: int
     output: Tensor  # [vocabulary, hidden]
+    position_embedding: Tensor | None = None  # [context length, hidden]
+    rotations: tuple[Rotation, ...] = ()
+    embedding_scale: float = 1.0
+    soft_cap: float | None = None  # c of logits c · tanh(logit / c)
+
+
+@dataclass(slots=True)
+class _Part:
+    """One sequence's share of a forward: its tokens from `start` on, row by row."""
+
+    number: int
+    feed: Feed[KvCache]
+    layout: BlockLayout
+    start: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.layout.slots.shape[0]
+
+    @property
+    def rows(self) -> int:
+        return self.layout.positions.shape[0]
 
 
 class Transformer:
@@ -135,63 +205,132 @@ class Transformer:
         """The sizes of the model."""
         return self._geometry
 
+    @property
+    def version(self) -> str:
+        """See `Decoder.version`."""
+        return "transformer 2"
+
+    @property
+    def exact_blocks(self) -> bool:
+        """See `Decoder.exact_blocks`."""
+        return is_row_invariant(self._geometry.dtype, self._geometry.device)
+
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
         return KvCache(self._geometry, documents, capacity)
 
-    def forward(
-        self,
-        cache: KvCache,
-        tokens: Sequence[int],
-        length: int,
-        every: bool,
-        preemption: Preemption,
-    ) -> Output:
-        """See `Decoder.forward`."""
-        weights = self._weights
-        count = len(tokens)
-        block = cache.block(length, count)
-        rows = block.mask.shape[0]
-        ids = torch.tensor(list(tokens) * rows, device=self._geometry.device)
-        hidden = functional.embedding(ids, weights.embedding)  # [R * T, hidden]
-        if weights.position_embedding is not None:
-            hidden += functional.embedding(block.positions, weights.position_embedding)
-        rotation = None if weights.rotation is None else weights.rotation.at(block.positions)
-        for index, layer in enumerate(weights.layers):
-            preemption.check()
-            mixed = self._attend(cache, index, layer, hidden, block, rotation)
+    def forward(self, feeds: Sequence[Feed[KvCache]]) -> list[Output | None]:
+        """See `Decoder.forward`. A preempted sequence leaves between two layers."""
+        parts = [
+            _Part(number, feed, feed.cache.layout(feed.length, len(feed.tokens)))
+            for number, feed in enumerate(feeds)
+        ]
+        hidden = self._embedded(parts)
+        rotations = self._rotations(parts)
+        outputs: list[Output | None] = [None] * len(feeds)
+        for index, layer in enumerate(self._weights.layers):
+            staying = [part for part in parts if not part.feed.preemption.requested]
+            if not staying:
+                return outputs
+            if len(staying) < len(parts):
+                parts, places = staying, _moved_together(staying, hidden.device)
+                hidden = hidden[places]
+                rotations = [rotation.select(places) for rotation in rotations]
+            rotation = None if layer.rotation is None else rotations[layer.rotation]
+            mixed = self._attend(parts, index, layer, hidden, rotation)
             hidden = hidden + layer.attention_out(mixed)
-            hidden += layer.feed_forward(layer.feed_forward_norm(hidden))
-        hidden = hidden.view(rows, count, -1)
-        return self._output_of(hidden if every else hidden[:, -1:], preemption)
+            hidden += layer.feed_forward(hidden)
+        wanted = [_wanted(part, hidden) for part in parts]
+        said = self._output_of(torch.cat(wanted) if len(wanted) > 1 else wanted[0], parts)
+        start = 0
+        for part, rows in zip(parts, wanted, strict=True):
+            if said is not None and not part.feed.preemption.requested:
+                place = slice(start, start + len(rows))
+                outputs[part.number] = Output(
+                    *(x[place].view(part.rows, -1, x.shape[1]) for x in said)
+                )
+            start += len(rows)
+        return outputs
+
+    def _embedded(self, parts: Sequence[_Part]) -> Tensor:
+        """What goes into the first layer, all rows and tokens of all parts: [n, hidden]."""
+        weights = self._weights
+        ids: list[int] = []
+        for part in parts:
+            part.start = len(ids)
+            ids += list(part.feed.tokens) * part.rows
+        tokens = torch.tensor(ids, device=self._geometry.device)
+        hidden = functional.embedding(tokens, weights.embedding)
+        if weights.embedding_scale != 1.0:
+            hidden *= torch.tensor(
+                weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
+            )
+        if weights.position_embedding is not None:
+            hidden += functional.embedding(_positions(parts), weights.position_embedding)
+        return hidden
+
+    def _rotations(self, parts: Sequence[_Part]) -> list[Rotation]:
+        """The factors of every table at the positions of all parts."""
+        if not self._weights.rotations:
+            return []
+        positions = _positions(parts)
+        return [rotation.at(positions) for rotation in self._weights.rotations]
 
     def _attend(
         self,
-        cache: KvCache,
+        parts: Sequence[_Part],
         index: int,
         layer: Layer,
         hidden: Tensor,
-        block: BlockLayout,
         rotation: Rotation | None,
     ) -> Tensor:
         heads, shape = self._weights.heads, self._geometry.layers[index]
-        projected = layer.attention_in(layer.attention_norm(hidden))
-        projected = projected.view(len(hidden), -1, shape.key_dim)
+        normed = hidden if layer.attention_norm is None else layer.attention_norm(hidden)
+        projected = layer.attention_in(normed).view(len(hidden), -1, shape.key_dim)
         turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
+        if layer.head_norm is not None:
+            turned = layer.head_norm(turned)
         if rotation is not None:
             turned = rotation(turned)
-        cache.write(index, turned[:, heads:], values, block)
-        return cache.attend(index, turned[:, :heads], block)
+        mixed = []
+        for part in parts:
+            cache, place = part.feed.cache, slice(part.start, part.start + part.size)
+            cache.write(index, turned[place, heads:], values[place], part.layout)
+            mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
-    def _output_of(self, hidden: Tensor, preemption: Preemption) -> Output:
-        rows, positions, _ = hidden.shape
-        hidden = self._weights.final_norm(hidden.reshape(rows * positions, -1))
+    def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
+        """Log-probabilities and what the output layer reads; None once nobody wants them."""
+        hidden = self._weights.final_norm(hidden)
         pieces = []
         for output in self._output:
-            preemption.check()
+            if all(part.feed.preemption.requested for part in parts):
+                return None
             pieces.append(output(hidden))
-        logits = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)
-        return Output(
-            logits.float().log_softmax(-1).view(rows, positions, -1),
-            hidden.view(rows, positions, -1),
-        )
+        logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)).float()
+        if self._weights.soft_cap is not None:
+            logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
+        return logits.log_softmax(-1), hidden
+
+
+def _positions(parts: Sequence[_Part]) -> Tensor:
+    """[n], the positions of all new tokens."""
+    positions = [part.layout.positions.flatten() for part in parts]
+    return positions[0] if len(positions) == 1 else torch.cat(positions)
+
+
+def _moved_together(parts: Sequence[_Part], device: torch.device) -> Tensor:
+    """Where the tokens of these parts have been, now that they stand one behind another."""
+    places: list[int] = []
+    for part in parts:
+        start, part.start = part.start, len(places)
+        places += range(start, start + part.size)
+    return torch.tensor(places, device=device)
+
+
+def _wanted(part: _Part, hidden: Tensor) -> Tensor:
+    """The tokens of a part whose output is wanted: [rows * positions, hidden]."""
+    own = hidden[part.start : part.start + part.size]
+    if part.feed.every:
+        return own
+    return own.view(part.rows, -1, own.shape[1])[:, -1]

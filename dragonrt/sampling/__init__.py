@@ -4,7 +4,6 @@ from dragonrt.sampling.acceptance import (
     acceptance_probability,
     expected_acceptance_algorithm1,
     expected_acceptance_coupled,
-    expected_accepted,
 )
 from dragonrt.sampling.aggregation import (
     Algorithm1,
@@ -80,7 +79,6 @@ __all__ = [
     "expected_acceptance_algorithm1",
     "expected_acceptance_coupled",
     "expected_acceptance_sprinter",
-    "expected_accepted",
     "expected_run_length",
     "iteration_latency",
     "missed_mass",

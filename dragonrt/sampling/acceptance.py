@@ -1,7 +1,5 @@
 """How often a side's draft is going to be the target token, from the distributions alone."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from dragonrt.distributions import Distribution, mix, total_variation
@@ -46,12 +44,3 @@ def expected_acceptance_coupled(p_own: Distribution, p_target: Distribution) -> 
 def acceptance_probability(p: Distribution, q: Distribution) -> float:
     """Σ_x min(p(x), q(x)) = 1 - TV(p, q): how often a draft from `q` stands (SPECFED Eq. 2)."""
     return 1 - total_variation(p, q)
-
-
-def expected_accepted(acceptances: Sequence[float]) -> float:
-    """Σ_n Π_{i≤n} a_i, the expected number of tokens of a block that stand (QSV Eq. 15).
-
-    `acceptances` holds min(1, p(x)/q(x)) of each drafted token x, in the order of the block. The
-    new token that follows them is not counted.
-    """
-    return float(np.cumprod(acceptances).sum())

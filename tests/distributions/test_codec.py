@@ -15,6 +15,7 @@ from dragonrt.distributions import (
     codec,
     decode_distribution,
     encode_distribution,
+    mix,
     total_variation,
 )
 
@@ -175,6 +176,17 @@ class TestContract:
         assert 0 <= q.ids[0] <= q.ids[-1] < VOCABULARY
         assert (q.probabilities > 0).all()
         assert q.probabilities.sum() + q.rest == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_light_codecs_never_touch_the_vocabulary(name: str) -> None:
+    """A vocabulary of 2^30 would take gigabytes."""
+    each = codec(name, VOCABULARY)
+    if each.light:
+        payload = encoded(each, spread(1))
+        q = decode_distribution(codec(name, 2**30), payload)
+        assert mix((q, q), (0.5, 0.5)).ids.tolist() == through(each, spread(1)).ids.tolist()
+    assert each.light == (name.startswith("topp") or name.endswith("renorm"))
 
 
 class TestMalformed:

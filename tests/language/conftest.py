@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -15,10 +19,18 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 from dragonrt.language.architectures import transformer
@@ -94,19 +106,57 @@ def gpt_neox() -> Any:
     return GPTNeoXForCausalLM(config)
 
 
-def sliding_mistral() -> Any:
-    config = MistralConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=12,
-        max_position_embeddings=CONTEXT,
+def family(config: type[Any], model: type[Any], **options: Any) -> Any:
+    """A member of Llama's family."""
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 12,
+        "max_position_embeddings": CONTEXT,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 1,
+    }
+    made = config(**(sizes | options))
+    made._attn_implementation = "eager"  # the one that knows soft caps
+    return model(made)
+
+
+def smollm3() -> Any:
+    return family(
+        SmolLM3Config,
+        SmolLM3ForCausalLM,
+        no_rope_layers=[1, 0, 1],
+        use_sliding_window=True,
         sliding_window=24,
     )
-    return MistralForCausalLM(config)
+
+
+def gemma2() -> Any:
+    return family(
+        Gemma2Config,
+        Gemma2ForCausalLM,
+        sliding_window=24,
+        query_pre_attn_scalar=16,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+    )
+
+
+def gemma3() -> Any:
+    return family(
+        Gemma3TextConfig,
+        Gemma3ForCausalLM,
+        sliding_window=24,
+        query_pre_attn_scalar=16,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        num_attention_heads=8,
+        num_key_value_heads=1,
+    )
 
 
 WRITTEN_OUT: dict[str, Callable[[], Any]] = {
@@ -114,16 +164,35 @@ WRITTEN_OUT: dict[str, Callable[[], Any]] = {
     "qwen2": qwen2,
     "opt": opt,
     "gpt2": gpt2,
+    "mistral": lambda: family(MistralConfig, MistralForCausalLM, sliding_window=None),
+    "mistral with a sliding window": lambda: family(
+        MistralConfig, MistralForCausalLM, sliding_window=24
+    ),
+    "qwen3": lambda: family(Qwen3Config, Qwen3ForCausalLM),
+    "phi3": lambda: family(
+        Phi3Config,
+        Phi3ForCausalLM,
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+        },
+    ),
+    "smollm3": smollm3,
+    "olmo2": lambda: family(Olmo2Config, Olmo2ForCausalLM),
+    "gemma2": gemma2,
+    "gemma3": gemma3,
 }
 THROUGH_HUB: dict[str, Callable[[], Any]] = {
     "gpt_neox": gpt_neox,
-    "mistral with a sliding window": sliding_mistral,
     "opt with norms behind": lambda: opt(do_layer_norm_before=False),
 }
 
 
 class Tiny:
     """A transformers model with random weights and the decoder read from it."""
+
+    to_be_written_out = tuple(WRITTEN_OUT)
 
     def __init__(self, make: Callable[[], Any]) -> None:
         torch.manual_seed(0)

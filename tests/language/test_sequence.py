@@ -33,11 +33,12 @@ class CountedPreemption(Preemption):
         super().__init__()
         self.checks = checks
 
-    def check(self) -> None:
+    @property
+    def requested(self) -> bool:
         self.checks -= 1
         if self.checks == 0:
             self.request()
-        super().check()
+        return super().requested
 
 
 def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
@@ -49,8 +50,8 @@ def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
     assert rows.dtype == torch.float32
     for row, length in enumerate(DOCUMENT_LENGTHS):
         expected = tiny.expected(text(length, length) + question + text(1, seed=2))
-        torch.testing.assert_close(rows[row], expected[length:-1], atol=2e-5, rtol=0)
-        torch.testing.assert_close(last[row], expected[-1], atol=2e-5, rtol=0)
+        torch.testing.assert_close(rows[row], expected[length:-1], atol=5e-6, rtol=0)
+        torch.testing.assert_close(last[row], expected[-1], atol=5e-6, rtol=0)
 
 
 def test_hidden_states_are_what_the_output_layer_of_transformers_reads(tiny: Any) -> None:
@@ -112,8 +113,7 @@ def test_packing_a_model_keeps_the_bits_of_bfloat16(tiny: Any) -> None:
 def test_the_hand_written_forward_is_used_where_there_is_one(
     tiny: Any, request: pytest.FixtureRequest
 ) -> None:
-    expected = request.node.callspec.params["tiny"] in ("llama", "qwen2", "opt", "gpt2")
-    assert tiny.written_out == expected
+    assert tiny.written_out == (request.node.callspec.params["tiny"] in tiny.to_be_written_out)
 
 
 def test_blocks_and_single_tokens_agree(tiny: Any) -> None:

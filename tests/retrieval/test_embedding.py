@@ -9,7 +9,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 
-from retrieval import Embedder, Index, RetrievalError, Retriever
+from retrieval import Embedder, Index, RetrievalError, Retriever, bert
 from retrieval.bert import BertEncoder, runs_directly
 from retrieval.model_files import fingerprint
 
@@ -62,6 +62,15 @@ def test_padding_does_not_show() -> None:
     together = encoder._embed(ids)
     alone = np.concatenate([encoder._embed([row]) for row in ids])
     assert np.allclose(together, alone, atol=1e-6)
+
+
+def test_packed_weights_compute_the_same(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bert._packing_works()
+    texts = ["Short.", "A somewhat longer text about ferries and museums.", "word " * 300]
+    monkeypatch.setattr(bert, "_packing_works", lambda: False)
+    plain = BertEncoder(MINILM, "cpu").encode(texts)
+    plain /= np.linalg.norm(plain, axis=1, keepdims=True)
+    assert np.abs(minilm.encode(texts) - plain).max() < 1e-6
 
 
 def test_no_texts_and_very_long_ones(minilm: Embedder) -> None:

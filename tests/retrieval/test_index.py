@@ -1,8 +1,11 @@
 """Updating and searching an index: what it holds, what it costs, whom it refuses."""
 
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import filelock
 import numpy as np
@@ -13,13 +16,13 @@ from retrieval import (
     Index,
     KvStore,
     KvWriter,
+    Manifest,
     Place,
     Progress,
     RetrievalError,
-    index,
     nearest,
-    snapshot,
 )
+from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes
 
@@ -32,6 +35,12 @@ def where(tmp_path: Path) -> Path:
 def found(where: Path, embedder: Embedder, question: str, k: int = 1) -> list[str]:
     hits = Index.open(where).search(embedder.encode_question(question), k)
     return [hit.chunk.source for hit in hits]
+
+
+def written(where: Path) -> list[tuple[Path, int]]:
+    """The files of an index and when they were written."""
+    files = [*where.glob("*.sqlite"), *where.glob("*.faiss")]
+    return [(path, path.stat().st_mtime_ns) for path in files]
 
 
 def test_every_kind_of_document_is_found(where: Path, documents: Path, embedder: Embedder) -> None:
@@ -56,15 +65,12 @@ def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder
 
 def test_nothing_is_done_twice(where: Path, documents: Path, hashes: WordHashes) -> None:
     Index.update(where, documents, hashes.embedder())
-    before = sorted((path, path.stat().st_mtime_ns) for path in where.rglob("*"))
+    before = written(where)
     hashes.encoded.clear()
     report = Index.update(where, documents, hashes.embedder())
     assert (report.added, report.changed, report.unchanged, report.embedded) == (0, 0, 4, 0)
     assert hashes.encoded == []
-    after = sorted((path, path.stat().st_mtime_ns) for path in where.rglob("*"))
-    assert [entry for entry in before if "lock" not in entry[0].name] == [
-        entry for entry in after if "lock" not in entry[0].name
-    ]
+    assert written(where) == before
 
 
 def test_only_new_and_changed_text_costs(
@@ -138,10 +144,9 @@ def test_an_updated_index_equals_a_rebuilt_one(
     Index.update(tmp_path / "fresh", documents, embedder)
     updated, fresh = Index.open(where), Index.open(tmp_path / "fresh")
     assert list(updated.chunks()) == list(fresh.chunks())
-    for name in ("vectors.npy", "chunks.jsonl", "offsets.npy", "files.jsonl"):
-        ours = where / updated.manifest.snapshot / name
-        theirs = tmp_path / "fresh" / fresh.manifest.snapshot / name
-        assert ours.read_bytes() == theirs.read_bytes(), name
+    for question in ("ferry", "bus", "gate of my flight"):
+        vector = embedder.encode_question(question)
+        assert updated.search(vector, 10) == fresh.search(vector, 10)
 
 
 def test_other_chunk_sizes_cut_the_same_files_anew(
@@ -254,52 +259,79 @@ def test_a_vector_of_another_dimension_is_refused(
         Index.open(where).search(np.ones(3, dtype=np.float32), 1)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1}', "\xff", '{"format": 99}'])
-def test_a_damaged_manifest_is_refused_and_rebuilt(
-    where: Path, documents: Path, embedder: Embedder, text: str
-) -> None:
-    Index.update(where, documents, embedder)
-    (where / "manifest.json").write_text(text, encoding="latin-1")
+def refused(where: Path, documents: Path, embedder: Embedder, reason: str) -> None:
     for act in (lambda: Index.open(where), lambda: Index.update(where, documents, embedder)):
-        with pytest.raises(RetrievalError, match="--rebuild") as caught:
+        with pytest.raises(RetrievalError, match=rf"{reason}.*--rebuild") as caught:
             act()
         assert "\n" not in str(caught.value)
+
+
+def test_an_index_of_a_former_format_is_refused_and_rebuilt(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    (where / "snapshot-1").mkdir(parents=True)
+    (where / "snapshot-1" / "chunks.jsonl").write_text("{}")
+    (where / "manifest.json").write_text('{"format": 2}')
+    refused(where, documents, embedder, "is of a former format")
+    Index.update(where, documents, embedder, rebuild=True)
+    assert found(where, embedder, "ferry") == ["ferry.txt"]
+    assert not (where / "manifest.json").exists()
+    assert not (where / "snapshot-1").exists()
+
+
+def test_an_index_of_a_later_format_is_refused_and_rebuilt(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    Index.update(where, documents, embedder)
+    connection = sqlite3.connect(where / "index.sqlite")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    refused(where, documents, embedder, "is of format 99, this version reads")
     Index.update(where, documents, embedder, rebuild=True)
     assert found(where, embedder, "ferry") == ["ferry.txt"]
 
 
-@pytest.mark.parametrize("name", ["vectors.npy", "offsets.npy", "chunks.jsonl", "nearest.faiss"])
+@pytest.mark.parametrize("kept", [600, 2000, 5000, 20000])
+def test_a_damaged_file_is_refused_and_rebuilt(
+    where: Path, documents: Path, embedder: Embedder, kept: int
+) -> None:
+    Index.update(where, documents, embedder)
+    path = where / "index.sqlite"
+    path.write_bytes(path.read_bytes()[:kept] + b"torn")
+    refused(where, documents, embedder, "damaged")
+    Index.update(where, documents, embedder, rebuild=True)
+    assert found(where, embedder, "ferry") == ["ferry.txt"]
+
+
+@pytest.mark.parametrize("approximate", [False, True])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_damaged_snapshot_is_refused_and_rebuilt(
+def test_what_is_searched_is_made_anew_where_it_is_not_whole(
     where: Path,
     documents: Path,
     embedder: Embedder,
-    name: str,
     damage: str,
+    approximate: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(index, "APPROXIMATE_FROM", 1)
+    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 1 if approximate else 1000)
     Index.update(where, documents, embedder)
-    path = where / "snapshot-1" / name
+    vector = embedder.encode_question("ferry")
+    hits = Index.open(where).search(vector, 3)
+    path = where / "nearest-1.faiss"
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-5])
     else:
         path.unlink()
-    with pytest.raises(RetrievalError, match=r"damaged.*--rebuild"):
-        Index.open(where)
-    Index.update(where, documents, embedder, rebuild=True)
-    assert found(where, embedder, "ferry") == ["ferry.txt"]
+    assert Index.open(where).search(vector, 3) == hits
 
 
 def test_large_indexes_are_searched_approximately(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "APPROXIMATE_FROM", 4)
+    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 4)
+    monkeypatch.setattr(nearest, "_exact", None)
     Index.update(where, documents, embedder)
-    opened = Index.open(where)
-    assert opened.manifest.approximate
-    monkeypatch.setattr(nearest, "exact", None)
-    assert opened.search(embedder.encode_question("ferry"), 2)[0].chunk.source == "ferry.txt"
+    assert found(where, embedder, "ferry", 2)[0] == "ferry.txt"
 
 
 def test_a_second_writer_gets_one_line(where: Path, documents: Path, embedder: Embedder) -> None:
@@ -335,15 +367,23 @@ def test_a_reader_keeps_its_snapshot_while_another_is_written(
     assert len(Index.open(where)) == 3
 
 
-def test_a_reader_that_comes_too_late_opens_the_new_snapshot(
+def test_a_reader_whose_search_file_is_gone_searches_its_own_snapshot(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Index.update(where, documents, embedder)
-    old = snapshot.read_manifest(where)
     (documents / "ferry.txt").unlink()
-    Index.update(where, documents, embedder)
-    answers = iter([old, snapshot.read_manifest(where)])
-    monkeypatch.setattr(index, "read_manifest", lambda _: next(answers))
+    mapped = SqliteStore._mapped
+
+    def overtaken(store: SqliteStore, manifest: Manifest) -> object:
+        """An update takes place between the reading of the manifest and that of the file."""
+        Index.update(where, documents, embedder)
+        return mapped(store, manifest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "_mapped", overtaken)
+        reader = Index.open(where)
+    hits = reader.search(embedder.encode_question("When does the ferry leave?"), 10)
+    assert (hits[0].chunk.source, len(hits)) == ("ferry.txt", 4)
     assert len(Index.open(where)) == 3
 
 
@@ -379,7 +419,6 @@ def test_an_interrupted_update_is_resumed(
     report = Index.update(where, documents, embedder, kv=kv)
     assert (report.added, report.embedded, report.prefilled) == (4, 1, 1)
     assert len(set(hashes.encoded)) == len(hashes.encoded) == len(computed) == 4
-    assert not (where / "pending").exists()
 
 
 def test_work_of_another_model_is_not_resumed(
@@ -390,7 +429,6 @@ def test_work_of_another_model_is_not_resumed(
 
     with pytest.raises(KeyboardInterrupt):
         Index.update(where, documents, hashes.embedder("other"), progress=interrupt)
-    (where / "pending" / "torn.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     hashes.encoded.clear()
     assert Index.update(where, documents, hashes.embedder()).embedded == len(hashes.encoded) == 4
 
@@ -447,6 +485,33 @@ def test_a_full_disk_is_one_line_and_leaves_the_index(
             Index.update(where, documents, embedder)
     assert len(Index.open(where)) == 4
     assert Index.update(where, documents, embedder).chunks == 5
+
+
+def test_a_full_database_is_one_line_and_leaves_the_index(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Index.update(where, documents, embedder)
+    for i in range(100):
+        (documents / f"bus{i}.txt").write_text(f"The bus {i} is yellow. " * 40)
+    keep_vectors = SqliteStore.keep_vectors
+
+    def bounded(store: SqliteStore, *rest: Any) -> None:
+        store.run("PRAGMA max_page_count = 40")
+        keep_vectors(store, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteStore, "keep_vectors", bounded)
+        with pytest.raises(RetrievalError, match=r"cannot use .*: database or disk is full"):
+            Index.update(where, documents, embedder)
+    assert len(Index.open(where)) == 4
+    assert Index.update(where, documents, embedder).chunks > 104
+
+
+def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Embedder) -> None:
+    name = os.fsdecode(b"b\xfcs 'a\".txt")
+    (documents / name).write_text("The bus is yellow.")
+    Index.update(where, documents, embedder)
+    assert found(where, embedder, "yellow bus") == [name]
 
 
 def test_the_lock_is_free_after_an_update(where: Path, documents: Path, embedder: Embedder) -> None:

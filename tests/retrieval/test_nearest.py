@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from retrieval import nearest
@@ -14,41 +16,50 @@ def clustered(n: int, dimension: int = 64, seed: int = 0) -> NDArray[np.float32]
     return unit.astype(np.float32)
 
 
+def searched(index: Any, query: NDArray[np.float32], k: int) -> tuple[list[int], list[float]]:
+    found = nearest.search(index, query, k)
+    return [number for number, _ in found], [cosine for _, cosine in found]
+
+
 def test_exact_is_the_sorted_product() -> None:
     vectors = clustered(500)
     query = clustered(500, seed=1)[0]
-    rows, scores = nearest.exact(vectors, query, 20)
+    ids, cosines = searched(nearest.build(vectors, 3 * np.arange(500)), query, 20)
     products = vectors @ query
-    assert rows.tolist() == np.argsort(-products, kind="stable")[:20].tolist()
-    assert np.allclose(scores, products[rows], atol=1e-6)
-
-
-def test_ties_go_to_the_smaller_row() -> None:
-    vectors = np.tile(clustered(100)[:1], (5, 1))
-    assert nearest.exact(vectors, vectors[0], 5)[0].tolist() == [0, 1, 2, 3, 4]
+    order = np.argsort(-products, kind="stable")[:20]
+    assert ids == (3 * order).tolist()
+    assert np.allclose(cosines, products[order], atol=1e-6)
 
 
 def test_fewer_vectors_than_asked_for() -> None:
     vectors = clustered(100)[:3]
-    assert len(nearest.exact(vectors, vectors[0], 10)[0]) == 3
+    assert len(nearest.search(nearest.build(vectors, np.arange(3)), vectors[0], 10)) == 3
 
 
-def test_approximate_finds_what_exact_finds(tmp_path: Path) -> None:
+def test_approximate_finds_what_exact_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vectors = clustered(4000)
-    path = tmp_path / "nearest.faiss"
-    path.write_bytes(nearest.build(vectors))
-    index = nearest.restore(str(path))
+    exact = nearest.build(vectors, np.arange(4000))
+    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 4000)
+    nearest.write(nearest.build(vectors, np.arange(4000)), tmp_path / "nearest.faiss")
+    approximate = nearest.restore(tmp_path / "nearest.faiss")
     recalls = []
     for query in clustered(4000, seed=2)[:20]:  # unrelated questions: harder than stored points
-        wanted, cosines = nearest.exact(vectors, query, 10)
-        rows, scores = nearest.approximate(index, vectors, query, 10)
-        recalls.append(len(set(rows.tolist()) & set(wanted.tolist())) / 10)
-        assert np.allclose(scores, vectors[rows] @ query, atol=1e-6)
-        assert (np.diff(scores) <= 0).all()
-        assert scores[0] <= cosines[0] + 1e-6
+        wanted, best = searched(exact, query, 10)
+        ids, cosines = searched(approximate, query, 10)
+        recalls.append(len(set(ids) & set(wanted)) / 10)
+        assert np.allclose(cosines, vectors[ids] @ query, atol=1e-6)
+        assert cosines == sorted(cosines, reverse=True)
+        assert cosines[0] <= best[0] + 1e-6
     assert np.mean(recalls) >= 0.95
 
 
-def test_building_is_deterministic() -> None:
-    vectors = clustered(300)
-    assert nearest.build(vectors) == nearest.build(vectors)
+@pytest.mark.parametrize("approximate", [False, True])
+def test_building_is_deterministic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, approximate: bool
+) -> None:
+    monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 1 if approximate else 1000)
+    for name in "ab":
+        nearest.write(nearest.build(clustered(300), np.arange(300)), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()

@@ -32,9 +32,12 @@ SYNC = Plan(
 )
 
 
-@pytest.fixture(scope="module")
-def model() -> LanguageModel:
-    return LanguageModel.load("dragon-small")
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    loaded = LanguageModel.load("dragon-small", "cpu", request.param)
+    if not loaded.exact_blocks:
+        pytest.skip(f"this CPU promises nothing of {request.param}")
+    return loaded
 
 
 @asynccontextmanager

@@ -183,16 +183,6 @@ def test_accepting_shared_drafts_by_the_ratio_is_biased(pair: str) -> None:
     assert 0.5 * np.abs(law - p).sum() > 0.01
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_the_ratio_is_exact_where_the_residual_has_noise_of_its_own(pair: str) -> None:
-    """It is the sharing that biases: the same races and tests, the residual drawn independently."""
-    q, p = PAIRS[pair]
-    left = residual(p, Distribution.from_dense(q))
-    stands = q * [token_acceptance(a, b) for a, b in zip(p, q, strict=True)]
-    share = left / left.sum() if left.any() else left
-    np.testing.assert_allclose(stands + (1 - stands.sum()) * share, p, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["rejection", "sample-quantize"])
 def test_rules_that_accept_by_the_ratio_draft_from_noise_of_their_own(name: str) -> None:
     class Unshared(Noise):

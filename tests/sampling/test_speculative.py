@@ -23,7 +23,6 @@ from dragonrt.sampling import (
     Verdict,
     acceptance_probability,
     expected_acceptance_coupled,
-    expected_accepted,
     race,
     residual,
     speculative_rule,
@@ -312,9 +311,3 @@ def test_what_stands_and_what_is_drawn_again_make_the_target(
     assert np.allclose(stands + again, p, rtol=0, atol=1e-12)
     expected = acceptance_probability(Distribution.from_dense(p), q)
     assert stands.sum() == pytest.approx(expected, abs=1e-12)
-
-
-def test_expected_accepted() -> None:
-    assert expected_accepted([]) == 0
-    assert expected_accepted([0.5, 0.5, 1.0]) == 0.5 + 0.25 + 0.25
-    assert expected_accepted([1.0, 0.0, 1.0]) == 1

@@ -1,0 +1,260 @@
+"""An index in a directory: one SQLite file, read by many processes and written by one.
+
+index.sqlite     files, chunks, places, full text and vectors, with a write-ahead log
+nearest-N.faiss  the vectors of snapshot N as they are searched, mapped into memory; made anew
+                 from the vectors where it is missing or not whole
+writer.lock      held while the index is updated
+kv/              see `kv_store`
+"""
+
+import os
+import re
+import shutil
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+
+from . import nearest
+from .chunking import CJK
+from .errors import RetrievalError
+from .store import Manifest, Store, Vectors
+
+FORMAT = 3
+_FILE = "index.sqlite"
+_FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
+
+_SCHEMA = f"""
+BEGIN;
+CREATE TABLE manifest (
+    snapshot INTEGER, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
+    files INTEGER, chunks INTEGER, dimension INTEGER
+);
+CREATE TABLE files (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, content TEXT NOT NULL);
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
+);
+CREATE TABLE places (
+    file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (file, first)
+) WITHOUT ROWID;
+CREATE INDEX places_of_chunk ON places (chunk);
+CREATE TABLE vectors (
+    digest TEXT NOT NULL, fingerprint TEXT NOT NULL, vector BLOB NOT NULL,
+    PRIMARY KEY (digest, fingerprint)
+);
+CREATE TABLE mapped (bytes INTEGER);
+CREATE VIRTUAL TABLE words USING fts5 (
+    title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER chunk_added AFTER INSERT ON chunks BEGIN
+    INSERT INTO words (rowid, title, text) VALUES (new.id, spaced(new.title), spaced(new.text));
+END;
+CREATE TRIGGER chunk_gone AFTER DELETE ON chunks BEGIN
+    INSERT INTO words (words, rowid, title, text)
+    VALUES ('delete', old.id, spaced(old.title), spaced(old.text));
+END;
+PRAGMA user_version = {FORMAT};
+COMMIT;
+"""
+
+
+class SqliteStore(Store):
+    """The index in a directory."""
+
+    def __init__(self, directory: Path, mode: str) -> None:
+        """Use `reading` or `writing`."""
+        self._directory = directory
+        try:
+            uri = f"{(directory / _FILE).absolute().as_uri()}?mode={mode}"
+            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self.explained(error) from error
+        super().__init__(connection)
+        weakref.finalize(self, connection.close)
+        self._nearest: Any = None
+
+    @classmethod
+    def reading(cls, directory: Path) -> "SqliteStore":
+        """The newest snapshot of the index in `directory`.
+
+        Raises:
+            RetrievalError: there is no index, or it is damaged or of another version.
+        """
+        _refuse_former(directory)
+        if (directory / _FILE).exists():
+            store = cls(directory, "ro")
+            try:
+                store.run("BEGIN")  # holds the snapshot
+                manifest = store.manifest() if store._version() else None
+                if manifest is not None:
+                    if manifest.chunks:
+                        store._nearest = store._mapped(manifest) or store._built(manifest)
+                    return store
+            except BaseException:
+                store.connection.close()
+                raise
+            store.connection.close()
+        raise RetrievalError(f"there is no index in {directory}: make one with dragonrt index DIR")
+
+    @classmethod
+    @contextmanager
+    def writing(cls, directory: Path, rebuild: bool) -> Iterator["SqliteStore"]:
+        """The index in `directory`, to be updated by nobody else; made if there is none.
+
+        With `rebuild` an index that cannot be read is made anew as well.
+
+        Raises:
+            RetrievalError: another process updates it, it is damaged or of another version, or the
+                disk refuses.
+        """
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RetrievalError(f"cannot create {directory}: {error.strerror or error}") from error
+        try:
+            with filelock.FileLock(directory / "writer.lock", timeout=0):
+                if not rebuild:
+                    _refuse_former(directory)
+                store = cls._opened(directory, rebuild)
+                try:
+                    yield store
+                except BaseException:
+                    with suppress(RetrievalError):
+                        store.flush()  # what was finished is kept
+                    raise
+                else:
+                    _sweep(directory, store.manifest())
+                finally:
+                    store.connection.close()
+        except filelock.Timeout:
+            raise RetrievalError(
+                f"another process is updating the index in {directory}: wait until it is done"
+            ) from None
+
+    @classmethod
+    def _opened(cls, directory: Path, rebuild: bool) -> "SqliteStore":
+        try:
+            store = cls(directory, "rwc")
+            # Deleted text is overwritten; a committed change survives a loss of power.
+            for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
+                store.run(f"PRAGMA {setting}")
+            store.run("PRAGMA foreign_keys = ON")
+            store.connection.create_function("spaced", 1, spaced, deterministic=True)
+            if not store._version():
+                store._create()
+            if rebuild and store.run("PRAGMA quick_check(1)") != [("ok",)]:
+                raise RetrievalError("damaged")
+        except RetrievalError:
+            if not rebuild:
+                raise
+            for path in directory.glob(f"{_FILE}*"):
+                path.unlink()
+            return cls._opened(directory, rebuild=False)
+        return store
+
+    def _create(self) -> None:
+        try:
+            self.connection.executescript(_SCHEMA)
+        except sqlite3.Error as error:
+            raise self.explained(error) from error
+
+    def _version(self) -> int:
+        """The format of the file, 0 if it is still empty."""
+        ((found,),) = self.run("PRAGMA user_version")
+        if found not in (0, FORMAT):
+            raise _other_format(self._directory, f"format {found}")
+        return int(found)
+
+    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """As `Store.nearest`."""
+        return nearest.search(self._nearest, vector, k)
+
+    def prepare_search(self, manifest: Manifest) -> None:
+        """Write the vectors of a snapshot as they are searched, before it is the valid one."""
+        self.run("DELETE FROM mapped")
+        if manifest.chunks:
+            path = _nearest_file(self._directory, manifest)
+            temporary = path.with_suffix(".tmp")
+            try:
+                nearest.write(self._built(manifest), temporary)
+                with temporary.open("rb+") as file:
+                    os.fsync(file.fileno())
+                self.run("INSERT INTO mapped VALUES (?)", temporary.stat().st_size)
+                temporary.replace(path)
+            except OSError as error:
+                raise RetrievalError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def explained(self, error: Exception) -> RetrievalError:
+        """As `Store.explained`."""
+        path = self._directory / _FILE
+        if isinstance(error, sqlite3.OperationalError):
+            return RetrievalError(f"cannot use {path}: {error}")
+        return RetrievalError(
+            f"{path} is damaged ({error}): make the index anew with dragonrt index DIR --rebuild"
+        )
+
+    def _mapped(self, manifest: Manifest) -> Any:
+        """What is searched, from its file; None if that is missing or not whole."""
+        path = _nearest_file(self._directory, manifest)
+        try:
+            # FAISS would read beyond the end of a file that was cut off.
+            whole = self.run("SELECT bytes FROM mapped") == [(path.stat().st_size,)]
+            return nearest.restore(path) if whole else None
+        except (OSError, RuntimeError):
+            return None
+
+    def _built(self, manifest: Manifest) -> Any:
+        """What is searched, from the vectors of a snapshot."""
+        order = self.order()
+        rows = {number: row for row, number in enumerate(order)}
+        vectors = np.empty((len(order), manifest.dimension), dtype=np.float32)
+        found = self.connection.execute(
+            "SELECT id, vector FROM chunks JOIN vectors USING (digest) WHERE fingerprint = ?",
+            (manifest.fingerprint,),
+        )
+        for number, vector in found:
+            vectors[rows[number]] = np.frombuffer(vector, dtype=np.float32)
+        return nearest.build(vectors, np.array(order, dtype=np.int64))
+
+
+def spaced(text: str) -> str:
+    """A text whose every word stands by itself, also in scripts without spaces."""
+    return _LETTER.sub(r" \g<0> ", text)
+
+
+_LETTER = re.compile(f"[{CJK}]")
+
+
+def _nearest_file(directory: Path, manifest: Manifest) -> Path:
+    return directory / f"nearest-{manifest.snapshot}.faiss"
+
+
+def _refuse_former(directory: Path) -> None:
+    if (directory / "manifest.json").exists() and not (directory / _FILE).exists():
+        raise _other_format(directory, "a former format")
+
+
+def _other_format(directory: Path, found: str) -> RetrievalError:
+    return RetrievalError(
+        f"the index in {directory} is of {found}, this version reads format {FORMAT}: "
+        "make it anew with dragonrt index DIR --rebuild"
+    )
+
+
+def _sweep(directory: Path, valid: Manifest | None) -> None:
+    """Delete what former formats, former snapshots and interrupted updates left behind."""
+    for path in [p for pattern in _FORMER for p in directory.glob(pattern)]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    for path in directory.glob("nearest-*"):
+        if valid is None or path != _nearest_file(directory, valid):
+            with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
+                path.unlink()

@@ -1,0 +1,277 @@
+"""What an index holds, and how it is read and changed in SQL; `sqlite_store` says where.
+
+A chunk is kept once, however many places it stands at, and a vector by its chunk's digest and the
+model that made it. Vectors are kept as they come; everything else changes in one transaction. So
+an update that is interrupted, in whatever way, leaves the index as it was, and the next one finds
+the vectors of the finished files.
+"""
+
+import shlex
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import RetrievalError
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a chunk stands: characters `start:end` of the text of the file `source`."""
+
+    source: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a document, with the place it was found at.
+
+    Attributes:
+        digest: names the chunk by its text and title, also in the KV store.
+        source: the file, relative to the indexed directory, with "/" on every system.
+        start, end: its characters in the file's text.
+        copies: further places of the same chunk; it is embedded and found only once.
+    """
+
+    digest: str
+    text: str
+    title: str
+    source: str
+    start: int
+    end: int
+    copies: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk as found in one file."""
+
+    digest: str
+    text: str
+    title: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """A file's content hash and its chunks, in their order."""
+
+    content: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a snapshot of an index holds: the settings it was made with and its size.
+
+    Attributes:
+        snapshot: counts the changes of the index.
+        documents: what was indexed, as one argument of a command line.
+    """
+
+    snapshot: int
+    documents: str
+    model: str
+    fingerprint: str
+    words: int
+    overlap: int
+    files: int
+    chunks: int
+    dimension: int
+
+    @property
+    def rebuild_command(self) -> str:
+        """The command that makes the index anew from the same documents."""
+        return f"dragonrt index {shlex.quote(self.documents)} --rebuild"
+
+
+_MANIFEST = ", ".join(field.name for field in fields(Manifest))
+_DURABLE_EVERY_S = 1.0
+
+
+class Store(ABC):
+    """A connection to an index: a reader sees the snapshot it began with, the writer the newest.
+
+    Paths are stored as bytes, for not every file name is valid Unicode. `connection` is one of the
+    database's own (DB-API 2).
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._durable = time.monotonic()
+
+    @abstractmethod
+    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """Ids and cosines of the `k` chunks nearest to `vector` [dimension], nearest first."""
+
+    @abstractmethod
+    def prepare_search(self, manifest: Manifest) -> None:
+        """Bring up to date what `nearest` reads, within the transaction that changes the rest."""
+
+    @abstractmethod
+    def explained(self, error: Exception) -> RetrievalError:
+        """An error of the database, as one line for the user."""
+
+    def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; the values stand where it has "?"."""
+        try:
+            cursor = self.connection.execute(sql, values)
+            return cursor.fetchall() if cursor.description else []
+        except RetrievalError:
+            raise
+        except Exception as error:
+            raise self.explained(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of what is run inside happens, or nothing of it."""
+        try:
+            yield
+            self.flush()
+        except BaseException:
+            self.connection.rollback()
+            raise
+
+    def flush(self) -> None:
+        """Make durable what has been run."""
+        try:
+            self.connection.commit()
+        except Exception as error:
+            raise self.explained(error) from error
+        self._durable = time.monotonic()
+
+    def manifest(self) -> Manifest | None:
+        """The manifest, unless no update has been finished yet."""
+        for row in self.run(f"SELECT {_MANIFEST} FROM manifest"):
+            return Manifest(*row)
+        return None
+
+    def chunk(self, number: int) -> Chunk:
+        """The chunk with an id that a search gave."""
+        ((digest, text, title),) = self.run(
+            "SELECT digest, text, title FROM chunks WHERE id = ?", number
+        )
+        found = self.run(
+            "SELECT path, first, last FROM places JOIN files ON id = file WHERE chunk = ? "
+            "ORDER BY path, first",
+            number,
+        )
+        place, *copies = [Place(_name(path), start, end) for path, start, end in found]
+        return Chunk(digest, text, title, place.source, place.start, place.end, tuple(copies))
+
+    def order(self) -> list[int]:
+        """The ids of all chunks, in the order of their files."""
+        rows = self.run("SELECT chunk FROM places JOIN files ON id = file ORDER BY path, first")
+        return list(dict.fromkeys(number for (number,) in rows))
+
+    def digests(self) -> list[str]:
+        """The digests of all chunks."""
+        return [digest for (digest,) in self.run("SELECT digest FROM chunks")]
+
+    def contents(self) -> dict[str, str]:
+        """The content hash of every file, by its path."""
+        return {
+            _name(path): content for path, content in self.run("SELECT path, content FROM files")
+        }
+
+    def pieces(self, path: str) -> tuple[Piece, ...]:
+        """The chunks of a file, in their order."""
+        rows = self.run(
+            "SELECT digest, text, title, first, last FROM files JOIN places ON file = files.id "
+            "JOIN chunks ON chunks.id = chunk WHERE path = ? ORDER BY first",
+            _key(path),
+        )
+        return tuple(Piece(*row) for row in rows)
+
+    def without_vector(self, fingerprint: str, pieces: Iterable[Piece]) -> list[Piece]:
+        """Those of `pieces` of which no vector by a model is kept, each chunk once."""
+        known = "SELECT 1 FROM vectors WHERE digest = ? AND fingerprint = ?"
+        unique = {piece.digest: piece for piece in pieces}
+        return [
+            piece for piece in unique.values() if not self.run(known, piece.digest, fingerprint)
+        ]
+
+    def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
+        """Keep the vectors of chunks, by digest; they are durable a second later at the latest."""
+        for digest, vector in vectors.items():
+            self.run("INSERT INTO vectors VALUES (?, ?, ?)", digest, fingerprint, vector.tobytes())
+        if time.monotonic() - self._durable >= _DURABLE_EVERY_S:
+            self.flush()
+
+    def commit(
+        self, settings: Manifest, changes: Mapping[str, IndexedFile], paths: Collection[str]
+    ) -> None:
+        """Make the files `paths` the content of the index, those in `changes` as given there.
+
+        Of `settings` the sizes are counted here. The vector of every chunk has been kept.
+        """
+        self.flush()
+        with self.transaction():
+            for gone in self.contents().keys() - set(paths):
+                self.run("DELETE FROM files WHERE path = ?", _key(gone))
+            for path, file in changes.items():
+                self._put(_key(path), file)
+            self.run("DELETE FROM chunks WHERE id NOT IN (SELECT chunk FROM places)")
+            self.run(
+                "DELETE FROM vectors WHERE fingerprint <> ? OR digest NOT IN "
+                "(SELECT digest FROM chunks)",
+                settings.fingerprint,
+            )
+            before = self.manifest()
+            manifest = replace(
+                settings,
+                snapshot=before.snapshot + 1 if before else 1,
+                files=len(paths),
+                chunks=self.run("SELECT count(*) FROM chunks")[0][0],
+                dimension=next((n for (n,) in self.run(_DIMENSION)), 0),
+            )
+            self.run("DELETE FROM manifest")
+            places = ", ".join("?" * len(fields(Manifest)))
+            self.run(f"INSERT INTO manifest ({_MANIFEST}) VALUES ({places})", *astuple(manifest))
+            self.prepare_search(manifest)
+
+    def _put(self, key: bytes, file: IndexedFile) -> None:
+        ((number,),) = self.run(
+            "INSERT INTO files (path, content) VALUES (?, ?) "
+            "ON CONFLICT (path) DO UPDATE SET content = excluded.content RETURNING id",
+            key,
+            file.content,
+        )
+        self.run("DELETE FROM places WHERE file = ?", number)
+        for piece in file.pieces:
+            self.run(
+                "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) "
+                "ON CONFLICT (digest) DO NOTHING",
+                piece.digest,
+                piece.text,
+                piece.title,
+            )
+            self.run(
+                "INSERT INTO places (file, first, last, chunk) "
+                "SELECT ?, ?, ?, id FROM chunks WHERE digest = ?",
+                number,
+                piece.start,
+                piece.end,
+                piece.digest,
+            )
+
+
+_DIMENSION = "SELECT length(vector) / 4 FROM vectors LIMIT 1"
+
+
+def _key(path: str) -> bytes:
+    return path.encode("utf-8", "surrogatepass")
+
+
+def _name(key: bytes) -> str:
+    return key.decode("utf-8", "surrogatepass")
