@@ -27,7 +27,7 @@ from dragonrt.simulation.pair import (
 from dragonrt.simulation.scenario import FOR_EVER_S, Request, Scenario
 from dragonrt.traces import events
 
-LONGEST_RUN_S = 3600.0
+LONGEST_RUN_S = 1800.0
 """Virtual seconds after which a run counts as hung."""
 LONGEST_COMPUTING_S = 60.0
 """Real seconds after which it does too; a run takes some hundredths of one."""
@@ -64,11 +64,27 @@ def explore_one(scenario: Scenario) -> Outcome:
     """Run one scenario. A failure of any kind is a violation: none is expected."""
     try:
         with _limited():
-            found = run(_Run(scenario).outcome())
+            found = run(_outcome(scenario))
     except (Exception, HangError) as error:
         text = " ".join(str(_first(error)).split())
         return Outcome(scenario.mode, scenario.seed, f"{type(_first(error)).__name__}: {text}")
     return found
+
+
+async def _outcome(scenario: Scenario) -> Outcome:
+    answers = await observe(scenario)
+    tokens = sum(len(each.answer.tokens) for each in answers)
+    slowest = max(each.slowness for each in answers)
+    end_s = asyncio.get_running_loop().time()
+    return Outcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
+
+
+async def observe(scenario: Scenario) -> "list[Observed]":
+    """All answers of a scenario, in the order of its requests; raises where something is wrong.
+
+    Use it inside `dragonrt.simulation.loop.run`.
+    """
+    return await _Run(scenario).observed()
 
 
 @contextmanager
@@ -101,16 +117,26 @@ def _first(error: BaseException) -> BaseException:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One answer under way, as the device's records tell it: all of it, and session by session."""
+class Observed:
+    """One answer, as the device's records tell it: all of it, and session by session.
+
+    `error` is what it failed with, where a scenario leaves it no other way; `slowness` the part
+    that it took of the time in which it must end.
+    """
 
     request: Request
     asking: Asking
     asked_s: float = 0.0
     ended_s: float = 0.0
+    slowness: float = 0.0
     given_up: bool = False
+    error: BaseException | None = None
     device: Taking | None = None
     sessions: list[Taking] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        return self.asking.answer
 
     def take(self, record: events.Record) -> None:
         event = record.event
@@ -158,38 +184,35 @@ class _Run:
         self._scenario = scenario
         self._clouds_say = _Clouds(scenario)
         self._clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
-        self._asked: list[_Asked] = []
+        self._asked: list[Observed] = []
         self._healed_s = 0.0
         self._all_answered = asyncio.Barrier(len(scenario.schedules))
 
-    async def outcome(self) -> Outcome:
+    async def observed(self) -> list[Observed]:
         """All answers of the scenario, checked."""
-        scenario, loop = self._scenario, asyncio.get_running_loop()
+        scenario = self._scenario
         try:
             async with asyncio.timeout(LONGEST_RUN_S):
                 await self._ask_all()
         except TimeoutError:
             raise ViolationError(f"the run hangs: no end in {LONGEST_RUN_S:g} s") from None
-        slowest = 0.0
         for each in self._asked:
-            request = each.request
             if each.device is not None:
-                clouds = self._clouds_say.takings[request.question.seed]
+                clouds = self._clouds_say.takings[each.request.question.seed]
                 check(
                     scenario,
-                    request,
-                    each.asking.answer,
+                    each.request,
+                    each.answer,
                     each.device,
                     each.sessions,
                     clouds,
                     given_up=each.given_up,
                 )
-            slowest = max(slowest, self._slowness(each))
-        tokens = sum(len(each.asking.answer.tokens) for each in self._asked)
-        return Outcome(scenario.mode, scenario.seed, None, tokens, loop.time(), slowest)
+            self._check_end(each)
+        return sorted(self._asked, key=lambda each: scenario.requests.index(each.request))
 
-    def _slowness(self, asked: _Asked) -> float:
-        """The part that an answer took of the time in which it must end."""
+    def _check_end(self, asked: Observed) -> None:
+        """The answer ended in time."""
         limit_s = bound_s(self._scenario, asked.request)
         since_s = max(self._healed_s, asked.asked_s)
         if asked.ended_s > since_s + limit_s:
@@ -197,7 +220,7 @@ class _Run:
                 f"an answer ended {asked.ended_s - since_s:.1f} s after the last fault, "
                 f"later than {limit_s:.1f} s"
             )
-        return max(0.0, asked.ended_s - since_s) / limit_s
+        asked.slowness = max(0.0, asked.ended_s - since_s) / limit_s
 
     # The sides.
 
@@ -290,7 +313,7 @@ class _Run:
 
         kit = self._scenario.kit(request)
         asking = device.asking(request.question, request.settings, kit, take)
-        asked = _Asked(request, asking, loop.time())
+        asked = Observed(request, asking, loop.time())
         self._asked.append(asked)
         task = asyncio.create_task(asking.ask(), name="ask")
         if request.end_s is not None:
@@ -301,14 +324,16 @@ class _Run:
                 task.cancel()
         await asyncio.wait([task])
         asked.ended_s = loop.time()
-        asked.given_up = request.end_s is not None or self._may_fail(task)
-        if not task.cancelled() and not self._may_fail(task):
+        asked.given_up = request.end_s is not None
+        if not task.cancelled() and self._may_fail(task):
+            asked.error, asked.given_up = task.exception(), True
+        elif not task.cancelled():
             task.result()
 
     def _may_fail(self, task: asyncio.Task[Answer]) -> bool:
         """Whether workers that were away for longer than patience ended an answer."""
         long = longest_absence_s(self._scenario) > self._scenario.patience.answer_s
-        return long and not task.cancelled() and isinstance(task.exception(), FederationError)
+        return long and isinstance(task.exception(), FederationError)
 
     async def _kill(self, after_s: float) -> None:
         await asyncio.sleep(after_s)
