@@ -2,11 +2,12 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from threading import current_thread, main_thread
+from typing import Any
 
 from dragonrt.modes.federated import FederationError
 from dragonrt.modes.settings import DragonSettings
@@ -66,8 +67,8 @@ def explore_one(scenario: Scenario) -> Outcome:
         with _limited():
             found = run(_outcome(scenario))
     except (Exception, HangError) as error:
-        text = " ".join(str(_first(error)).split())
-        return Outcome(scenario.mode, scenario.seed, f"{type(_first(error)).__name__}: {text}")
+        text = " ".join(str(error).split())
+        return Outcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
     return found
 
 
@@ -79,12 +80,16 @@ async def _outcome(scenario: Scenario) -> Outcome:
     return Outcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
 
 
-async def observe(scenario: Scenario) -> "list[Observed]":
+Disturb = Callable[["Stage"], Coroutine[Any, Any, None]]
+
+
+async def observe(scenario: Scenario, disturb: Disturb | None = None) -> "list[Observed]":
     """All answers of a scenario, in the order of its requests; raises where something is wrong.
 
-    Use it inside `dragonrt.simulation.loop.run`.
+    `disturb` runs beside them and may do what no honest side does: what one side then says of the
+    other is no violation. Use it inside `dragonrt.simulation.loop.run`.
     """
-    return await _Run(scenario).observed()
+    return await Stage(scenario, disturb).observed()
 
 
 @contextmanager
@@ -177,13 +182,15 @@ class _Clouds:
                 return False
 
 
-class _Run:
-    """One run of a scenario; made inside its loop."""
+class Stage:
+    """One run of a scenario, and all that takes part in it; made inside its loop."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, disturb: Disturb | None = None) -> None:
         self._scenario = scenario
+        self._disturb = disturb
         self._clouds_say = _Clouds(scenario)
-        self._clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
+        self.clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
+        self.devices: dict[int, SimulatedDevice] = {}
         self._asked: list[Observed] = []
         self._healed_s = 0.0
         self._all_answered = asyncio.Barrier(len(scenario.schedules))
@@ -196,6 +203,8 @@ class _Run:
                 await self._ask_all()
         except TimeoutError:
             raise ViolationError(f"the run hangs: no end in {LONGEST_RUN_S:g} s") from None
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
         for each in self._asked:
             if each.device is not None:
                 clouds = self._clouds_say.takings[each.request.question.seed]
@@ -207,6 +216,7 @@ class _Run:
                     each.sessions,
                     clouds,
                     given_up=each.given_up,
+                    honest=self._disturb is None,
                 )
             self._check_end(each)
         return sorted(self._asked, key=lambda each: scenario.requests.index(each.request))
@@ -261,12 +271,13 @@ class _Run:
             if stall is None or stall.side != side or next(forwards) != stall.forward:
                 return delay_s()
             lasts_s = 0.0 if stall.length_s == FOR_EVER_S else stall.length_s
-            self._fault(asyncio.get_running_loop().time() + lasts_s)
+            self.fault(asyncio.get_running_loop().time() + lasts_s)
             return delay_s() + stall.length_s
 
         return SimulatedContext(model, stalled_s)
 
-    def _fault(self, until_s: float) -> None:
+    def fault(self, until_s: float) -> None:
+        """Something is wrong until then: answers need not end before."""
         self._healed_s = max(self._healed_s, until_s)
 
     # What they do.
@@ -276,20 +287,23 @@ class _Run:
         async with asyncio.TaskGroup() as tasks:
             for number in range(len(scenario.schedules)):
                 tasks.create_task(self._device(number), name=f"device {number}")
+            if self._disturb is not None:
+                tasks.create_task(self._disturb(self), name="disturbance")
             if scenario.killed_s is not None:
                 tasks.create_task(self._kill(scenario.killed_s), name="kill")
-        for cloud in self._clouds.values():
+        for cloud in self.clouds.values():
             await cloud.wait_idle()
 
     async def _device(self, number: int) -> None:
         scenario = self._scenario
         links = {
-            name: Link(cloud, schedule, self._fault)
+            name: Link(cloud, schedule, self.fault)
             for (name, cloud), schedule in zip(
-                self._clouds.items(), scenario.schedules[number], strict=True
+                self.clouds.items(), scenario.schedules[number], strict=True
             )
         }
         async with faulty_device(self._device_side(number), links) as device:
+            self.devices[number] = device
             async with asyncio.TaskGroup() as tasks:
                 for request in scenario.requests:
                     if request.device == number:
@@ -300,7 +314,7 @@ class _Run:
                 name for task in asyncio.all_tasks() if (name := task.get_name())[:8] == "session "
             }:
                 raise ViolationError(f"sessions of finished answers are left: {left}")
-            if any(cloud.sessions for cloud in self._clouds.values()):
+            if any(cloud.sessions for cloud in self.clouds.values()):
                 raise ViolationError("sessions of finished answers are left on a connection")
 
     async def _ask(self, device: SimulatedDevice, request: Request) -> None:
@@ -337,5 +351,5 @@ class _Run:
 
     async def _kill(self, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        self._fault(asyncio.get_running_loop().time())
-        await next(iter(self._clouds.values())).kill()
+        self.fault(asyncio.get_running_loop().time())
+        await next(iter(self.clouds.values())).kill()

@@ -6,6 +6,7 @@ from math import isclose
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -116,11 +117,13 @@ def check(
     clouds: Sequence[Taking],
     *,
     given_up: bool,
+    honest: bool = True,
 ) -> None:
     """Raises ViolationError unless both sides' parts of an answer are what they must be.
 
     `device` has all that the device says, `sessions` the same for each session, and `clouds` what
-    the clouds say of theirs. An answer that was `given_up` may be incomplete.
+    the clouds say of theirs. An answer that was `given_up` may be incomplete, and sides that are
+    not `honest` may be complained of.
     """
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
@@ -130,7 +133,7 @@ def check(
     if isinstance(request.settings, FederatedSettings):
         _check_rounds(scenario, request, request.settings, device)
     _check_end(request, answer, given_up=given_up)
-    for notice in answer.notices:
+    for notice in answer.notices if honest else ():
         if any(breach in notice for breach in BREACHES):
             raise ViolationError(f"a side broke the protocol: {notice}")
         missed = "missed the deadline" in notice or "takes part again" in notice
@@ -240,5 +243,5 @@ def _check_end(request: Request, answer: Answer, *, given_up: bool) -> None:
         token in question.stop_tokens for token in tokens[:-1]
     ):
         raise ViolationError("the answer goes on behind its end")
-    if answer.finish.value != "cancelled" and not complete:
+    if answer.finish is not Finish.CANCELLED and not complete and not given_up:
         raise ViolationError(f"an incomplete answer says it ended by {answer.finish.value}")

@@ -53,8 +53,13 @@ def longest_absence_s(scenario: Scenario) -> float:
 
 
 def _absence_s(scenario: Scenario, link: Schedule) -> float:
-    stalls = [fault.length_s for fault in link.faults if isinstance(fault, Stall)]
-    return sum(stalls) + (scenario.stall.length_s if scenario.stall is not None else 0.0)
+    patience, stall = scenario.patience, scenario.stall
+    stalled_s = sum(fault.length_s for fault in link.faults if isinstance(fault, Stall))
+    dialling_s = sum(
+        min(patience.longest_back_off_s, patience.back_off_s * 2.0**failed)
+        for failed in range(1, len(link.faults))
+    )
+    return stalled_s + dialling_s + (stall.length_s if stall is not None else 0.0)
 
 
 def _recovery_s(scenario: Scenario, link: Schedule) -> float:

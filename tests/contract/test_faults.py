@@ -1,0 +1,396 @@
+"""What every mode does when its links, models and askers do not do what they should.
+
+`observe` holds each answer to its oracle, both sides to each other, and the end to its bound; it
+fails on sessions, tasks and connections that are left. So each of these tests checks that, too.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dragonrt.modes.federated import FederationError
+from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.mode import Finish, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.patience import USUAL
+from dragonrt.runtime.peer import Peer
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.exploration import Observed, Stage, observe
+from dragonrt.simulation.faults import Cut, HalfOpen, Stall
+from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script, SimulatedContext
+from dragonrt.simulation.scenario import FOR_EVER_S, ModelStall, Request, Scenario
+from dragonrt.simulation.schedule import Schedule
+from dragonrt.traces import events
+
+STEADY = Schedule(seed=1, latency_s=0.01)
+TOKENS = 12
+
+
+def request(settings: Settings, seed: int = 7, **more: Any) -> Request:
+    """Another seed, another temperature and other models."""
+    question = Question(
+        prompt="0",
+        seed=seed,
+        sampler=Sampler(temperature=0.8 * (seed % 3 > 0)),
+        max_tokens=TOKENS,
+        stop_tokens=(0,),
+    )
+    script = Script(seed, 16, sharpness=2.0 + seed % 3, disagreement=0.4 * (seed % 4))
+    return replace(Request(question, settings, script), **more)
+
+
+def scene(first: Request, schedule: Schedule = STEADY, **more: Any) -> Scenario:
+    """One answer over this link; a second worker has a link that does not fail."""
+    mode = entry_of(first.settings).name
+    links, weights = (schedule,), (1.0,)
+    if mode == "federated":
+        links, weights = (schedule, replace(schedule, seed=2, faults=())), (0.5, 0.3)
+    return replace(Scenario(mode, schedule.seed, (links,), (first,), weights), **more)
+
+
+def together(*requests: Request, schedule: Schedule = STEADY, **more: Any) -> Scenario:
+    """Several answers over the same links."""
+    numbered = [
+        replace(each, question=replace(each.question, prompt=str(number)))
+        for number, each in enumerate(requests)
+    ]
+    return replace(scene(numbered[0], schedule, **more), requests=tuple(numbered))
+
+
+def text(asked: Request) -> list[int]:
+    """What comes out where nothing goes wrong."""
+    (found,) = run(observe(scene(asked)))
+    return found.answer.tokens
+
+
+async def told(stage: Stage, until_s: float) -> None:
+    """The test itself makes something go wrong until then."""
+    stage.fault(until_s)
+
+
+def went_alone(found: Observed) -> int | None:
+    steps = [step for step, alone in found.device.changes if alone] if found.device else []
+    return steps[0] if steps else None
+
+
+# The text.
+
+
+@pytest.mark.slow
+def test_latency_jitter_and_bandwidth_change_nothing(waiting: Settings) -> None:
+    for seed in range(12):
+        asked = request(waiting, seed)
+        (found,) = run(observe(scene(asked, Schedule.draw(seed))))
+        assert found.answer.tokens == text(asked)
+        assert not found.answer.notices
+        assert found.answer.finish in (Finish.STOP, Finish.LENGTH)
+
+
+def test_texts_depend_on_the_seed(way: Settings) -> None:
+    """The comparisons here could not fail if all texts were one."""
+    script = Script(1, 16, disagreement=0.8, stop=0.0)
+    asked = [request(way, 3 * seed + 1, script=script) for seed in range(6)]
+    assert len({tuple(text(each)) for each in asked}) == 6
+
+
+def test_the_shortest_answers(waiting: Settings) -> None:
+    """Shorter than their blocks; with a cut, whatever was decided before it is not said twice."""
+    for seed, length in itertools.product(range(4), (1, 2, 3)):
+        asked = request(waiting, seed)
+        asked = replace(asked, question=replace(asked.question, max_tokens=length))
+        (found,) = run(observe(scene(asked, Schedule.draw(seed, cuts=seed % 2))))
+        assert found.answer.tokens == text(asked)
+
+
+# Links that fail.
+
+
+@pytest.mark.slow
+def test_a_cut_at_every_message_and_at_every_few_bytes(waiting: Settings) -> None:
+    """Beginning within the handshake, and ending behind the answer's last message."""
+    expected = text(request(waiting))
+    for n in range(18):
+        for cut in (
+            Cut("device", after_writes=n, reset=n % 2 == 0),
+            Cut("cloud", after_writes=n, reset=n % 2 == 1),
+            Cut(("device", "cloud")[n % 2], after_bytes=29 * n, reset=n % 4 < 2),
+        ):
+            schedule = replace(STEADY, seed=n, faults=(cut,))
+            (found,) = run(observe(scene(request(waiting), schedule)))
+            assert found.answer.tokens == expected, cut
+            assert went_alone(found) is None, cut
+
+
+@pytest.mark.slow
+def test_whoever_waits_for_a_lost_or_stalled_link_gets_the_same_text(waiting: Settings) -> None:
+    for seed in range(12):
+        schedule = Schedule.draw(seed, cuts=seed % 4, stalls=seed % 3 == 0)
+        (found,) = run(observe(scene(request(waiting, seed), schedule)))
+        assert found.answer.tokens == text(request(waiting, seed)), schedule
+        assert went_alone(found) is None, schedule
+
+
+@pytest.mark.slow
+def test_a_half_open_connection_is_given_up_and_made_again(waiting: Settings) -> None:
+    expected, waited = text(request(waiting)), 0
+    for deaf in (("device",), ("cloud",), ("device", "cloud")):
+        for after_s in (0.01, 0.1, 0.2):
+            schedule = replace(STEADY, faults=(HalfOpen(deaf, after_s),))
+            (found,) = run(observe(scene(request(waiting), schedule)))
+            assert found.answer.tokens == expected, (deaf, after_s)
+            waited += found.ended_s > USUAL.silence_s
+    assert waited > 3
+
+
+@pytest.mark.slow
+def test_whoever_does_not_wait_goes_on_without_and_says_so(way: Settings) -> None:
+    without = 0
+    for seed in range(12):
+        schedule = Schedule.draw(seed, cuts=1 + seed % 3)
+        (found,) = run(observe(scene(request(way, seed), schedule)))
+        since, notices = went_alone(found), found.answer.notices
+        if since is not None:
+            assert any(f"alone from token {since}:" in notice for notice in notices), schedule
+        without += any("alone" in notice or "takes no part" in notice for notice in notices)
+    assert without > 1
+
+
+@pytest.mark.slow
+def test_a_cloud_that_does_not_come_back_ends_the_wait(waiting: Settings) -> None:
+    gone = (Cut("cloud", after_bytes=0),) * 200
+    ended = 0
+    for n in range(5, 9):
+        schedule = replace(STEADY, faults=(Cut("cloud", after_writes=n), *gone))
+        (found,) = run(observe(scene(request(waiting), schedule)))
+        if isinstance(waiting, FederatedSettings):
+            assert isinstance(found.error, FederationError)
+            assert "worker 0: " in str(found.error)
+        elif went_alone(found) is None:
+            continue  # the answer was complete before the cut
+        assert "waiting" in found.answer.notices[0]
+        assert USUAL.answer_s < found.ended_s < 2 * USUAL.answer_s
+        ended += 1
+    assert ended
+
+
+def test_without_any_worker_an_answer_ends_with_one_line() -> None:
+    gone = replace(STEADY, faults=(Stall(0.2, 1000.0),))
+    asked = request(FederatedSettings(codec="topk:4:residual", block_tokens=1), 8)
+    links = (gone, replace(gone, seed=2))
+    (found,) = run(observe(replace(scene(asked), schedules=(links,))))
+    assert "worker 0: " in str(found.error)
+    assert "worker 1: " in str(found.error)
+    assert "\n" not in str(found.error)
+    assert found.answer.tokens
+    assert found.ended_s < 2 * USUAL.answer_s
+
+
+# Clouds that fail while their connection lives.
+
+
+def test_a_cloud_that_stops_in_mid_answer_is_left_after_patience(way: Settings) -> None:
+    stall = ModelStall("cloud", 1, FOR_EVER_S)
+    script = Script(7, 16, disagreement=1.2, stop=0.0)
+    (found,) = run(observe(scene(request(way, script=script), stall=stall)))
+    assert found.ended_s < 2 * USUAL.answer_s
+    if isinstance(way, FederatedSettings):
+        assert "worker 0 takes no part" in found.answer.notices[0]
+    else:
+        assert went_alone(found) is not None
+        assert (
+            f"in {USUAL.answer_s:g} s" in found.answer.notices[0]
+            or "nothing useful for" in (found.answer.notices[0])
+        )
+
+
+@pytest.mark.slow
+def test_a_cloud_that_never_reads_the_question_is_left_after_patience(way: Settings) -> None:
+    busy = replace(STEADY, cloud_prepare_s=1e6)
+    asked = request(replace(way, require_all=True) if isinstance(way, FederatedSettings) else way)
+
+    async def ask() -> tuple[str, float]:
+        stage = Stage(scene(asked, busy))
+        try:
+            (found,) = await stage.observed()
+        except FederationError as error:
+            return str(error), asyncio.get_running_loop().time()
+        return found.answer.notices[0], found.ended_s
+
+    line, ended_s = run(ask())
+    assert ended_s < 2 * USUAL.answer_s
+    assert "does not answer" in line or "alone" in line
+
+
+def failing(broken: int) -> Callable[[SimulatedContext, Work], Any]:
+    """The cloud's model runs out of memory in the answer on the script of that seed."""
+    right = SimulatedContext._value
+
+    def value(context: SimulatedContext, work: Work) -> Any:
+        model: Any = context._model
+        if model.side == "cloud" and model.script.seed == broken and work.span is not None:
+            if work.span.first >= 2:
+                raise MemoryError("out of memory")
+        return right(context, work)
+
+    return value
+
+
+def test_a_cloud_that_fails_says_so_and_serves_the_next_question(
+    way: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = request(way, 7), replace(request(way, 10), start_s=5.0)
+    expected = text(second)
+    monkeypatch.setattr(SimulatedContext, "_value", failing(7))
+
+    async def ask() -> list[Observed]:
+        try:
+            return await observe(together(first, second), lambda stage: told(stage, 0.0))
+        except FederationError:  # each of its workers has failed
+            return []
+
+    answers = run(ask())
+    assert "out of memory" in caplog.text
+    if answers:
+        assert "internal error" in answers[0].answer.notices[0]
+        assert answers[1].answer.tokens == expected
+        assert not answers[1].answer.notices
+    else:
+        assert isinstance(way, FederatedSettings)
+
+
+def test_a_cloud_process_that_ends_is_replaced_by_the_next(waiting: Settings) -> None:
+    """At any moment, the last one of the handshake included."""
+    expected = text(request(waiting))
+    for killed_s in (0.01, 0.02, 0.0200001, 0.021, 0.05, 0.1, 0.17, 0.3):
+        (found,) = run(observe(scene(request(waiting), killed_s=killed_s)))
+        assert found.answer.tokens == expected
+        assert went_alone(found) is None
+
+
+# Several at once.
+
+
+@pytest.mark.slow
+def test_neighbours_do_not_disturb_each_other(waiting: Settings) -> None:
+    """Two devices, one cancelled answer, one stopped one, and links that fail."""
+    for seed in range(5):
+        asked = [request(waiting, 10 * seed + number, device=number % 2) for number in range(6)]
+        asked[1] = replace(asked[1], end_s=0.1)
+        asked[2] = replace(asked[2], end_s=0.05 * seed, stops=True)
+        schedule = Schedule.draw(seed, cuts=seed % 2)
+        scenario = together(*asked, schedule=schedule)
+        (links,) = scenario.schedules
+        other = tuple(replace(link, seed=link.seed + 9, faults=()) for link in links)
+        answers = run(observe(replace(scenario, schedules=(links, other))))
+        for number in (0, 3, 4, 5):
+            assert answers[number].answer.tokens == text(asked[number]), (seed, number)
+
+
+def test_one_question_after_another_over_one_connection(waiting: Settings) -> None:
+    asked = [request(waiting, seed, start_s=20.0 * seed) for seed in range(4)]
+    for found, each in zip(run(observe(together(*asked))), asked, strict=True):
+        assert found.answer.tokens == text(each)
+        assert not found.answer.notices
+
+
+def test_a_thing_that_takes_long_holds_up_its_own_session_only(
+    way: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading and judging on the cloud, off its loop, takes ten seconds a time."""
+    slow, quick = request(way, 7), request(way, 10)
+    expected = text(quick)
+    right = SimulatedContext.start
+
+    def start(context: SimulatedContext, work: Work, done: Callable[..., None]) -> None:
+        model: Any = context._model
+        if work.span is None and (model.side, model.script.seed) == ("cloud", 7):
+            loop = asyncio.get_running_loop()
+            loop.call_later(10.0, right, context, work, done)
+        else:
+            right(context, work, done)
+
+    monkeypatch.setattr(SimulatedContext, "start", start)
+    scenario = together(replace(slow, end_s=9.0, stops=True), replace(quick, start_s=0.1))
+    _, second = run(observe(scenario, lambda stage: told(stage, 10.0)))
+    assert second.answer.tokens == expected
+    assert second.ended_s < 3.0
+
+
+# Ending early.
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stops", [True, False])
+def test_an_answer_that_is_given_up_leaves_nothing_behind(waiting: Settings, stops: bool) -> None:
+    expected = text(request(waiting))
+    for moment in range(12):
+        given_up = request(waiting, end_s=0.03 * moment, stops=stops)
+        again = request(waiting, 10, start_s=5.0)
+        first, second = run(observe(together(given_up, again)))
+        tokens = first.answer.tokens
+        assert tokens == expected[: len(tokens)], moment
+        assert tokens == expected or first.answer.finish is Finish.CANCELLED
+        assert second.answer.tokens == text(again)
+
+
+def test_who_is_shown_a_token_can_end_the_answer_there(
+    way: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a verdict, too: nothing behind it is shown."""
+    asked = [request(way, seed) for seed in range(1, 5)]
+    expected = [text(each) for each in asked]
+    right = Observed.take
+
+    def take(found: Observed, record: events.Record) -> None:
+        right(found, record)
+        if isinstance(record.event, events.TokenDecided) and record.event.step == 2:
+            found.given_up = True
+            found.asking.stop(Finish.STOP)
+
+    monkeypatch.setattr(Observed, "take", take)
+    for each, whole in zip(asked, expected, strict=True):
+        (found,) = run(observe(scene(replace(each, end_s=100.0))))
+        assert found.answer.tokens == whole[:3]
+        assert found.answer.finish is Finish.STOP or len(whole) <= 3
+
+
+def test_a_wait_for_a_lost_cloud_can_be_stopped(waiting: Settings) -> None:
+    gone = (Cut("cloud", after_writes=6), *(Cut("cloud", after_bytes=0),) * 200)
+    asked = request(waiting, end_s=10.0, stops=True)
+    (found,) = run(observe(scene(asked, replace(STEADY, faults=gone))))
+    assert found.ended_s < 10.1
+    assert found.answer.finish is Finish.CANCELLED
+    assert "waiting" in found.answer.notices[0]
+
+
+async def never(peer: Peer) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
+    way: Settings, stops: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Peer, "drain", never)
+    monkeypatch.setattr("dragonrt.runtime.answer.CONGESTED_BYTES", 64)
+    asked = request(way, end_s=1.0 if stops else 100.0, stops=stops)
+
+    async def ask() -> tuple[str, float]:
+        try:
+            (found,) = await observe(scene(asked), lambda stage: told(stage, USUAL.answer_s))
+        except FederationError as error:
+            return str(error), asyncio.get_running_loop().time()
+        return "".join(found.answer.notices), found.ended_s
+
+    line, ended_s = run(ask())
+    if stops:
+        assert ended_s < 1.1
+    else:
+        assert ended_s < 2 * USUAL.answer_s
+        assert f"{USUAL.answer_s:g} s" in line
