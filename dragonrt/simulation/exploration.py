@@ -166,9 +166,11 @@ class _Clouds:
         event, key = record.event, (name, record.peer, record.session)
         if isinstance(event, events.AnswerOpened):
             seed = event.settings["seed"]
-            self._open[key] = Taking(self._requests[seed].settings, event.accepted)
-            self.takings[seed].append(self._open[key])
-        elif self._tells(event, key):
+            self._open.pop(key, None)
+            if seed in self._requests:  # a stranger may ask, too
+                self._open[key] = Taking(self._requests[seed].settings, event.accepted)
+                self.takings[seed].append(self._open[key])
+        elif key in self._open and self._tells(event, key):
             self._open[key].take(event)
 
     def _tells(self, event: events.Event, key: tuple[str, str, int]) -> bool:
@@ -191,13 +193,12 @@ class Stage:
         self._clouds_say = _Clouds(scenario)
         self.clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
         self.devices: dict[int, SimulatedDevice] = {}
-        self._asked: list[Observed] = []
+        self.answers: dict[int, Observed] = {}
         self._healed_s = 0.0
         self._all_answered = asyncio.Barrier(len(scenario.schedules))
 
-    async def observed(self) -> list[Observed]:
-        """All answers of the scenario, checked."""
-        scenario = self._scenario
+    async def unchecked(self) -> list[Observed]:
+        """All answers of the scenario."""
         try:
             async with asyncio.timeout(LONGEST_RUN_S):
                 await self._ask_all()
@@ -205,21 +206,25 @@ class Stage:
             raise ViolationError(f"the run hangs: no end in {LONGEST_RUN_S:g} s") from None
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
-        for each in self._asked:
+        return [self.answers[number] for number in sorted(self.answers)]
+
+    async def observed(self) -> list[Observed]:
+        """All answers of the scenario, checked."""
+        answers = await self.unchecked()
+        for each in answers:
             if each.device is not None:
-                clouds = self._clouds_say.takings[each.request.question.seed]
                 check(
-                    scenario,
+                    self._scenario,
                     each.request,
                     each.answer,
                     each.device,
                     each.sessions,
-                    clouds,
+                    self._clouds_say.takings[each.request.question.seed],
                     given_up=each.given_up,
                     honest=self._disturb is None,
                 )
             self._check_end(each)
-        return sorted(self._asked, key=lambda each: scenario.requests.index(each.request))
+        return answers
 
     def _check_end(self, asked: Observed) -> None:
         """The answer ended in time."""
@@ -328,7 +333,7 @@ class Stage:
         kit = self._scenario.kit(request)
         asking = device.asking(request.question, request.settings, kit, take)
         asked = Observed(request, asking, loop.time())
-        self._asked.append(asked)
+        self.answers[int(request.question.prompt)] = asked
         task = asyncio.create_task(asking.ask(), name="ask")
         if request.end_s is not None:
             await asyncio.wait([task], timeout=request.end_s)

@@ -151,13 +151,16 @@ def _right(
 
 def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
     """Every token of the device follows from the tokens before it and from who took part."""
-    tokens = device.decided
-    question = request.question
-    shorter = len(tokens) < question.max_tokens and tokens[-1:] != list(question.stop_tokens)
-    if shorter:  # an answer that was given up: who would have taken part is not known
+    if _is_complete(request, device.decided):
+        _compare("device", device.decided, _right(scenario, request, (), device.course))
+    else:  # an answer that was given up: who would have taken part is not known
         _check_prefix(scenario, request, device)
-    else:
-        _compare("device", tokens, _right(scenario, request, (), device.course))
+
+
+def _is_complete(request: Request, tokens: Sequence[int]) -> bool:
+    question = request.question
+    stopped = bool(tokens) and tokens[-1] in question.stop_tokens
+    return stopped or len(tokens) == question.max_tokens
 
 
 def _check_prefix(scenario: Scenario, request: Request, device: Taking) -> None:
@@ -235,8 +238,7 @@ def _check_rounds(
 def _check_end(request: Request, answer: Answer, *, given_up: bool) -> None:
     """An answer that nobody gave up ends with a stop token or at its full length."""
     question, tokens = request.question, answer.tokens
-    stopped = bool(tokens) and tokens[-1] in question.stop_tokens
-    complete = stopped or len(tokens) == question.max_tokens
+    complete = _is_complete(request, tokens)
     if not complete and not given_up:
         raise ViolationError(f"the answer ended with {len(tokens)} of {question.max_tokens} tokens")
     if len(tokens) > question.max_tokens or any(

@@ -1,0 +1,367 @@
+"""Bad messages of every type, in the middle of an honest session.
+
+Whatever comes, that session ends with a reason, its answer goes on without the other side, and a
+neighbour on the same connection hears nothing of it.
+"""
+
+import asyncio
+import functools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.drafts import Draft
+from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.federated import FederatedJudging
+from dragonrt.modes.line import LOW_BITS, start_hash
+from dragonrt.modes.mode import Said
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.modes.verifying import ReadBlock, Uploads
+from dragonrt.runtime.peer import Peer
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+from dragonrt.simulation.exploration import Observed, Stage, observe
+from dragonrt.simulation.loop import run
+from dragonrt.simulation.model import Script
+from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.schedule import Schedule
+from dragonrt.wire import messages as wire
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.errors import Reason
+from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.values import pack
+
+TOKENS = 30
+QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS)
+MODES: dict[str, Settings] = {
+    "dragon": DragonSettings(codec="topp:0.95", run_ahead=4),
+    "dense dragon": DragonSettings(codec="dense:fp16", run_ahead=4),
+    "speculative": SpeculativeSettings(rule="rejection", codec="ksqs:6:40", block_tokens=3),
+    "federated": FederatedSettings(codec="topk:4:residual", block_tokens=3),
+    "sprinter": SprinterSettings(codec="topk:8:renorm", threshold=1.0),
+}
+MOMENT_S = 0.2
+"""By then both answers are under way."""
+
+START = start_hash(QUESTION.seed)
+
+
+def scenario(settings: Settings) -> Scenario:
+    """The answer whose session is disturbed, and its neighbour on the same connection."""
+    schedule = Schedule(seed=1, latency_s=0.01)
+    links: tuple[Schedule, ...] = (schedule,)
+    if isinstance(settings, FederatedSettings):
+        links = (schedule, replace(schedule, seed=2))
+    requests = tuple(
+        Request(
+            replace(QUESTION, seed=7 + number, prompt=str(number)),
+            settings,
+            Script(number, 16, disagreement=0.8, stop=0.0),
+            start_s=0.001 * number,
+        )
+        for number in range(2)
+    )
+    weights = (0.5, 0.3)[: len(links)] if len(links) > 1 else (1.0,)
+    return Scenario(entry_of(settings).name, 1, (links,), requests, weights)
+
+
+@functools.cache
+def neighbours_text(mode: str) -> list[int]:
+    """What the neighbour says where nothing is disturbed."""
+    return run(observe(scenario(MODES[mode])))[1].answer.tokens
+
+
+def inject(*messages: wire.SessionMessage, to: Side) -> Callable[[Stage], Any]:
+    """Say these on the first session, whose number is 1, past all that an honest side checks."""
+
+    async def disturb(stage: Stage) -> None:
+        await asyncio.sleep(MOMENT_S)
+        if to == "device":
+            cloud = next(iter(stage.clouds.values()))
+            peer = next(iter(cloud._connections.values()))
+        else:
+            peer = open_peer(stage)
+        for message in messages:
+            if isinstance(message, wire.Close):
+                session: Any = peer._sessions.get(1)
+                if session is not None:
+                    session.fail(message.text)
+            else:
+                peer._stream.write(encode_frame(encode(message)))
+
+    return disturb
+
+
+def open_peer(stage: Stage) -> Peer:
+    """The device's end of its connection to the first cloud."""
+    peer = next(iter(stage.devices[0].connectors.values())).peer
+    assert peer is not None
+    return peer
+
+
+def draft(**changes: Any) -> wire.Draft:
+    fields = wire.Draft(1, 0, START, 5, 0.0, 1000, 0, START & LOW_BITS, b"\xff")
+    return replace(fields, **changes)
+
+
+def block(**changes: Any) -> wire.Block:
+    fields = wire.Block(1, 9999, 0, START & LOW_BITS, 1, (), (), b"\xff" * 9)
+    return replace(fields, **changes)
+
+
+TARGET = wire.Target(1, 3, 7, 5, "device")
+VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
+UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
+OPENED = wire.Opened(1, (), 4, 0, 0)
+
+
+def again(settings: Settings) -> wire.Open:
+    return wire.Open(1, entry_of(settings).name, pack(QUESTION), pack(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A message, to whom it is bad, and what is said of it."""
+
+    mode: str
+    to: Side
+    message: wire.SessionMessage
+    says: str
+
+
+PLACELESS = "no place"
+BAD = [
+    *(Bad(mode, to, OPENED, "may not come") for mode in MODES for to in ("device", "cloud")),
+    *(
+        Bad(mode, to, again(settings), "may not come")
+        for mode, settings in MODES.items()
+        for to in ("device", "cloud")
+    ),
+    *(
+        Bad(mode, to, wire.Close(1, Reason.ERROR, "it is over"), "it is over")
+        for mode in MODES
+        for to in ("device",)
+    ),
+    # Dragon: drafts and targets, alike in both directions.
+    *(
+        Bad("dragon", to, message, says)
+        for to in ("device", "cloud")
+        for message, says in (
+            (draft(step=4000), "further ahead"),
+            (draft(token=16), "outside the vocabulary"),
+            (TARGET, "target token"),
+            (block(), PLACELESS),
+            (VERDICT, PLACELESS),
+            (UPLOAD, PLACELESS),
+        )
+    ),
+    # Blocks, one way.
+    *(
+        Bad(mode, "cloud", message, says)
+        for mode in ("speculative", "federated", "sprinter")
+        for message, says in (
+            (draft(), PLACELESS),
+            (TARGET, PLACELESS),
+            (VERDICT, PLACELESS),
+            (UPLOAD, PLACELESS),
+            (block(round=0), "came after block"),
+            (block(step=TOKENS), "beyond the longest answer"),
+            (block(decided=(16,), step=1), "outside the vocabulary"),
+            (block(), "payload"),
+        )
+    ),
+    Bad("sprinter", "cloud", block(count=2), "one token"),
+    # Their answers, the other way.
+    *(
+        Bad(mode, "device", message, says)
+        for mode in ("speculative", "federated", "sprinter")
+        for message, says in (
+            (draft(), PLACELESS),
+            (TARGET, PLACELESS),
+            (block(), PLACELESS),
+        )
+    ),
+    *(
+        Bad(mode, "device", message, says)
+        for mode in ("speculative", "sprinter")
+        for message, says in (
+            (VERDICT, "not the next one due"),
+            (replace(VERDICT, token=16), "outside the vocabulary"),
+            (UPLOAD, "where a verdict was due"),
+        )
+    ),
+    Bad("federated", "device", UPLOAD, "not the next one due"),
+    Bad("federated", "device", VERDICT, "where an upload was due"),
+]
+
+
+@pytest.mark.parametrize(
+    "bad", BAD, ids=lambda bad: f"{bad.mode}, {type(bad.message).__name__} to the {bad.to}"
+)
+def test_a_bad_message_ends_its_session_alone(bad: Bad) -> None:
+    scene = scenario(MODES[bad.mode])
+    victim, neighbour = run(observe(scene, inject(bad.message, to=bad.to)))
+    assert_left_alone(victim, bad.says)
+    assert neighbour.answer.tokens == neighbours_text(bad.mode)
+    assert not neighbour.answer.notices
+
+
+def assert_left_alone(victim: Observed, says: str) -> None:
+    """It has lost its other side, knows why, and has answered all the same."""
+    assert len(victim.answer.tokens) == TOKENS
+    (notice,) = victim.answer.notices
+    assert says in notice
+    assert "alone from token" in notice or "worker 0 takes no part" in notice
+
+
+@pytest.mark.parametrize("mode", ["dragon", "dense dragon"])
+def test_a_draft_that_cannot_be_read_ends_its_session(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where light payloads are read on arrival, and where a head reads them when they decide."""
+    expected, right = neighbours_text(mode), Dragon._send_draft
+
+    def send_draft(dragon: Dragon, draft: Draft) -> None:
+        victim = (dragon.side, dragon._question.seed) == ("cloud", QUESTION.seed)
+        broken = victim and draft.step == 8
+        right(dragon, replace(draft, payload=b"\xff") if broken else draft)
+
+    monkeypatch.setattr(Dragon, "_send_draft", send_draft)
+    victim, neighbour = run(observe(scenario(MODES[mode]), inject(to="device")))
+    assert_left_alone(victim, "payload")
+    assert neighbour.answer.tokens == expected
+    assert not neighbour.answer.notices
+
+
+@pytest.mark.parametrize(
+    ("payloads", "says"), [("too few", "distributions for a block"), ("unreadable", "payload")]
+)
+def test_an_upload_that_cannot_be_read_costs_one_worker(
+    payloads: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on, with their weights renormalised: `observe` holds them to it."""
+    right, first = FederatedJudging.answer, []
+
+    def answer(judging: FederatedJudging, block: ReadBlock, said: Sequence[Said]) -> Uploads:
+        first.append(judging)
+        uploads = right(judging, block, said)
+        if judging is not first[0] or first.count(judging) != 3:
+            return uploads
+        if payloads == "too few":
+            return replace(uploads, payloads=uploads.payloads[1:])
+        return replace(uploads, payloads=(b"\xff" * 9,) * len(uploads.payloads))
+
+    monkeypatch.setattr(FederatedJudging, "answer", answer)
+    scene = scenario(MODES["federated"])
+    alone = replace(scene, requests=scene.requests[:1])
+    (found,) = run(observe(alone, inject(to="device")))
+    assert len(found.answer.tokens) == TOKENS
+    (notice,) = found.answer.notices
+    assert "takes no part" in notice
+    assert says in notice
+    assert found.device is not None
+    missing = [len(each.missing) for each in found.device.rounds]
+    assert missing == [0, 0, *[1] * (len(missing) - 2)]
+
+
+def nonsense(chance: random.Random) -> wire.SessionMessage:
+    """Well-formed, and mostly meaningless."""
+    step, token, payload = chance.randrange(40), chance.randrange(16), chance.randbytes(9)
+    prefix = START if chance.random() < 0.5 else chance.getrandbits(64)
+    number = chance.randrange(12)
+    kinds: list[wire.SessionMessage] = [
+        draft(step=step, prefix_hash=prefix, token=token, payload=payload),
+        replace(TARGET, step=step, prefix_hash=prefix, token=token),
+        block(step=min(step, TOKENS), round=number, prefix_hash=prefix & LOW_BITS, payload=payload),
+        replace(VERDICT, round=number, accepted=chance.randrange(4), token=token),
+        replace(UPLOAD, round=number, payloads=(payload,) * chance.randrange(5)),
+        OPENED,
+        wire.Close(1, chance.choice(list(Reason)), "so"),
+    ]
+    return chance.choice(kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+def test_whatever_comes_the_answer_ends_and_the_neighbour_hears_nothing(mode: str) -> None:
+    """What makes sense by chance may change the victim's text: only that it ends counts."""
+    scene = scenario(MODES[mode])
+    for seed in range(40):
+        chance = random.Random(seed)
+        to: Side = chance.choice(("device", "cloud"))
+        messages = [nonsense(chance) for _ in range(chance.randrange(1, 6))]
+        ended = run(ends(scene, inject(*messages, to=to)))
+        assert ended[0].answer.finish.value == "length"
+        assert ended[1].answer.tokens == neighbours_text(mode)
+
+
+async def ends(scene: Scenario, disturb: Callable[[Stage], Any]) -> list[Observed]:
+    """The answers, whatever the victim's text has become."""
+    stage = Stage(scene, disturb)
+    return await stage.unchecked()
+
+
+@pytest.mark.slow
+def test_a_thousand_sessions_leave_nothing_behind() -> None:
+    """Good ones, cancelled ones, stopped ones, and blocks that no codec wrote, in every mode."""
+    drawn = random.Random(11)
+    for settings in MODES.values():
+        scene = scenario(settings)
+        first = scene.requests[0]
+        requests = tuple(
+            replace(
+                first,
+                question=replace(first.question, seed=number, prompt=str(number), max_tokens=6),
+                start_s=0.5 * (number // 20),
+                end_s=drawn.choice((None, drawn.uniform(0.0, 0.4))),
+                stops=drawn.random() < 0.5,
+            )
+            for number in range(200)
+        )
+
+        run(observe(replace(scene, requests=requests), garbage(settings, drawn)))
+
+
+def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:
+    """Strangers who ask, and send blocks that no codec wrote."""
+
+    async def disturb(stage: Stage) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0.1)
+            peer, stranger = open_peer(stage), Stranger()
+            number = peer.open(stranger, lambda n: replace(again(settings), session=n))
+            payload = drawn.randbytes(drawn.randrange(9))
+            peer.send(block(session=number, round=1, payload=payload))
+            peer.send(block(session=number, round=1, payload=payload))  # its round came before
+            await stranger.ended.wait()
+
+    return disturb
+
+
+class Stranger:
+    """A session that only waits for its end."""
+
+    times_bandwidth = False
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def measured(self) -> None:
+        """It does not care."""
+
+    def receive(self, message: wire.SessionMessage) -> None:
+        """It does not listen."""
+
+    def lost(self, reason: str) -> None:
+        self.ended.set()
