@@ -352,7 +352,8 @@ class Stage:
     def _may_fail(self, task: asyncio.Task[Answer]) -> bool:
         """Whether workers that were away for longer than patience ended an answer."""
         long = longest_absence_s(self._scenario) > self._scenario.patience.answer_s
-        return long and isinstance(task.exception(), FederationError)
+        expected = long or self._disturb is not None
+        return expected and isinstance(task.exception(), FederationError)
 
     async def _kill(self, after_s: float) -> None:
         await asyncio.sleep(after_s)
