@@ -34,7 +34,7 @@ from dragonrt.runtime.predictor import Predictor
 from dragonrt.runtime.preparing import Grounding, Prepared
 from dragonrt.runtime.process import SideSettings, open_library
 from dragonrt.runtime.trace import NoTrace, Trace
-from dragonrt.runtime.worker import ModelWorker
+from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.drafter import Script, TimedModel
@@ -137,7 +137,7 @@ async def worker(side: Side, forward_s: float | None) -> AsyncIterator[Runs]:
     if forward_s is not None:
         yield PacedWorker(forward_s)
         return
-    async with ModelWorker(side) as thread:
+    async with WorkerThread(side) as thread:
         yield thread
 
 

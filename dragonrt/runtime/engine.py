@@ -1,20 +1,105 @@
-"""Where the model's work is done: one queue of forwards, one of heads, next to the event loop."""
+"""Where a model's work is done, next to the event loop: one queue of forwards for all answers.
+
+The engine's thread collects what the answers want and reads it in forwards that they share
+(`language.batch`): answers join and leave between two forwards, a preemption drops one answer's
+part, and long questions go in pieces, so that nobody waits for them. Heads run in a thread of their
+own, unless nobody else waits for the model: then the one that reads goes on at once.
+"""
 
 import asyncio
+import threading
+from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
+from dragonrt.language.batch import Batch, Reading
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Work
+from dragonrt.modes.mode import Said, Work
 from dragonrt.runtime.preparing import Outcome
-from dragonrt.runtime.worker import ModelWorker
+from dragonrt.runtime.worker import WorkerThread
+
+T = TypeVar("T")
 
 Done = Callable[[Outcome], None]
 
 
+class Engine:
+    """The readings of one model. The queue is short: an answer has at most two readings in it."""
+
+    def __init__(self, heads: WorkerThread) -> None:
+        self.heads = heads
+        self._loop = asyncio.get_running_loop()
+        self._joining: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._batch = Batch()
+        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
+
+    async def __aenter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._joining.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def busy(self) -> bool:
+        """Whether others wait for the model; for its own thread to ask."""
+        return len(self._batch) > 0 or not self._joining.empty()
+
+    def call(self, job: Callable[[], None]) -> None:
+        """Have `job` run in the model's thread, between two forwards. It must not raise."""
+        self._joining.put(job)
+
+    def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
+        """Have a reading done; for the model's own thread, where `done` is called, too."""
+        self._batch.add(reading, done)
+
+    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """Have `callback` run on the loop."""
+        self._loop.call_soon_threadsafe(callback, *arguments)
+
+    async def read(self, reading: Callable[[], Reading[T]]) -> T:
+        """What a reading comes to; what it raises is raised here."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def settle(result: T | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def begin() -> None:
+            try:
+                self.add(reading(), lambda result: self.post(settle, result))
+            except Exception as error:  # of making the reading: it belongs to who awaits it
+                self.post(settle, error)
+
+        self.call(begin)
+        return await future
+
+    def _work(self) -> None:
+        while True:
+            while len(self._batch) == 0 or not self._joining.empty():
+                job = self._joining.get()
+                if job is None:
+                    return
+                job()
+            self._batch.step()
+
+
 class _Forward:
-    """A forward over a Work's span and the head over what it gives.
+    """The reading of a Work's span and the head over what it gives.
 
     `asked` is the Work that the mode has asked for, with `done`; a forward that began because it
     was likely to be wanted next has neither yet.
@@ -25,6 +110,7 @@ class _Forward:
         self.asked = asked
         self.done = done
         self.preemption = Preemption()
+        self.began_s = 0.0
         self.outcome: Outcome | None = None
 
     def fits(self, work: Work) -> bool:
@@ -38,37 +124,37 @@ class _Forward:
 class ModelContext:
     """Implements Context on a real model.
 
-    The model's thread goes on with what a Work says is wanted next while the loop still handles its
-    outcome, so that no hand-over between the two stands between forwards. Heads without a span run
-    in a thread of their own and wait for no forward.
+    The engine goes on with what a Work says is wanted next while the loop still handles its
+    outcome, so that no hand-over between the two stands between forwards.
     """
 
-    def __init__(self, model: ModelWorker, heads: ModelWorker, reader: Reader) -> None:
-        self._model = model
-        self._heads = heads
+    def __init__(self, engine: Engine, reader: Reader) -> None:
+        self._engine = engine
         self._reader = reader
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
+        # The model's thread alone knows which forward reads now: one at a time.
+        self._reading: _Forward | None = None
+        self._waiting: deque[_Forward] = deque()
 
     def start(self, work: Work, done: Done) -> None:
         if work.span is None:
-            self._heads.submit(lambda: self._compute(work, done))
+            self._engine.heads.submit(lambda: self._compute(work, done))
             return
         forward, self._next = self._next, None
         if forward is not None and not forward.fits(work):
             forward.preemption.request()
             forward = None
         if forward is None:
-            forward = _Forward(work, work, done)
-            self._current = forward
+            forward = self._current = _Forward(work, work, done)
             self._submit(forward)
             return
         forward.asked, forward.done = work, done
         self._current = forward
         if forward.outcome is not None:
-            self._model.post(self._deliver, forward)
+            self._engine.post(self._deliver, forward)
 
     def preempt(self) -> None:
         for forward in (self._current, self._next):
@@ -80,45 +166,58 @@ class ModelContext:
         self._closed = True
         self._current = self._next = None
 
-    # In the threads.
+    # In the model's thread and that of heads.
 
     def _submit(self, forward: _Forward) -> None:
-        self._model.submit(lambda: self._run(forward))
+        self._engine.call(lambda: self._queue(forward))
 
-    def _run(self, forward: _Forward) -> None:
-        """One forward, and the start of the one that follows it."""
+    def _queue(self, forward: _Forward) -> None:
+        """In the model's thread: read now, or when the forward before has ended."""
+        self._waiting.append(forward)
+        if self._reading is None:
+            self._read_next()
+
+    def _read_next(self) -> None:
+        forward = self._reading = self._waiting.popleft()
+        forward.began_s = self._clock()
+        work, span = forward.work, forward.work.span
+        if span is None:
+            raise ValueError("there is nothing to read")
+        tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
+        reading = self._reader.reading(tokens, hashes, span.first, forward.preemption)
+        self._engine.add(reading, lambda said: self._was_read(forward, said))
+
+    def _was_read(self, forward: _Forward, said: list[Any] | BaseException) -> None:
+        seconds = self._clock() - forward.began_s
+        self._reading = None
+        if isinstance(said, BaseException):
+            self._finish(forward, _failed(forward.work, seconds, said))
+        elif self._engine.busy:
+            self._engine.heads.submit(lambda: self._conclude(forward, said, seconds))
+        else:
+            self._conclude(forward, said, seconds)
+        if self._waiting:
+            self._read_next()
+
+    def _conclude(self, forward: _Forward, said: list[Said], seconds: float) -> None:
+        """The head, and the start of the forward that follows."""
+        outcome = _outcome(forward.work, said, seconds)
         following = None
-        outcome = self._read(forward)
-        if outcome.error is None and not outcome.preempted and forward.asked is not None:
-            work = forward.work.following(outcome.value) if forward.work.following else None
+        if outcome.error is None and forward.asked is not None and forward.work.following:
+            work = forward.work.following(outcome.value)
             following = _Forward(work, None, None) if work is not None else None
-        self._model.post(self._finished, forward, outcome, following)
+        self._finish(forward, outcome, following)
         if following is not None:
             self._submit(following)
 
-    def _read(self, forward: _Forward) -> Outcome:
-        work, start_s = forward.work, self._clock()
-        span = work.span
-        seconds = 0.0
-        try:
-            forward.preemption.check()
-            if span is None:
-                raise ValueError("there is nothing to read")
-            tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-            said = self._reader.read(tokens, hashes, span.first, forward.preemption)
-            seconds = self._clock() - start_s
-            return Outcome(work, seconds, work.head(said))
-        except Preempted:
-            return Outcome(work, self._clock() - start_s, preempted=True)
-        except Exception as error:  # it belongs to who wants the work done
-            return Outcome(work, seconds, error=error)
+    def _finish(
+        self, forward: _Forward, outcome: Outcome, following: _Forward | None = None
+    ) -> None:
+        self._engine.post(self._finished, forward, outcome, following)
 
     def _compute(self, work: Work, done: Done) -> None:
-        try:
-            outcome = Outcome(work, 0.0, work.head(()))
-        except Exception as error:  # as above
-            outcome = Outcome(work, 0.0, error=error)
-        self._heads.post(self._hand_over, outcome, done)
+        outcome = _outcome(work, [], 0.0)
+        self._engine.post(self._hand_over, outcome, done)
 
     # On the loop, in the order in which the work ended.
 
@@ -144,3 +243,17 @@ class ModelContext:
         if self._current is forward:
             self._current = None
         done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))
+
+
+def _outcome(work: Work, said: list[Said], seconds: float) -> Outcome:
+    try:
+        return Outcome(work, seconds, work.head(said))
+    except Exception as error:  # it belongs to who wants the work done
+        return Outcome(work, seconds, error=error)
+
+
+def _failed(work: Work, seconds: float, error: BaseException) -> Outcome:
+    if isinstance(error, Preempted):
+        return Outcome(work, seconds, preempted=True)
+    known = error if isinstance(error, Exception) else RuntimeError(str(error))
+    return Outcome(work, seconds, error=known)

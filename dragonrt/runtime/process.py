@@ -10,11 +10,12 @@ import platformdirs
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
+from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.side_settings import SideSettings as SideSettings
-from dragonrt.runtime.worker import ModelWorker
+from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 
@@ -71,9 +72,9 @@ async def local_side(
 ) -> AsyncIterator[LocalSide]:
     """The side of this process, its threads running and its trace open, until the context ends."""
     async with AsyncExitStack() as stack:
-        worker = await stack.enter_async_context(ModelWorker("model"))
-        heads = await stack.enter_async_context(ModelWorker("heads"))
-        librarian = await stack.enter_async_context(ModelWorker("librarian"))
+        heads = await stack.enter_async_context(WorkerThread("heads"))
+        engine = await stack.enter_async_context(Engine(heads))
+        librarian = await stack.enter_async_context(WorkerThread("librarian"))
         clock = asyncio.get_running_loop().time
         sinks: list[Sink] = []
         if settings.trace is not None:
@@ -85,8 +86,7 @@ async def local_side(
         side = LocalSide(
             side=settings.side,
             model=model,
-            worker=worker,
-            heads=heads,
+            engine=engine,
             librarian=librarian,
             library=library,
             recorder=recorder,

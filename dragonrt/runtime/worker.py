@@ -1,4 +1,4 @@
-"""The one thread that runs the model, next to the event loop (ARCHITECTURE)."""
+"""A thread that does one job after another, next to the event loop (ARCHITECTURE)."""
 
 import asyncio
 import threading
@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-class ModelWorker:
+class WorkerThread:
     """Runs jobs one after another in the order of their arrival, off the loop.
 
-    The queue is short: each session has at most the job it waits for and the one that follows it.
+    The queue is short: each answer has at most the job it waits for.
     """
 
-    def __init__(self, name: str = "model") -> None:
+    def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
