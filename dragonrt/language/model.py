@@ -14,6 +14,7 @@ from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
 from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.language.sequence import Sequence, document_kv
+from dragonrt.language.threads import usual_threads
 from dragonrt.side import Backend, Precision
 
 
@@ -47,18 +48,19 @@ class LanguageModel:
         name: str | Path,
         on: Backend = "auto",
         dtype: Precision = "auto",
-        threads: int = 1,
+        threads: int | None = None,
     ) -> "LanguageModel":
         """Load a bundled model, a directory, or a model of the hub.
 
         `on` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's, but
         float32 on a CPU unless the model is large and bfloat16. `threads` is how many threads torch
-        uses in this whole process: one per decoder is best where two decoders share a machine.
+        uses in this whole process, by default a side's share of the cores; no bit depends on it
+        where blocks are exact.
 
         Raises:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
-        torch.set_num_threads(threads)
+        torch.set_num_threads(usual_threads() if threads is None else threads)
         return cls(str(name), load_checkpoint(name, on, dtype))
 
     @property

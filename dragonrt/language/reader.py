@@ -14,10 +14,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.language.batch import Reading, read_alone
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.relevance import aggregate_locally, log_sum_exp
-from dragonrt.language.sequence import Sequence
+from dragonrt.language.sequence import Extension, Sequence
 
 REMEMBERED_WEIGHINGS = 8
 """Weighings kept for prefixes that a rollback may come back to."""
@@ -117,10 +118,23 @@ class Reader:
         Raises:
             ModelError: see `Sequence.extend`.
         """
-        said = rows.extend_hidden(prompt, every=False).after(0)
-        return cls(
-            rows, said, weighing or Weighing(np.zeros(rows.rows)), start, in_blocks=in_blocks
-        )
+        return read_alone(cls.reading_prompt(rows, prompt, start, weighing, in_blocks=in_blocks))
+
+    @classmethod
+    def reading_prompt(
+        cls,
+        rows: Sequence,
+        prompt: Tokens[int],
+        start: int,
+        weighing: Weighing | None = None,
+        *,
+        in_blocks: bool = True,
+        preemption: Preemption | None = None,
+    ) -> Reading[Self]:
+        """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
+        said = yield Extension(rows, prompt, False, preemption or Preemption())
+        weighing = weighing or Weighing(np.zeros(rows.rows))
+        return cls(rows, said.after(0), weighing, start, in_blocks=in_blocks)
 
     @property
     def prompt(self) -> Mixture:
@@ -134,17 +148,23 @@ class Reader:
 
         `hashes` are those of all prefixes, one more than `tokens`. Raises Preempted.
         """
+        return read_alone(self.reading(tokens, hashes, first, preemption))
+
+    def reading(
+        self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
+    ) -> Reading[list[Mixture]]:
+        """Like `read`, in forwards that may be shared. One at a time."""
         tokens, hashes = list(tokens), list(hashes)
         keep = self.kept(hashes, first)
         self._rows.truncate(self._prompt_length + keep)
         self._hashes = hashes
         if self.in_blocks and first - 1 - keep > LONGEST_RUN:
             # An answer is resumed: without this, each of its tokens would give [rows, vocabulary].
-            self._rows.extend_hidden(tokens[keep : first - 1], preemption, every=False)
+            yield Extension(self._rows, tokens[keep : first - 1], False, preemption)
             keep = first - 1
         after = {0: self._prompt}
         for start, block in self._blocks(tokens, keep):
-            output = self._rows.extend_hidden(block, preemption)
+            output = yield Extension(self._rows, block, True, preemption)
             after.update((start + 1 + place, output.after(place)) for place in range(len(block)))
         return [
             self._mixture(after[length], tokens, hashes, length)

@@ -126,40 +126,18 @@ class Extension:
 
 
 Extended = Output | Preempted | ModelError
+"""What came of an Extension; with an exception nothing of its sequence has changed."""
 
 
-def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Extend several sequences of one model in one forward, each as if alone.
-
-    Where the model's blocks are exact, so are the bits: what a sequence gets does not depend on
-    who shares the forward. A sequence may be named once.
-
-    Returns for each what `Sequence.extend_hidden` would, or the exception it would raise; then
-    nothing of that sequence has changed, and the others are not affected.
-    """
-    decoder = extensions[0].sequence._decoder
-    if any(extension.sequence._decoder is not decoder for extension in extensions):
-        raise ValueError("sequences of different models cannot be extended together")
-    if len({id(extension.sequence) for extension in extensions}) < len(extensions):
-        raise ValueError("a sequence cannot be extended twice at once")
-    runs = [_Run(extension) for extension in extensions]
-    with torch.inference_mode():
-        while waiting := [run for run in runs if run.result is None]:
-            outputs = decoder.forward([run.feed() for run in waiting])
-            for run, output in zip(waiting, outputs, strict=True):
-                run.take(output)
-    return [run.result for run in runs if run.result is not None]
-
-
-class _Run:
-    """One extension on its way through as many forwards as its length needs."""
+class Progress:
+    """An Extension on its way through as many forwards as it takes."""
 
     def __init__(self, extension: Extension) -> None:
-        self._extension = extension
+        self.extension = extension
+        self.result: Extended | None = None
         self._outputs: list[Output] = []
         self._done = 0
-        self._size = max(1, _LARGEST_BLOCK // extension.sequence.rows)
-        self.result: Extended | None = None
+        self._taken = 0
         sequence = extension.sequence
         try:
             sequence._check(extension.tokens)
@@ -169,10 +147,16 @@ class _Run:
             with torch.inference_mode():
                 sequence._cache.reserve(sequence.length + len(extension.tokens))
 
-    def feed(self) -> Feed[Any]:
-        """What the next forward is to compute of it."""
-        given, sequence = self._extension, self._extension.sequence
-        tokens = given.tokens[self._done : self._done + self._size]
+    @property
+    def size(self) -> int:
+        """Its rows times tokens."""
+        return len(self.extension.tokens) * self.extension.sequence.rows
+
+    def feed(self, most: int) -> Feed[Any]:
+        """What the next forward is to compute of it: `most` rows times tokens, but one token."""
+        given, sequence = self.extension, self.extension.sequence
+        self._taken = max(1, most // sequence.rows)
+        tokens = given.tokens[self._done : self._done + self._taken]
         length = sequence.length + self._done
         return Feed(sequence._cache, tokens, length, given.every, given.preemption)
 
@@ -181,9 +165,9 @@ class _Run:
         if output is None:
             self.result = Preempted()
             return
-        given = self._extension
+        given = self.extension
         self._outputs = [*self._outputs, output] if given.every else [output]
-        self._done += self._size
+        self._done += self._taken
         if self._done >= len(given.tokens):
             given.sequence._length += len(given.tokens)
             log_probabilities, hidden = (
@@ -191,6 +175,39 @@ class _Run:
                 for parts in zip(*self._outputs, strict=True)
             )
             self.result = Output(log_probabilities, hidden.float())
+
+
+def advance(parts: Tokens[tuple[Progress, int]]) -> None:
+    """One forward of one model: each extension gains at most so many rows times tokens.
+
+    Where blocks are exact, what a sequence gets does not depend on who shares the forward;
+    elsewhere each is computed by itself, so that it does not either.
+    """
+    decoder = parts[0][0].extension.sequence._decoder
+    if any(progress.extension.sequence._decoder is not decoder for progress, _ in parts):
+        raise ValueError("sequences of different models cannot be extended together")
+    if len({id(progress.extension.sequence) for progress, _ in parts}) < len(parts):
+        raise ValueError("a sequence cannot be extended twice at once")
+    feeds = [progress.feed(most) for progress, most in parts]
+    with torch.inference_mode():
+        if decoder.exact_blocks:
+            outputs = decoder.forward(feeds)
+        else:
+            outputs = [decoder.forward([feed])[0] for feed in feeds]
+        for (progress, _), output in zip(parts, outputs, strict=True):
+            progress.take(output)
+
+
+def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
+    """Extend several sequences of one model, a forward for all of them, each as if alone.
+
+    A sequence may be named once. Returns for each what `Sequence.extend_hidden` would, or the
+    exception that it would raise; the others are not affected.
+    """
+    all_of_them = [Progress(extension) for extension in extensions]
+    while waiting := [progress for progress in all_of_them if progress.result is None]:
+        advance([(progress, _LARGEST_BLOCK) for progress in waiting])
+    return [progress.result for progress in all_of_them if progress.result is not None]
 
 
 def document_kv(decoder: Decoder[Any], tokens: Tokens[int]) -> DocumentKV:

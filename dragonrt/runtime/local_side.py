@@ -9,7 +9,6 @@ import numpy as np
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.language.batch import Reading
-from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Reader, Relevances, Weighing
 from dragonrt.modes.line import start_hash
@@ -30,9 +29,10 @@ from retrieval import Hit, RetrievalError
 class LocalSide:
     """Implements Preparer on a real model and a real index.
 
-    `engine` runs the model, `librarian` the retrieval, so that neither waits for the other. `library` may be None: the side then answers without documents.
-    `profile` is the offline decode profile of the model on this machine. Without `share_sources`
-    the side names none of the documents it used to the other side.
+    `engine` runs the model, `librarian` the retrieval, so that neither waits for the other.
+    `library` may be None: the side then answers without documents. `profile` is the offline decode
+    profile of the model on this machine. Without `share_sources` the side names none of the
+    documents it used to the other side.
     """
 
     side: Side
@@ -57,16 +57,15 @@ class LocalSide:
         exact = self.model.exact_blocks
         # Verifying is worth its while in one forward only, even where a block has other last bits.
         in_blocks = verifies or exact
-        documents, tokens = await self.librarian.run(lambda: self._load(question, hits))
-        reader = await self.engine.read(
-            lambda: self._prefill(question, hits, documents, tokens, in_blocks=in_blocks)
+        reader, prompt_tokens = await self.engine.read(
+            lambda: self._prefill(question, hits, in_blocks=in_blocks)
         )
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         return Prepared(
             context=ModelContext(self.engine, reader),
             grounds=Grounds(exact, texts),
             sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
-            prompt_tokens=len(tokens),
+            prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,
         )
@@ -79,10 +78,13 @@ class LocalSide:
         except RetrievalError as error:
             raise DragonError(str(error)) from error
 
-    def _load(
-        self, question: Question, hits: list[Hit]
-    ) -> tuple[list[DocumentKV], list[int]]:
-        """The stored KV of the documents, and the tokens of the question that follow it."""
+    def _prefill(
+        self, question: Question, hits: list[Hit], *, in_blocks: bool
+    ) -> Reading[tuple[Reader, int]]:
+        """Load the documents' KV and read the question once, on all rows at the same time.
+
+        Comes to the question's length, too.
+        """
         model, library = self.model, self.library
         if library is not None and hits:
             documents = [library.document_kv(model, hit.chunk) for hit in hits]
@@ -90,22 +92,14 @@ class LocalSide:
             documents = [model.document_kv(())]
         longest = max(document.length for document in documents)
         room = model.context_length - longest - question.max_tokens
-        return documents, fitting_prompt(model, question.prompt, question.history, room)
-
-    def _prefill(
-        self,
-        question: Question,
-        hits: list[Hit],
-        documents: list[DocumentKV],
-        tokens: list[int],
-        *,
-        in_blocks: bool,
-    ) -> Reading[Reader]:
-        """Read the question once, on all rows at the same time."""
-        rows = self.model.sequence(documents, capacity=len(tokens) + question.max_tokens)
+        tokens = fitting_prompt(model, question.prompt, question.history, room)
+        rows = model.sequence(documents, capacity=len(tokens) + question.max_tokens)
         weighing = self._weighing(question, hits)
         start = start_hash(question.seed)
-        return Reader.reading_prompt(rows, tokens, start, weighing, in_blocks=in_blocks)
+        reader = yield from Reader.reading_prompt(
+            rows, tokens, start, weighing, in_blocks=in_blocks
+        )
+        return reader, len(tokens)
 
     def _weighing(self, question: Question, hits: list[Hit]) -> Weighing:
         """Relevances from the scores; a side without documents counts as one of score 0."""

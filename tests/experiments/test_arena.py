@@ -6,7 +6,6 @@ import pytest
 
 from dragonrt.experiments.arena import played
 from dragonrt.experiments.sides import BlockPace, PacedWorker, RecalledAnswers, text_side
-from dragonrt.language.sequence import Sequence
 from dragonrt.link.profile import LinkProfile
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.sampling import Sampler
@@ -49,7 +48,7 @@ def test_another_link_costs_time_and_no_forward(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(Sequence, "extend_hidden", refuse)
+    monkeypatch.setattr("dragonrt.language.batch.extend_together", refuse)
     slow = answers.answer(PLAN, replace(PACE, link=LinkProfile(latency_s=0.2, up=5e3)))
     assert slow.tokens == fast.tokens
     assert slow.seconds > 2 * fast.seconds

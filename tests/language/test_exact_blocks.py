@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.language import ModelError, Preempted, Preemption, Sequence
+from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder, Output
 from dragonrt.language.linear import Linear, has_fast_bfloat16, is_row_invariant
 from dragonrt.language.sequence import Extension, document_kv, extend_together
@@ -155,6 +157,39 @@ def test_products_of_real_sizes_do_not_depend_on_rows_or_threads(
                     assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows])
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_bit_depends_on_the_number_of_threads(dtype: torch.dtype) -> None:
+    if not is_row_invariant(dtype, CPU):
+        pytest.skip("nothing is promised of this type here")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=20_000,  # so much that threads share the work
+        hidden_size=512,
+        intermediate_size=1536,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=700,
+    )
+    model: Any = LlamaForCausalLM(config)
+    decoder = transformer(model.eval().to(dtype))
+    assert decoder is not None
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            documents = [document_kv(decoder, text(length, length)) for length in (0, 600)]
+            sequence = Sequence(decoder, documents, 64)
+            sequence.extend(text(20, seed=1))
+            found.append(sequence.extend_hidden(text(3, seed=2)))
+    finally:
+        torch.set_num_threads(before)
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
 
 
 def test_types_of_which_nothing_is_known_are_not_exact() -> None:

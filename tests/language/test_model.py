@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.language import DocumentKV, LanguageModel, ModelError, aggregate_locally
+from dragonrt.language import DocumentKV, LanguageModel, ModelError, aggregate_locally, threads
 from dragonrt.language.linear import Linear
 
 
@@ -176,6 +176,21 @@ def test_torch_uses_the_threads_asked_for() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_side_takes_its_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for cores, expected in ((1, 1), (2, 1), (8, 4), (64, 8)):
+        monkeypatch.setattr(threads, "_physical_cores", lambda cores=cores: cores)
+        assert threads.usual_threads() == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads.usual_threads() == 3
+
+
+def test_processors_that_share_a_core_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(threads, "_siblings", lambda number: f"{number % 2},{number % 2 + 2}")
+    assert threads._physical_cores() == 2
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from dragonrt.language import reader
+from dragonrt.language import batch, reader
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Mixture, Reader, Weighing
+from dragonrt.language.sequence import Extended, Extension, extend_together
 
 START = 5
 PROMPT = "What do I do?"
@@ -38,16 +39,15 @@ def read(reader: Reader, tokens: list[int], first: int) -> list[Mixture]:
     return reader.read(tokens, named(tokens), first, Preemption())
 
 
-def fed_blocks(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fed_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens each forward is given, from now on."""
     fed: list[int] = []
-    extend = reader._rows.extend_hidden
 
-    def counted(tokens: list[int], *arguments: object, **fields: object) -> object:
-        fed.append(len(tokens))
-        return extend(tokens, *arguments, **fields)  # type: ignore[arg-type]
+    def counted(extensions: list[Extension]) -> list[Extended]:
+        fed.extend(len(extension.tokens) for extension in extensions)
+        return extend_together(extensions)
 
-    monkeypatch.setattr(reader._rows, "extend_hidden", counted)
+    monkeypatch.setattr(batch, "extend_together", counted)
     return fed
 
 
@@ -56,7 +56,7 @@ def test_only_what_changed_is_fed_and_the_bits_stay(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = fresh(model)
-    fed = fed_blocks(one, monkeypatch)
+    fed = fed_blocks(monkeypatch)
     for text, first, news in (
         ([5, 6, 7], 3, 3),
         ([5, 6, 7, 8, 9], 5, 2),
@@ -67,7 +67,7 @@ def test_only_what_changed_is_fed_and_the_bits_stay(
     ):
         assert len(text) - one.kept(named(text), first) == news
         said = read(one, text, first)
-        assert fed.pop() == news
+        assert fed[-1] == news
         for mixture, expected in zip(said, read(fresh(model), text, first), strict=True):
             assert mixture.p.tobytes() == expected.p.tobytes()
             assert mixture.hidden.tobytes() == expected.hidden.tobytes()
@@ -83,7 +83,7 @@ def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
 
     monkeypatch.setattr(reader, "LONGEST_RUN", 4)
     resumed = fresh(model)
-    fed = fed_blocks(resumed, monkeypatch)
+    fed = fed_blocks(monkeypatch)
     apart = read(resumed, tokens, first)
     assert fed == [first - 1, 3]
     assert len(apart) == len(together) == 3
