@@ -88,10 +88,14 @@ class ModelContext:
     def _run(self, forward: _Forward) -> None:
         """One forward, and the start of the one that follows it."""
         following = None
-        outcome = self._read(forward)
-        if outcome.error is None and not outcome.preempted and forward.asked is not None:
-            work = forward.work.following(outcome.value) if forward.work.following else None
-            following = _Forward(work, None, None) if work is not None else None
+        work, outcome = forward.work, self._read(forward)
+        done = outcome.error is None and not outcome.preempted
+        if done and forward.asked is not None and work.following is not None:
+            try:
+                then = work.following(outcome.value)
+                following = _Forward(then, None, None) if then is not None else None
+            except Exception as error:  # as one of the head
+                outcome = Outcome(work, outcome.seconds, error=error)
         self._model.post(self._finished, forward, outcome, following)
         if following is not None:
             self._submit(following)
