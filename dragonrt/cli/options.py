@@ -30,7 +30,7 @@ def option(
     low: int | None = None,
     no: bool = False,
 ) -> Parameter:
-    """An option of this help.
+    """An option; given again, the last one counts.
 
     `kind` names its value, of at least `low`; `default` is shown; `no` gives it a --no-… beside it.
     """
@@ -39,6 +39,7 @@ def option(
         help=text,
         metavar=kind,
         group=group(panel),
+        allow_repeating=True,
         negative=None if no else (),
         validator=None if low is None else Number(gte=low),
         show_default=False if default is None else lambda _: default,

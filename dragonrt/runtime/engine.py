@@ -201,11 +201,14 @@ class ModelContext:
 
     def _conclude(self, forward: _Forward, said: list[Said], seconds: float) -> None:
         """The head, and the start of the forward that follows."""
-        outcome = _outcome(forward.work, said, seconds)
-        following = None
-        if outcome.error is None and forward.asked is not None and forward.work.following:
-            work = forward.work.following(outcome.value)
-            following = _Forward(work, None, None) if work is not None else None
+        work = forward.work
+        outcome, following = _outcome(work, said, seconds), None
+        if outcome.error is None and forward.asked is not None and work.following is not None:
+            try:
+                then = work.following(outcome.value)
+                following = _Forward(then, None, None) if then is not None else None
+            except Exception as error:  # as one of the head
+                outcome = Outcome(work, seconds, error=error)
         self._finish(forward, outcome, following)
         if following is not None:
             self._submit(following)

@@ -81,6 +81,11 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(
     assert parse("--port", "1", file=settings)["port"] == 1
 
 
+def test_the_last_of_two_flags_counts_and_lists_have_all() -> None:
+    got = parse("-p", "1", "--port", "2", "--stop", "a", "--stop", "b", "--follow", "--no-follow")
+    assert (got["port"], got["stop"], got["follow"]) == (2, ("a", "b"), False)
+
+
 def test_values_of_every_kind_come_from_a_file(file: Callable[[str], Path]) -> None:
     got = parse(
         file=file(

@@ -3,55 +3,121 @@
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dragonrt.bundled import documents
-from dragonrt.chat.conversation import Conversation, Reply
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.relevance import aggregate_locally
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.runtime import main as programs
+from dragonrt.runtime.addresses import Member
+from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.library import Library
-from dragonrt.runtime.modes.dragon import Answer, OnLoss, beginning
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.process import SideSettings
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.runtime.local_side import fitting_prompt
+from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import TokenDecided
 from retrieval import Embedder
 
-PLAN = Plan(seed=0, sampler=Sampler(temperature=0.0), codec="topp:0.95", max_tokens=16)
+SHORT = Question(max_tokens=16)
+BOTH = DragonSettings(codec="topp:0.95")
+
+OnPiece = Callable[[str, TokenDecided], None]
 
 
+def nothing(text: str, decision: TokenDecided) -> None:
+    """Nobody looks at the pieces."""
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """A device that is connected to a cloud; every question begins a new conversation."""
 
-    def __init__(self, side: programs.LocalSide, connector: programs.Connector) -> None:
-        self.side = side
-        self.connector = connector
+    connected: programs.Device
 
-    def conversation(
-        self, plan: Plan = PLAN, on_loss: OnLoss = "alone"
-    ) -> Conversation[Plan, Answer]:
-        begin = beginning(self.side, self.connector, on_loss)
-        return Conversation(self.side.model, plan, begin, plan.seed)
+    @property
+    def connector(self) -> Connector:
+        return self.connected.connectors["cloud"]
+
+    def conversation(self, question: Question, how: Settings | None = None) -> Conversation:
+        device = self.connected if how is None else replace(self.connected, settings=how)
+        return Conversation(device, question, question.seed)
 
     async def ask(
         self,
-        question: str,
-        plan: Plan = PLAN,
-        on_piece: Callable[[str, object], None] = lambda text, decision: None,
-    ) -> Reply[Answer]:
-        return await self.conversation(plan).ask(question, on_piece)
+        prompt: str,
+        question: Question = SHORT,
+        how: Settings | None = None,
+        on_piece: OnPiece = nothing,
+    ) -> Reply:
+        return await self.conversation(question, how).ask(prompt, on_piece)
 
 
 DeviceAt = Callable[..., AbstractAsyncContextManager[Device]]
 
 
+def counts(reply: Reply) -> AnswerCounts:
+    """What happened in an answer."""
+    return AnswerCounts.of(reply.answer.records)
+
+
+class Alone:
+    """A model that answers by itself, without documents or any protocol, token by token."""
+
+    def __init__(self, model: LanguageModel, question: Question) -> None:
+        nothing_known = model.document_kv(())
+        room = model.context_length - nothing_known.length - question.max_tokens
+        prompt = fitting_prompt(model, question.prompt, question.history, room)
+        self._sequence = model.sequence([nothing_known], len(prompt) + question.max_tokens)
+        self._rows = self._sequence.extend(prompt)
+
+    @property
+    def p(self) -> NDArray[np.float32]:
+        """What it says next."""
+        return aggregate_locally(self._rows, [0.0])[0]
+
+    def take(self, token: int) -> None:
+        self._rows = self._sequence.extend([token])
+
+
+def slow_link(latency_s: float, jitter_s: float) -> Callable[[Stream], Stream]:
+    """Puts so much delay in each direction around a stream."""
+
+    def emulate(stream: Stream) -> Stream:
+        up, down = (
+            LinkModel(
+                latency_s=latency_s,
+                jitter=Jitter("uniform", jitter_s),
+                seed=5,
+                direction=direction,
+            )
+            for direction in ("up", "down")
+        )
+        return EmulatedStream(stream, up, down)
+
+    return emulate
+
+
 @pytest.fixture(scope="session")
 def model() -> LanguageModel:
     return LanguageModel.load("dragon-small", "cpu")
+
+
+@pytest.fixture(scope="session")
+def draft_model() -> LanguageModel:
+    return LanguageModel.load("dragon-draft", "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -76,22 +142,33 @@ def cloud(cloud_index: Path) -> Iterator[CloudProcess]:
         yield process
 
 
+@asynccontextmanager
+async def connected_device(
+    model: LanguageModel,
+    library: Library | None,
+    address: Address,
+    how: Settings,
+    trace: Path | None = None,
+) -> AsyncIterator[Device]:
+    """A device of that model, connected to one cloud."""
+    side = SideSettings("device", on="cpu", trace=trace)
+    async with programs.device(side, model, library, [Member("cloud", address)], how) as device:
+        yield Device(device)
+
+
 @pytest.fixture(scope="session")
 def device_at(model: LanguageModel, library: Library) -> DeviceAt:
     """Makes a device connected to the cloud at a port."""
 
-    @asynccontextmanager
-    async def connected(
+    def connected(
         port: int,
         *,
         key: bytes | None = None,
         tls: ssl.SSLContext | None = None,
         emulate: Callable[[Stream], Stream] | None = None,
         documents: Library | None = library,
-    ) -> AsyncIterator[Device]:
+    ) -> AbstractAsyncContextManager[Device]:
         address = Address("127.0.0.1", port, key, tls, emulate)
-        settings = SideSettings("device", device="cpu")
-        async with programs.device(settings, model, documents, address) as (side, connector):
-            yield Device(side, connector)
+        return connected_device(model, documents, address, BOTH)
 
     return connected

@@ -10,25 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.chat.conversation import Reply
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Finish
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.conversation import Reply
+from dragonrt.traces.events import TokenDecided
 
-from .conftest import PLAN, DeviceAt
+from .conftest import DeviceAt, OnPiece, counts
 
 QUESTION = "What is needed to make lemon cake?"
-WANDERING = replace(
-    PLAN,
-    seed=4,
-    sampler=Sampler(temperature=5.0),
-    codec="dense:fp16",
-    max_tokens=48,
-    placement=Placement.SYNC,
-)
+WANDERING = Question(seed=4, sampler=Sampler(temperature=5.0), max_tokens=48)
+WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
 """A long answer, every token of which waits for the cloud."""
 TIME_LIMIT_S = 60.0
 """Only stops a test that hangs."""
@@ -43,11 +39,11 @@ def cloud_at(port: int, index: Path) -> Iterator[CloudProcess]:
 
 def killing(
     process: CloudProcess, pieces: int, killed: Callable[[], None] = lambda: None
-) -> Callable[[str, object], None]:
+) -> OnPiece:
     """Kills a process when so many pieces of an answer have been shown, and says so."""
     left = [pieces]
 
-    def on_piece(text: str, decision: object) -> None:
+    def on_piece(text: str, decision: TokenDecided) -> None:
         left[0] -= 1
         if left[0] == 0:
             os.kill(process.pid, signal.SIGKILL)
@@ -70,11 +66,11 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
     with cloud_at(0, cloud_index) as first:
         port = await asyncio.to_thread(first.wait_ready)
         async with device_at(port) as device:
-            whole = (await device.ask(QUESTION, WANDERING)).answer.tokens
+            whole = (await device.ask(QUESTION, WANDERING, WAITING)).answer.tokens
             assert len(whole) > 20
 
-            reply = await device.ask(QUESTION, WANDERING, killing(first, 5))
-            alone_from = reply.answer.counts.alone_from
+            reply = await device.ask(QUESTION, WANDERING, WAITING, killing(first, 5))
+            alone_from = counts(reply).alone_from
             assert alone_from is not None
             assert alone_from >= 5
             assert any(f"alone from token {alone_from}:" in line for line in reply.answer.notices)
@@ -83,18 +79,18 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
 
             private = await device.ask("What do I do when the printer beeps?")
             assert "press green twice" in private.text
-            assert private.answer.counts.alone_from == 0
+            assert counts(private).alone_from == 0
 
             with cloud_at(port, cloud_index) as second:
                 assert await asyncio.to_thread(second.wait_ready) == port
                 assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
-                again = await device.ask(QUESTION, WANDERING)
+                again = await device.ask(QUESTION, WANDERING, WAITING)
                 assert again.answer.tokens == whole
-                assert again.answer.counts.alone_from is None
+                assert counts(again).alone_from is None
 
-                conversation = device.conversation(WANDERING, on_loss="wait")
+                conversation = device.conversation(WANDERING, replace(WAITING, on_loss="wait"))
                 killed = asyncio.Event()
-                waiting: asyncio.Task[Reply[Answer]] = asyncio.create_task(
+                waiting: asyncio.Task[Reply] = asyncio.create_task(
                     conversation.ask(QUESTION, killing(second, 5, killed.set))
                 )
                 await killed.wait()
@@ -106,5 +102,5 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
                     await peer_ended(peer)
                 assert peer.lost_reason == "this side ends"
                 assert waited.answer.tokens == whole
-                assert waited.answer.counts.alone_from is None
+                assert counts(waited).alone_from is None
                 assert waited.answer.notices[0].startswith("waiting for the cloud at token")

@@ -6,16 +6,15 @@ While all of them are at it, a good device asks and gets the text that it gets w
 import asyncio
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
 
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.runtime.draft import start_hash
-from dragonrt.runtime.modes.dragon import open_message
-from dragonrt.runtime.scheduler import Placement
+from dragonrt.modes.line import start_hash
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.errors import Reason
@@ -28,19 +27,21 @@ from dragonrt.wire.messages import (
     Goodbye,
     Hello,
     Message,
+    Open,
     Ping,
     Pong,
     Target,
 )
+from dragonrt.wire.values import pack
 
-from .conftest import PLAN, Device, DeviceAt
+from .conftest import BOTH, SHORT, Device, DeviceAt, counts
 
 TIME_LIMIT_S = 60.0
 """Only stops a test that hangs."""
 
 
 @pytest.fixture
-async def good(cloud: CloudProcess, device_at: DeviceAt) -> Device:
+async def good(cloud: CloudProcess, device_at: DeviceAt) -> AsyncIterator[Device]:
     """A device that behaves."""
     async with device_at(cloud.wait_ready()) as device:
         yield device
@@ -49,7 +50,7 @@ async def good(cloud: CloudProcess, device_at: DeviceAt) -> Device:
 @pytest.fixture
 def hello(good: Device) -> Hello:
     """What an honest device says of itself."""
-    model = good.side.model
+    model = good.connected.side.model
     return Hello(
         PROTOCOL_VERSION,
         bytes(NONCE_BYTES),
@@ -59,6 +60,15 @@ def hello(good: Device) -> Hello:
         "stranger",
         "stranger",
     )
+
+
+ASKED = replace(SHORT, prompt="What is needed to make lemon cake?")
+OPEN = Open(1, "dragon", pack(ASKED), pack(BOTH))
+
+
+def opening(**settings: str) -> Open:
+    """The same, with settings that no honest device would send."""
+    return replace(OPEN, settings=tuple({**dict(pack(BOTH)), **settings}.items()))
 
 
 class Stranger:
@@ -127,7 +137,7 @@ async def all_is_well(good: Device) -> None:
     """The good device gets its answer from both sides."""
     reply = await good.ask("What is needed to make lemon cake?")
     assert "three lemons" in reply.text
-    assert reply.answer.counts.alone_from is None
+    assert counts(reply).alone_from is None
 
 
 GOODBYES: list[tuple[str, Callable[[Hello], bytes], Reason]] = [
@@ -149,9 +159,10 @@ def said(message: Message) -> bytes:
     return encode_frame(encode(message))
 
 
-OPEN = open_message(PLAN, "What is needed to make lemon cake?", (), (), 1)
-DRAFT = Draft(1, 0, start_hash(PLAN.seed), 5, 0.0, 10, 0, start_hash(PLAN.seed) & 0xFFFFFFFF, b"x")
-TARGET = Target(1, 0, start_hash(PLAN.seed), 5, "device")
+DRAFT = Draft(
+    1, 0, start_hash(SHORT.seed), 5, 0.0, 10, 0, start_hash(SHORT.seed) & 0xFFFFFFFF, b"x"
+)
+TARGET = Target(1, 0, start_hash(SHORT.seed), 5, "device")
 
 
 @pytest.mark.slow
@@ -178,14 +189,22 @@ async def test_a_stranger_is_refused_with_a_reason_on_both_sides(
 
 CLOSES: list[tuple[str, list[Message], Reason]] = [
     ("unknown session", [DRAFT], Reason.UNKNOWN_SESSION),
-    ("unknown rule", [replace(OPEN, rule="coin")], Reason.UNSUPPORTED),
-    ("unknown codec", [replace(OPEN, codec="zip:9")], Reason.UNSUPPORTED),
+    ("unknown rule", [opening(rule="coin")], Reason.UNSUPPORTED),
+    ("unknown mode", [replace(OPEN, mode="solo")], Reason.UNSUPPORTED),
+    ("unknown setting", [opening(colour="red")], Reason.UNSUPPORTED),
+    ("wrong setting", [opening(run_ahead="far")], Reason.UNSUPPORTED),
+    ("no answer", [replace(OPEN, question=(("max_tokens", 0),))], Reason.UNSUPPORTED),
+    ("unknown codec", [opening(codec="zip:9")], Reason.UNSUPPORTED),
     ("opened twice", [OPEN, OPEN], Reason.OUT_OF_ORDER),
     ("target while preparing", [OPEN, TARGET], Reason.OUT_OF_ORDER),
     ("bad payload", [OPEN, DRAFT], Reason.ERROR),
     ("far ahead", [OPEN, replace(DRAFT, step=5000)], Reason.ERROR),
     ("a flood", [OPEN, *(replace(DRAFT, prefix_hash=n) for n in range(5000))], Reason.ERROR),
-    ("too long", [replace(OPEN, prompt="why " * 10_000)], Reason.ERROR),
+    (
+        "too long",
+        [replace(OPEN, question=pack(replace(ASKED, prompt="why " * 10_000)))],
+        Reason.ERROR,
+    ),
 ]
 
 
@@ -246,18 +265,17 @@ async def test_two_devices_at_once_get_what_each_gets_alone(
     cloud: CloudProcess, device_at: DeviceAt
 ) -> None:
     asked = ["What is needed to make lemon cake?", "What do I do when the printer beeps?"]
-    plan = replace(PLAN, max_tokens=32)
-    other_plan = replace(plan, placement=Placement.GREEDY)
+    longer, greedy = replace(SHORT, max_tokens=32), replace(BOTH, aggregator=Aggregator.GREEDY)
     port = cloud.wait_ready()
     async with device_at(port) as first, device_at(port) as second:
-        alone = [(await first.ask(question, plan)).answer.tokens for question in asked]
+        alone = [(await first.ask(question, longer)).answer.tokens for question in asked]
         for _ in range(3):
             replies = await asyncio.gather(
-                first.ask(asked[0], plan),
-                first.ask(asked[1], other_plan),
-                second.ask(asked[1], plan),
-                second.ask(asked[0], other_plan),
+                first.ask(asked[0], longer),
+                first.ask(asked[1], longer, greedy),
+                second.ask(asked[1], longer),
+                second.ask(asked[0], longer, greedy),
             )
             tokens = [reply.answer.tokens for reply in replies]
             assert tokens == [alone[0], alone[1], alone[1], alone[0]]
-            assert all(reply.answer.counts.alone_from is None for reply in replies)
+            assert all(counts(reply).alone_from is None for reply in replies)

@@ -6,38 +6,27 @@ from dataclasses import replace
 import pytest
 
 from dragonrt.bundled import questions
-from dragonrt.chat.conversation import Reply
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.models import Jitter, LinkModel
-from dragonrt.link.stream import Stream
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.model import LanguageModel
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.library import Library, kv_writer
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.conversation import Reply
 
-from .conftest import PLAN, DeviceAt
+from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
 
-WAYS = {
-    "coupled": list(Placement),
-    "algorithm1": [placement for placement in Placement if placement is not Placement.BOTH],
+WAYS: dict[str, list[Aggregator]] = {
+    "coupled": list(Aggregator),
+    "algorithm1": [each for each in Aggregator if each is not Aggregator.BOTH],
 }
 TEMPERATURES = (0.0, 0.8, 3.0)  # at 3 the text wanders, and most drafts are rejected
 
 
-def slow_link(stream: Stream) -> Stream:
-    """50 ms in each direction, with jitter."""
-    up, down = (
-        LinkModel(latency_s=0.05, jitter=Jitter("uniform", 0.03), seed=5, direction=direction)
-        for direction in ("up", "down")
-    )
-    return EmulatedStream(stream, up, down)
-
-
-def plan_of(rule: str, placement: Placement, temperature: float, seed: int) -> Plan:
-    sampler = Sampler(temperature=temperature)
-    return replace(PLAN, seed=seed, sampler=sampler, rule=rule, placement=placement)
+def asked_at(temperature: float, seed: int) -> Question:
+    return replace(SHORT, seed=seed, sampler=Sampler(temperature=temperature))
 
 
 @pytest.mark.slow
@@ -45,25 +34,26 @@ async def test_every_way_over_every_link_gives_one_text(
     cloud: CloudProcess, device_at: DeviceAt
 ) -> None:
     port = cloud.wait_ready()
-    texts: dict[tuple[str, int, float, str], list[int]] = {}
+    texts: dict[tuple[str, Question, str], list[int]] = {}
     asked = [(questions()[n].text, n) for n in range(2)]
 
-    def check(question: str, plan: Plan, reply: Reply[Answer]) -> None:
-        assert reply.answer.counts.alone_from is None, reply.answer.notices
-        assert reply.answer.counts.divergences == 0
-        key = (question, plan.seed, plan.sampler.temperature, plan.rule)
-        assert reply.answer.tokens == texts.setdefault(key, reply.answer.tokens), (key, plan)
+    def check(prompt: str, question: Question, how: DragonSettings, reply: Reply) -> None:
+        assert counts(reply).alone_from is None, reply.answer.notices
+        assert counts(reply).counts.divergences == 0
+        key = (prompt, question, how.rule)
+        assert reply.answer.tokens == texts.setdefault(key, reply.answer.tokens), (key, how)
 
-    async with device_at(port) as near, device_at(port, emulate=slow_link) as far:
-        for (question, seed), temperature in itertools.product(asked, TEMPERATURES):
-            for rule, placements in WAYS.items():
-                for placement in placements:
-                    plan = plan_of(rule, placement, temperature, seed)
-                    check(question, plan, await near.ask(question, plan))
-                    if placement is not Placement.SYNC and temperature == TEMPERATURES[2 * seed]:
-                        check(question, plan, await far.ask(question, plan))
+    async with device_at(port) as near, device_at(port, emulate=slow_link(0.05, 0.03)) as far:
+        for (prompt, seed), temperature in itertools.product(asked, TEMPERATURES):
+            question = asked_at(temperature, seed)
+            for rule, ways in WAYS.items():
+                for aggregator in ways:
+                    how = replace(BOTH, rule=rule, aggregator=aggregator)
+                    check(prompt, question, how, await near.ask(prompt, question, how))
+                    if aggregator is not Aggregator.SYNC and temperature == TEMPERATURES[2 * seed]:
+                        check(prompt, question, how, await far.ask(prompt, question, how))
     # The noise decides: were the text always the same, the test would show little.
-    hot = [tuple(tokens) for (_, _, temperature, _), tokens in texts.items() if temperature > 1]
+    hot = [tuple(tokens) for (_, each, _), tokens in texts.items() if each.sampler.temperature > 1]
     assert len(set(hot)) == len(hot)
 
 
@@ -73,11 +63,11 @@ async def test_a_question_for_both_is_answered_from_both(
 ) -> None:
     question = next(question for question in questions() if question.kind == "both")
     async with device_at(cloud.wait_ready()) as device:
-        reply = await device.ask(question.text, replace(PLAN, max_tokens=48))
+        reply = await device.ask(question.text, replace(SHORT, max_tokens=48))
     assert question.answered_by(reply.text)
     named = {(side, source.name) for side, source in reply.sources}
     assert named >= set(question.evidence)
-    assert reply.answer.counts.own_compared > 0
+    assert counts(reply).counts.compared["device"] > 0
 
 
 @pytest.mark.slow
@@ -89,22 +79,22 @@ async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     port, asked = cloud.wait_ready(), [question.text for question in questions()[:3]]
-    plan = plan_of("coupled", Placement.BOTH, 3.0, 11)
+    hot = asked_at(3.0, 11)
     computed: list[int] = []
     async with device_at(port) as device:
-        model = device.side.model
+        model = device.connected.side.model
         document_kv = type(model).document_kv
 
-        def count(self: object, tokens: "list[int]") -> object:
+        def count(self: LanguageModel, tokens: list[int]) -> DocumentKV:
             computed.append(len(tokens))
-            return document_kv(self, tokens)  # type: ignore[arg-type]
+            return document_kv(self, tokens)
 
         monkeypatch.setattr(type(model), "document_kv", count)
-        stored = [await device.ask(question, plan) for question in asked]
+        stored = [await device.ask(question, hot) for question in asked]
         assert computed == []
     nothing_stored = kv_writer(model, tmp_path_factory.mktemp("empty")).store
     async with device_at(port, documents=replace(library, kv=nothing_stored)) as device:
         computed.clear()  # of the warm-up
-        fresh = [await device.ask(question, plan) for question in asked]
-    assert len(computed) == len(asked) * plan.documents
+        fresh = [await device.ask(question, hot) for question in asked]
+    assert len(computed) == len(asked) * hot.documents
     assert [reply.answer.tokens for reply in fresh] == [reply.answer.tokens for reply in stored]

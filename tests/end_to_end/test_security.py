@@ -16,7 +16,7 @@ from dragonrt.link.errors import LinkError
 from dragonrt.link.tls import client_context
 from dragonrt.wire.errors import HandshakeError
 
-from .conftest import DeviceAt
+from .conftest import DeviceAt, counts
 
 KEY, WRONG_KEY = b"0123456789abcdef0123456789abcdef", b"another key of thirty-two bytes!"
 
@@ -77,7 +77,7 @@ async def test_the_right_key_over_tls_is_served(
     async with device_at(guarded.wait_ready(), key=KEY, tls=tls) as device:
         reply = await device.ask("What is needed to make lemon cake?")
     assert "three lemons" in reply.text
-    assert reply.answer.counts.alone_from is None
+    assert counts(reply).alone_from is None
 
 
 @pytest.mark.slow

@@ -9,27 +9,27 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import pytest
-
-from dragonrt.distributions import codec, encode_block
-from dragonrt.language.model import LanguageModel
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import Stream
 from dragonrt.runtime.draft import start_hash
-from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.modes.blocks import BlockError, BlockSession
 from dragonrt.runtime.modes.blocks.answering import IDLE_S
 from dragonrt.runtime.modes.blocks.sizes import longest_upload
 from dragonrt.runtime.modes.federated import FederatedPlan, FederatedVerifying
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.runtime.outcome import Finish
-from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.runtime.trace import NoTrace
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.blocks import block_asking, coupled_oracle
 from dragonrt.simulation.drafter import Script
+
+from dragonrt.distributions import codec, encode_block
+from dragonrt.language.model import LanguageModel
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import Stream
+from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.peer import Peer
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
 from dragonrt.wire import messages as wire

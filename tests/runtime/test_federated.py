@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy import stats
-
-from dragonrt.distributions import CodecError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.modes import serving
 from dragonrt.runtime.modes.blocks import ReadBlock, Uploads
@@ -26,16 +22,20 @@ from dragonrt.runtime.modes.federated import (
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
-from dragonrt.sampling import Sampler
-from dragonrt.side import Side
 from dragonrt.simulation.drafter import Script
-from dragonrt.simulation.faults import Cut, Stall
 from dragonrt.simulation.federation import (
     WorkerScript,
     federated_oracle,
     federated_rounds,
     simulated_federation,
 )
+from numpy.typing import NDArray
+from scipy import stats
+
+from dragonrt.distributions import CodecError
+from dragonrt.sampling import Sampler
+from dragonrt.side import Side
+from dragonrt.simulation.faults import Cut, Stall
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.schedule import Schedule
 

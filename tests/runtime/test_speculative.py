@@ -14,13 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy.stats import chisquare
-
-from dragonrt.control import Action, Controller, ControlState, Heuristic, controller
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.models import LinkModel
-from dragonrt.link.stream import Stream
 from dragonrt.runtime.draft import Line
 from dragonrt.runtime.modes.blocks import Answer, BlockAsking, OnLoss
 from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan, dropped_mass
@@ -29,11 +22,18 @@ from dragonrt.runtime.plan import PATIENCE_S
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.runtime.trace import TraceFile
 from dragonrt.runtime.trace_summary import read_events, summarize
+from dragonrt.simulation.blocks import block_asking, coupled_oracle, rejection_oracle
+from dragonrt.simulation.drafter import Script, SimulatedPredictor, TimedModel
+from numpy.typing import NDArray
+from scipy.stats import chisquare
+
+from dragonrt.control import Action, Controller, ControlState, Heuristic, controller
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import Stream
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
 from dragonrt.side import Side
-from dragonrt.simulation.blocks import block_asking, coupled_oracle, rejection_oracle
-from dragonrt.simulation.drafter import Script, SimulatedPredictor, TimedModel
 from dragonrt.simulation.faults import Cut
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import (

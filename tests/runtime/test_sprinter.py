@@ -10,12 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from scipy import stats
-
-from dragonrt.control.verifier import Kind, TrainedPair, Verifier
-from dragonrt.distributions import Distribution, total_variation
-from dragonrt.errors import DragonError
 from dragonrt.runtime.block_plan import BlockPlan
 from dragonrt.runtime.draft import Line, start_hash
 from dragonrt.runtime.modes.blocks import BlockAsking, BlockError, EncodedBlock, OnLoss
@@ -31,6 +25,13 @@ from dragonrt.runtime.modes.sprinter.pairing import verifier_of
 from dragonrt.runtime.outcome import Finish
 from dragonrt.runtime.predictor import NextToken
 from dragonrt.runtime.trace import TraceFile
+from dragonrt.simulation.drafter import Script
+from numpy.typing import NDArray
+from scipy import stats
+
+from dragonrt.control.verifier import Kind, TrainedPair, Verifier
+from dragonrt.distributions import Distribution, total_variation
+from dragonrt.errors import DragonError
 from dragonrt.sampling import (
     Noise,
     Sampler,
@@ -41,7 +42,6 @@ from dragonrt.sampling import (
     stopping_time,
     verify_last,
 )
-from dragonrt.simulation.drafter import Script
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedDevice, simulated_cloud, simulated_device
 from dragonrt.simulation.schedule import Schedule
