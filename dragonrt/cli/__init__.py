@@ -16,27 +16,45 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from dragonrt import __version__
 from dragonrt.cli.console import output, say
-from dragonrt.cli.files import SettingsFile
 from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
+from dragonrt.cli.settings_file import SettingsFile
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
 
 COMMANDS = {
     "demo": (
-        "experiments:demo",
-        "Ask sample documents in two processes 100 ms apart, and compare.",
+        "measurements:demo",
+        "Ask sample documents in two processes, and compare.\n\nThe processes are 100 ms apart. "
+        "--aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes "
+        "through the ways of answering itself.",
     ),
-    "cloud": ("sides:cloud", "Serve devices with a model and public documents."),
-    "device": ("sides:device", "Chat over private documents, together with a cloud."),
-    "index": ("preparing:index", "Index documents before they are needed."),
-    "profile": ("preparing:profile", "Measure this machine's time per token."),
-    "trace": ("traces:trace", "Sum up or draw what --trace wrote."),
-    "experiment": ("experiments:experiment", "Measure one thing as a paper's figure does."),
-    "simulate": ("simulate:simulate", "Search for defects in virtual time."),
-    "bench": ("experiments:bench", "Measure this machine."),
-    "train": ("training:train", "Train what the modes use."),
+    "cloud": ("answering:cloud", "Serve devices with a model and public documents."),
+    "device": ("answering:device", "Chat over private documents, together with a cloud."),
+    "index": (
+        "beforehand:index",
+        "Index documents before they are needed.\n\nText, embeddings and the model's KV; only what "
+        "changed costs anything.",
+    ),
+    "profile": (
+        "beforehand:profile",
+        "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
+    ),
+    "trace": ("trace_tables:trace", "Sum up what --trace wrote, or draw it."),
+    "experiment": (
+        "measurements:experiment",
+        "Measure one thing as a paper's figure does.\n\nWrites rows, a record and a picture of it. "
+        "Without a name: what there is, how long each takes, and which can use --cloud.",
+    ),
+    "simulate": (
+        "simulate:simulate",
+        "Search for defects in virtual time.\n\nBoth sides run over failing links, each run "
+        "repeatable from its seed. With --replay: recorded answers again, over the emulated link "
+        "and by another aggregator; without it the seed draws the link.",
+    ),
+    "bench": ("measurements:bench", "Measure this machine."),
+    "train": ("train:train", "Train what the modes use."),
 }
 """Where each command is and what it is for: none is imported before it is called."""
 

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 from cyclopts.help import DefaultFormatter, HelpPanel
 
+from dragonrt.cli.options import DAILY
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 EVERYTHING = "--help-all"
-SHOWN = ("Arguments", "Commands", "Options")
-"""The panels of the short help."""
 
 
 class Help(DefaultFormatter):
@@ -18,8 +18,7 @@ class Help(DefaultFormatter):
     def __init__(self, *, everything: bool) -> None:
         super().__init__()
         self._everything = everything
-        self._hidden = 0
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
-        if self._everything or panel.title in SHOWN:
+        if self._everything or panel.title in ("Commands", "Arguments", DAILY):
             super().__call__(console, options, panel)

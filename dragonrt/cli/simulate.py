@@ -5,8 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from dragonrt.cli.answering import LinkOptions
 from dragonrt.cli.console import output
-from dragonrt.cli.options import LINK, derived, given, option, settings
+from dragonrt.cli.options import derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import MODES
 from dragonrt.modes.settings import DragonSettings
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 REPLAY = "Replay"
 ALL = "all"
-
-
-@derived({LinkSettings: LINK})
-class LinkOptions:
-    """The link over which recorded answers are given again."""
 
 
 @derived({DragonSettings: REPLAY}, only=("aggregator", "run_ahead", "follow"))

@@ -5,17 +5,11 @@ from typing import Any
 
 import pytest
 
+from dragonrt.cli.answering import AnswerOptions
 from dragonrt.cli.options import given
-from dragonrt.cli.sides import AnswerOptions
-from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import MODES, composed
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    SpeculativeSettings,
-)
-from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.setting import entries
 
 Run = Callable[..., Any]
@@ -97,28 +91,6 @@ def test_what_was_trained_is_looked_at_before_anything_is_loaded(
     outcome = run("device", "--mode", mode, *arguments.split())
     assert (outcome.code, outcome.output) == (1, "")
     assert said in outcome.line
-
-
-def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Any) -> None:
-    (tmp_path / "key").write_bytes(b"k" * 16)
-    network = NetworkSettings(key_file=tmp_path / "key")
-    places = ["a.example:7071=0.7", "[::1]:7072=2"]
-    first, second = members(FederatedSettings(), network, LinkSettings(), places)
-    assert (first.name, first.weight, first.address.key) == ("a.example:7071", 0.7, b"k" * 16)
-    assert (second.address.host, second.address.port, second.weight) == ("::1", 7072, 2.0)
-
-
-def test_without_weights_all_are_equal() -> None:
-    how = FederatedSettings(weights="relevance")
-    found = members(how, NetworkSettings(), LinkSettings(), ["a:1", "b:2"])
-    assert [each.weight for each in found] == [1.0, 1.0]
-
-
-def test_the_other_modes_have_one_cloud() -> None:
-    (cloud,) = members(DragonSettings(), NetworkSettings(port=9), LinkSettings(), [])
-    assert cloud == Member("cloud", NetworkSettings(port=9).device_address(LinkSettings()))
-    with pytest.raises(DragonError, match="leave it out"):
-        members(DragonSettings(), NetworkSettings(), LinkSettings(), ["a:1"])
 
 
 def test_the_help_says_that_the_text_is_approximate(run: Run) -> None:

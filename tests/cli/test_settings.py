@@ -8,11 +8,11 @@ import pytest
 from cyclopts import App
 from cyclopts.config import Env
 
-from dragonrt.cli.files import SettingsError, SettingsFile
 from dragonrt.cli.options import derived, given, option
+from dragonrt.cli.settings_file import SettingsError, SettingsFile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
-from dragonrt.runtime.addresses import LinkSettings, NetworkSettings
+from dragonrt.runtime.addresses import NetworkSettings
 from dragonrt.runtime.side_settings import SideSettings
 
 Run = Callable[..., Any]
@@ -174,13 +174,6 @@ def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
         "there is no table [bench.sing]; there are [bench.assisted], [bench.decode]"
         in run("profile").line
     )
-
-
-def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
-    assert LinkSettings().or_latency("50ms").latency == "50ms"
-    assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"
-    assert LinkSettings(link="lte").or_latency("50ms").latency is None
-    assert LinkSettings(link_seed=3).or_latency("50ms").latency == "50ms"
 
 
 def test_what_a_field_takes_is_the_same_wherever_it_comes_from(

@@ -18,7 +18,7 @@ from dragonrt.modes.drafts import Draft
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import FederatedJudging
 from dragonrt.modes.line import LOW_BITS, start_hash
-from dragonrt.modes.mode import Said
+from dragonrt.modes.mode import Said, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -33,7 +33,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.exploration import Observed, Stage, observe
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
+from dragonrt.simulation.model import Script, SimulatedContext
 from dragonrt.simulation.scenario import Request, Scenario
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.wire import messages as wire
@@ -331,6 +331,41 @@ def test_a_thousand_sessions_leave_nothing_behind() -> None:
         )
 
         run(observe(replace(scene, requests=requests), garbage(settings, drawn)))
+
+
+def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cloud still reads a block of the one, which is closed, when the other is asked for."""
+    settings = MODES["speculative"]
+    scene = scenario(settings)
+    right = SimulatedContext.start
+
+    def start(context: SimulatedContext, work: Work, done: Callable[..., None]) -> None:
+        model: Any = context._model
+        slow = work.span is None and (model.side, model.script.seed) == ("cloud", 1)
+        if slow and asyncio.get_running_loop().time() < 1.0:
+            asyncio.get_running_loop().call_later(10.0, right, context, work, done)
+        else:
+            right(context, work, done)
+
+    monkeypatch.setattr(SimulatedContext, "start", start)
+    asked = tuple(replace(each, start_s=5.0) for each in scene.requests)
+
+    async def disturb(stage: Stage) -> None:
+        await asyncio.sleep(0.1)
+        peer = open_peer(stage)
+        strange = replace(QUESTION, prompt="1")
+        number = peer.open(
+            Stranger(), lambda n: wire.Open(n, "speculative", pack(strange), pack(settings))
+        )
+        peer.send(block(session=number, round=1))
+        await asyncio.sleep(4.8)
+        peer.close(number, Reason.CANCELLED)
+        peer._next_session = number
+
+    for found in run(observe(replace(scene, requests=asked), disturb)):
+        assert not found.answer.notices
 
 
 def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from dragonrt.cli.answering import LinkOptions
 from dragonrt.cli.console import messages, output
 from dragonrt.cli.loading import counting
-from dragonrt.cli.options import LINK, derived, option, settings
+from dragonrt.cli.options import derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -27,7 +28,7 @@ no cloud: they run in virtual time, or read texts in one process."""
 
 
 @derived({Question: "Sampling"})
-class AnswerOptions:
+class DemoOptions:
     """How tokens are sampled and documents used."""
 
 
@@ -36,27 +37,18 @@ class TogetherOptions:
     """How both sides come to one text."""
 
 
-@derived({LinkSettings: LINK})
-class LinkOptions:
-    """An emulated link."""
-
-
 def demo(
     *,
     ask: Annotated[str | None, option("Ask this instead of the sample questions.")] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
-    answers: AnswerOptions | None = None,
+    answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,
     stop: Annotated[
         tuple[str, ...], option("Text that ends the answer; may be repeated.", panel="Sampling")
     ] = (),
     link: LinkOptions | None = None,
 ) -> None:
-    """Ask sample documents, private and public, in two processes 100 ms apart, and compare.
-
-    --aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes through
-    the ways of answering itself.
-    """
+    """Ask sample documents, private and public, in two processes, and compare."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
 
@@ -116,10 +108,7 @@ def experiment(
     key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
     replot: Annotated[bool, option("Draw the picture again from the CSV, run nothing.")] = False,
 ) -> None:
-    """Measure one thing as a paper's figure does: rows, a record and a picture of it.
-
-    Without a name: what there is, how long each takes, and which can use --cloud.
-    """
+    """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
     from dragonrt.experiments import catalogue, framework
 
     if name is None:

@@ -1,0 +1,25 @@
+"""What a device brings along: the verifier that fits its two models."""
+
+import numpy as np
+import pytest
+
+from dragonrt.control.verifier import Kind, TrainedPair, Verifier
+from dragonrt.errors import DragonError
+from dragonrt.runtime.kits import verifier_of
+
+
+def trained(kind: Kind = "sprinter") -> Verifier:
+    pair = TrainedPair("small one", "large one", "aaaa", "bbbb")
+    return Verifier(kind, "hidden", pair, np.zeros(3, np.float32), 0.0)
+
+
+def test_a_verifier_is_for_its_two_models_only() -> None:
+    given = trained()
+    assert verifier_of("aaaa", "bbbb", given) is given
+    for draft, target in (("cccc", "bbbb"), ("aaaa", "cccc")):
+        with pytest.raises(DragonError, match="train one with"):
+            verifier_of(draft, target, given)
+    with pytest.raises(DragonError, match="no sprinter verifier"):
+        verifier_of("aaaa", "bbbb", None)
+    with pytest.raises(DragonError, match="specdec"):
+        verifier_of("aaaa", "bbbb", trained("specdec++"))
