@@ -83,6 +83,14 @@ class SideOptions:
             "Documents; at each start what changed is indexed.", "--documents", "-d", kind="DIR"
         ),
     ] = None
+    search: Annotated[
+        Literal["hybrid", "dense", "words"],
+        option(
+            "How documents are chosen: by meaning (dense), by words or both.",
+            "--search",
+            kind="NAME",
+        ),
+    ] = "hybrid"
     reranker: Annotated[
         str | None,
         option("Cross-encoder that ranks again: directory or hub id.", "--reranker", kind="NAME"),
@@ -118,6 +126,7 @@ def side_settings(
         index=index.index,
         embedder=index.embedder,
         reranker=own.reranker,
+        search=own.search,
         chunk_words=index.chunk_words,
         trace=own.trace,
         share_sources=share_sources,

@@ -26,7 +26,7 @@ from dragonrt.runtime.trace import Trace
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.side import Side
 from dragonrt.wire.messages import Source
-from retrieval import Hit, RetrievalError
+from retrieval import Hit, RetrievalError, in_context
 
 T = TypeVar("T")
 
@@ -86,14 +86,15 @@ class LocalSide:
         """Find the documents and read the question after them."""
         clock = asyncio.get_running_loop().time
         start_s = clock()
-        hits = await self.librarian.run(lambda: self._find(question, plan.documents))
+        sought = in_context(question, [asked for asked, _ in history])
+        hits = await self.librarian.run(lambda: self._find(sought, plan.documents))
         found_s = clock()
         reader, prompt_tokens = await self.worker.run(
             lambda: self._prefill(question, history, plan, hits, in_blocks=in_blocks)
         )
         return hits, Prepared(
             model=reader,
-            sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
+            sources=tuple(Source(hit.chunk.citation, hit.chunk.source, hit.score) for hit in hits),
             prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,

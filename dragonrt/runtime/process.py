@@ -19,7 +19,7 @@ from dragonrt.runtime.trace import NoTrace, Trace, TraceFile
 from dragonrt.runtime.worker import ModelWorker
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
+from retrieval import Embedder, Progress, Report, Reranker, RetrievalError, Search
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
 
 WARM_UP = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=1)
@@ -44,6 +44,7 @@ class SideSettings:
     embedder: str = DEFAULT_EMBEDDER
     reranker: str | None = None
     chunk_words: int = 64
+    search: Search = "hybrid"
     trace: Path | None = None
     share_sources: bool = True
     rebuild: bool = False
@@ -85,6 +86,7 @@ def open_library(
             on_progress,
             settings.chunk_words,
             settings.rebuild,
+            settings.search,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
