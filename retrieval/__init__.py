@@ -8,7 +8,8 @@ Usable alone: it knows nothing of the models that read what it finds.
 
 from .embedding import Embedder
 from .errors import DocumentError, MissingKvError, RetrievalError
-from .index import Hit, Index, Progress, Report
+from .follow_up import in_context
+from .index import Hit, Index, Progress, Report, Search
 from .kv_store import KvStore, KvWriter
 from .reranking import Reranker
 from .retriever import Retriever
@@ -30,4 +31,6 @@ __all__ = [
     "Reranker",
     "RetrievalError",
     "Retriever",
+    "Search",
+    "in_context",
 ]

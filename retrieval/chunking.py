@@ -1,13 +1,27 @@
-"""Cutting a text into chunks of a few words each, at sentence ends where possible."""
+"""Cutting a text into chunks of a few words each: by sections, paragraphs and sentences."""
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .errors import RetrievalError
 
 # Scripts without spaces count one word per character; a run of 40 characters is a word of any.
-CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]{{1,40}}")
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,40}}")
+_LETTER = re.compile(f"[{_CJK}]")
+_FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a about all am an and any are as at be been but by can could did do does for from get "
+        "got had has have having he her hers him his how i if in into is it its me might mine "
+        "much many my no not of on or our ours out shall she should so some somewhere s t than "
+        "that the their theirs them then there these they this those to too us was we were what "
+        "when where whether which who whom whose why will with would you your yours ",
+    )
+)
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 
@@ -20,12 +34,24 @@ class Span:
     end: int
 
 
-def chunk(text: str, words: int = 64, overlap: int = 0) -> list[Span]:
+def chunk(
+    text: str,
+    words: int = 64,
+    overlap: int = 0,
+    starts: Sequence[int] = (),
+    tables: Sequence[tuple[int, int]] = (),
+) -> list[Span]:
     """Spans of at most `words` words that cover all words of `text` in order.
 
-    A chunk ends at the last paragraph's or else the last sentence's end of its second half, so it
-    is between half full and full; a text of up to `words` words is one chunk. Every chunk repeats
-    the last `overlap` words of the one before.
+    A chunk ends where a section starts, else at the last paragraph's or else the last sentence's
+    end of its second half, so within a section it is between half full and full; a section of up
+    to `words` words is one chunk. A table of up to 4 `words` words is in one chunk, even if that is
+    then emptier or fuller; a larger one is cut between its lines. Within a section every chunk
+    repeats the last `overlap` words of the one before, unless that ended at a table.
+
+    Args:
+        starts: the characters at which sections start.
+        tables: first character and end of every table.
 
     Raises:
         RetrievalError: `words` is not positive, or `overlap` is half of it or more.
@@ -35,15 +61,49 @@ def chunk(text: str, words: int = 64, overlap: int = 0) -> list[Span]:
     if overlap < 0 or (overlap and 2 * overlap >= words):
         raise RetrievalError(f"an overlap of {overlap} words does not fit chunks of {words}")
     found = [Span(*match.span()) for match in _WORD.finditer(text)]
+    begins = [word.start for word in found]
+    sections = sorted({0, *(bisect_left(begins, start) for start in starts), len(found)})
+    rows = [(bisect_left(begins, a), bisect_left(begins, b)) for a, b in tables]
     spans: list[Span] = []
-    first = 0
-    while first < len(found):
-        last = _end_of_chunk(text, found, first, words)
-        spans.append(Span(found[first].start, found[last - 1].end))
-        if last == len(found):
-            break
-        first = last - overlap
+    for first, end in pairwise(sections):
+        while first < end:
+            last = _end_of_chunk(text, found[:end], first, words)
+            table = next(((a, b) for a, b in rows if a < last <= b and b > first), None)
+            if table is not None and last < table[1] <= end:
+                last = _beside_table(text, found, first, last, table, 4 * words)
+            spans.append(Span(found[first].start, found[last - 1].end))
+            first = last if last == end or table is not None else last - overlap
     return spans
+
+
+def spaced(text: str) -> str:
+    """A text whose every word stands by itself, also in scripts without spaces."""
+    return _LETTER.sub(r" \g<0> ", text)
+
+
+def words_of(question: str) -> list[str]:
+    """The words of a question that full text is searched for, each once.
+
+    Without those that say nothing of a subject, unless there are no others: in a small corpus "my"
+    is rarer than "ferry", and would decide.
+    """
+    words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
+    return [word for word in words if word not in _FUNCTION_WORDS] or words
+
+
+def _beside_table(
+    text: str, found: list[Span], first: int, last: int, table: tuple[int, int], most: int
+) -> int:
+    """Where to end a chunk that would end at `last`, within `table`."""
+    begin, end = table
+    if begin > first:
+        return begin
+    if end - begin <= most:
+        return end
+    for row in range(last, first, -1):
+        if "\n" in text[found[row - 1].end : found[row].start]:
+            return row
+    return last
 
 
 def _end_of_chunk(text: str, found: list[Span], first: int, words: int) -> int:

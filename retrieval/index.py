@@ -1,12 +1,15 @@
 """The index of a directory of documents: searched by many processes, updated by one."""
 
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .chunking import words_of
 from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
 from .ingestion import Found, content_hash, find, read_file
@@ -15,6 +18,11 @@ from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Piece, Store
 
 Vectors = NDArray[np.float32]
+Search = Literal["hybrid", "dense", "words"]
+"""How chunks are chosen: see `Index.search`."""
+
+_FUSION = 60
+_LEAST_POOL = 50  # chunks of each order that are fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +98,18 @@ class Index:
         """All chunks, in the order of their files."""
         return (self._store.chunk(number) for number in self._store.order())
 
-    def search(self, vector: Vectors, k: int) -> list[Hit]:
-        """The `k` chunks (fewer in a smaller index) of greatest cosine, best first.
+    def search(
+        self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
+    ) -> list[Hit]:
+        """The `k` chunks (fewer in a smaller index) that may answer a question, best first.
 
-        `vector` is a question's embedding, float32 [dimension], normalised.
+        By "dense" vectors, those of greatest cosine; by "words", those of greatest BM25 (Robertson
+        and Zaragoza 2009); "hybrid", those that stand highest in both orders (reciprocal rank
+        fusion, Cormack et al. 2009, with their constant 60). A hit's score is always its cosine.
+
+        Args:
+            vector: the question's embedding, float32 [dimension], normalised.
+            question: its text, unless the search is dense.
 
         Raises:
             RetrievalError: the vector is of another dimension than the index, or that is damaged.
@@ -105,9 +121,36 @@ class Index:
                 f"a vector of shape {vector.shape} cannot be searched in an index of dimension "
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
-        found = self._store.nearest(np.asarray(vector, dtype=np.float32), k)
-        hits = [Hit(self._store.chunk(number), score) for number, score in found]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.chunk.source, hit.chunk.start))
+        vector = np.asarray(vector, dtype=np.float32)
+        pool = k if by == "dense" else max(4 * k, _LEAST_POOL)
+        cosines = {} if by == "words" else dict(self._store.nearest(vector, pool))
+        worded = [] if by == "dense" else self._with_words(question, pool, filtered=by == "hybrid")
+        fused: dict[int, float] = {}
+        for ranking in (list(cosines), worded):
+            for rank, number in enumerate(ranking, start=1):
+                fused[number] = fused.get(number, 0.0) + 1 / (_FUSION + rank)
+        hits = [
+            (fused[n], Hit(self._store.chunk(n), cosines.get(n) or self._store.cosine(n, vector)))
+            for n in heapq.nlargest(k, fused, key=lambda n: (fused[n], cosines.get(n, -1.0)))
+        ]
+        hits.sort(key=lambda h: (-h[0], -h[1].score, h[1].chunk.source, h[1].chunk.start))
+        return [hit for _, hit in hits]
+
+    def _with_words(self, question: str, k: int, filtered: bool) -> list[int]:
+        """Chunks (by id) by their words, best first; `filtered`, only those that stand out.
+
+        Fused without this, any chunk near the question that shares a common word with it would
+        come before the nearest one.
+        """
+        words = words_of(question)
+        found = self._store.with_words(words, k)
+        if not filtered:
+            return [number for number, _, _ in found]
+        return [
+            number
+            for number, score, having in found
+            if 2 * score >= found[0][1] and 2 * having >= len(words)
+        ]
 
     @classmethod
     def update(

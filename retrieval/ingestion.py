@@ -78,11 +78,12 @@ def read_file(path: Path, content: str, words: int, overlap: int) -> IndexedFile
     """
     document = load(path)
     pieces = []
-    for span in chunk(document.text, words, overlap):
-        text = document.text[span.start : span.end]
-        named = f"{document.title}\0{text}".encode("utf-8", "surrogatepass")
-        digest = hashlib.sha256(named).hexdigest()[:32]
-        pieces.append(Piece(digest, text, document.title, span.start, span.end))
+    starts = [start for start, _ in document.sections]
+    for span in chunk(document.text, words, overlap, starts, document.tables):
+        text, title = document.text[span.start : span.end], document.name(span.start)
+        digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
+        page = document.page(span.start)
+        pieces.append(Piece(digest[:32], text, title, span.start, span.end, page))
     return IndexedFile(content, tuple(pieces))
 
 

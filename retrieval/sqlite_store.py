@@ -8,11 +8,11 @@ kv/              see `kv_store`
 """
 
 import os
-import re
 import shutil
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import filelock
 import numpy as np
 
 from . import nearest
-from .chunking import CJK
+from .chunking import spaced
 from .errors import RetrievalError
 from .store import Manifest, Store, Vectors
 
@@ -41,7 +41,7 @@ CREATE TABLE chunks (
 );
 CREATE TABLE places (
     file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
-    last INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (file, first)
+    last INTEGER NOT NULL, page INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (file, first)
 ) WITHOUT ROWID;
 CREATE INDEX places_of_chunk ON places (chunk);
 CREATE TABLE vectors (
@@ -175,6 +175,17 @@ class SqliteStore(Store):
         """As `Store.nearest`."""
         return nearest.search(self._nearest, vector, k)
 
+    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
+        """As `Store.with_words`."""
+        if not words:
+            return []
+        sql = "SELECT rowid, -rank FROM words WHERE words MATCH ? ORDER BY rank, rowid LIMIT ?"
+        found = self.run(sql, " OR ".join(f'"{word}"' for word in words), k)
+        among = ", ".join(str(number) for number, _ in found)
+        sql = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"
+        having = Counter(number for word in words for (number,) in self.run(sql, f'"{word}"'))
+        return [(number, score, having[number]) for number, score in found]
+
     def prepare_search(self, manifest: Manifest) -> None:
         """Write the vectors of a snapshot as they are searched, before it is the valid one."""
         self.run("DELETE FROM mapped")
@@ -221,14 +232,6 @@ class SqliteStore(Store):
         for number, vector in found:
             vectors[rows[number]] = np.frombuffer(vector, dtype=np.float32)
         return nearest.build(vectors, np.array(order, dtype=np.int64))
-
-
-def spaced(text: str) -> str:
-    """A text whose every word stands by itself, also in scripts without spaces."""
-    return _LETTER.sub(r" \g<0> ", text)
-
-
-_LETTER = re.compile(f"[{CJK}]")
 
 
 def _nearest_file(directory: Path, manifest: Manifest) -> Path:

@@ -9,7 +9,7 @@ the vectors of the finished files.
 import shlex
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
@@ -24,11 +24,15 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a chunk stands: characters `start:end` of the text of the file `source`."""
+    """Where a chunk stands: characters `start:end` of the text of the file `source`.
+
+    `page` is that of its first word, from 1; 0 in a file without pages.
+    """
 
     source: str
     start: int
     end: int
+    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,11 @@ class Chunk:
 
     Attributes:
         digest: names the chunk by its text and title, also in the KV store.
+        title: the document's, and the headings that the chunk stands under: "Museum › Hours".
         source: the file, relative to the indexed directory, with "/" on every system.
         start, end: its characters in the file's text.
         copies: further places of the same chunk; it is embedded and found only once.
+        page: see `Place`.
     """
 
     digest: str
@@ -49,6 +55,12 @@ class Chunk:
     start: int
     end: int
     copies: tuple[Place, ...] = ()
+    page: int = 0
+
+    @property
+    def citation(self) -> str:
+        """What the chunk is called where it is cited: its title and its page."""
+        return f"{self.title}, page {self.page}" if self.page else self.title
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,7 @@ class Piece:
     title: str
     start: int
     end: int
+    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,14 @@ class Store(ABC):
         """Ids and cosines of the `k` chunks nearest to `vector` [dimension], nearest first."""
 
     @abstractmethod
+    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
+        """The `k` chunks in which some words weigh most, best first.
+
+        Of each its id, its score (BM25 or what the database has of the kind) and how many of
+        `words` it has.
+        """
+
+    @abstractmethod
     def prepare_search(self, manifest: Manifest) -> None:
         """Bring up to date what `nearest` reads, within the transaction that changes the rest."""
 
@@ -162,12 +183,21 @@ class Store(ABC):
             "SELECT digest, text, title FROM chunks WHERE id = ?", number
         )
         found = self.run(
-            "SELECT path, first, last FROM places JOIN files ON id = file WHERE chunk = ? "
+            "SELECT path, first, last, page FROM places JOIN files ON id = file WHERE chunk = ? "
             "ORDER BY path, first",
             number,
         )
-        place, *copies = [Place(_name(path), start, end) for path, start, end in found]
-        return Chunk(digest, text, title, place.source, place.start, place.end, tuple(copies))
+        at, *copies = [Place(_name(path), *rest) for path, *rest in found]
+        return Chunk(digest, text, title, at.source, at.start, at.end, tuple(copies), at.page)
+
+    def cosine(self, number: int, vector: Vectors) -> float:
+        """The cosine of a chunk and `vector` [dimension]."""
+        ((stored,),) = self.run(
+            "SELECT vector FROM vectors JOIN chunks USING (digest) WHERE id = ? "
+            "AND fingerprint = (SELECT fingerprint FROM manifest)",
+            number,
+        )
+        return float(np.frombuffer(stored, dtype=np.float32) @ vector)
 
     def order(self) -> list[int]:
         """The ids of all chunks, in the order of their files."""
@@ -187,8 +217,9 @@ class Store(ABC):
     def pieces(self, path: str) -> tuple[Piece, ...]:
         """The chunks of a file, in their order."""
         rows = self.run(
-            "SELECT digest, text, title, first, last FROM files JOIN places ON file = files.id "
-            "JOIN chunks ON chunks.id = chunk WHERE path = ? ORDER BY first",
+            "SELECT digest, text, title, first, last, page FROM files "
+            "JOIN places ON file = files.id JOIN chunks ON chunks.id = chunk "
+            "WHERE path = ? ORDER BY first",
             _key(path),
         )
         return tuple(Piece(*row) for row in rows)
@@ -257,11 +288,12 @@ class Store(ABC):
                 piece.title,
             )
             self.run(
-                "INSERT INTO places (file, first, last, chunk) "
-                "SELECT ?, ?, ?, id FROM chunks WHERE digest = ?",
+                "INSERT INTO places (file, first, last, page, chunk) "
+                "SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?",
                 number,
                 piece.start,
                 piece.end,
+                piece.page,
                 piece.digest,
             )
 

@@ -21,6 +21,7 @@ from retrieval import (
     Report,
     Reranker,
     Retriever,
+    Search,
 )
 
 
@@ -59,6 +60,7 @@ class Library:
         progress: Callable[[Progress], None] | None = None,
         words: int = 64,
         rebuild: bool = False,
+        search: Search = "hybrid",
     ) -> tuple["Library", Report | None]:
         """The library indexed in `directory`, brought up to date with `documents` if given.
 
@@ -76,7 +78,7 @@ class Library:
                 kv=kv,
                 rebuild=rebuild,
             )
-        retriever = Retriever(Index.open(directory), embedder, reranker)
+        retriever = Retriever(Index.open(directory), embedder, reranker, search)
         return cls(retriever, embedder, kv.store, reranker), report
 
     def find(self, question: str, k: int) -> list[Hit]:

@@ -22,7 +22,7 @@ from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.messages import Source
-from retrieval import Hit, RetrievalError
+from retrieval import Hit, RetrievalError, in_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class LocalSide:
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         clock = asyncio.get_running_loop().time
         start_s = clock()
-        hits = await self.librarian.run(lambda: self._find(question.prompt, question.documents))
+        sought = in_context(question.prompt, [asked for asked, _ in question.history])
+        hits = await self.librarian.run(lambda: self._find(sought, question.documents))
         found_s = clock()
         exact = self.model.exact_blocks
         # Verifying is worth its while in one forward only, even where a block has other last bits.
@@ -64,7 +65,7 @@ class LocalSide:
         return Prepared(
             context=ModelContext(self.engine, reader),
             grounds=Grounds(exact, texts),
-            sources=tuple(Source(hit.chunk.title, hit.chunk.source, hit.score) for hit in hits),
+            sources=tuple(Source(hit.chunk.citation, hit.chunk.source, hit.score) for hit in hits),
             prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,

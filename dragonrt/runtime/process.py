@@ -59,6 +59,7 @@ def open_library(
             on_progress,
             settings.chunk_words,
             settings.rebuild,
+            settings.search,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dragonrt.bundled import models
 from dragonrt.setting import setting
 from dragonrt.side import Backend, Precision, Side
+
+Search = Literal["hybrid", "dense", "words"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,9 @@ class SideSettings:
         None, "Cross-encoder that ranks again: directory or hub id.", limit=4096
     )
     chunk_words: int = setting(64, "Words per chunk.", low=1)
+    search: Search = setting(
+        "hybrid", "How documents are chosen: by meaning (dense), by words, or both (hybrid)."
+    )
     trace: Path | None = setting(
         None,
         "Write every event to this file, about 1 kB a token, more where --codec sends more; "

@@ -51,3 +51,27 @@ def documents(tmp_path: Path) -> Path:
     (folder / "travel" / "flight.txt").write_text("My flight departs from gate B12 at noon.")
     (folder / "travel" / "hotel.html").write_text("<p>The hotel keeps luggage until evening.</p>")
     return folder
+
+
+def pdf_with(text: str, title: str) -> bytes:
+    """A minimal one-page PDF, written by hand."""
+    stream = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET"
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 400 200] /Contents 4 0 R"
+        " /Resources << /Font << /F1 5 0 R >> >> >>",
+        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+        f"<< /Title ({title}) >>",
+    ]
+    out = "%PDF-1.4\n"
+    places = []
+    for number, body in enumerate(objects, start=1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{body}\nendobj\n"
+    table = "".join(f"{place:010d} 00000 n \n" for place in places)
+    start = len(out)
+    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
+    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info 6 0 R >>\nstartxref\n{start}\n"
+    return (out + "%%EOF\n").encode("latin-1")

@@ -1,9 +1,11 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import RetrievalError
-from retrieval.chunking import Span, chunk
+from retrieval.chunking import Span, chunk, words_of
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -70,3 +72,65 @@ def test_the_empty_text_has_no_chunks() -> None:
 def test_impossible_sizes_are_refused(words: int, overlap: int) -> None:
     with pytest.raises(RetrievalError, match=r"words?"):
         chunk("text", words, overlap)
+
+
+def pieces(text: str, words: int, **structure: Any) -> list[str]:
+    return [text[span.start : span.end] for span in chunk(text, words, **structure)]
+
+
+def test_a_section_starts_a_chunk() -> None:
+    text = "One two.\n\nThree four five six seven eight."
+    assert pieces(text, 10, starts=[10]) == ["One two.", "Three four five six seven eight."]
+    assert pieces(text, 10) == [text]
+
+
+def test_chunks_do_not_overlap_over_a_section() -> None:
+    text = " ".join("abcdefgh")
+    assert pieces(text, 4, overlap=1, starts=[10]) == ["a b c d", "d e", "f g h"]
+
+
+def test_a_table_stays_in_one_piece() -> None:
+    before, table, after = "One two three.", "a b\nc d\ne f", "Four five."
+    text = f"{before}\n\n{table}\n\n{after}"
+    place = (len(before) + 2, len(before) + 2 + len(table))
+    assert pieces(text, 7, tables=[place]) == [before, f"{table}\n\n{after}"[: len(table)], after]
+    assert pieces(text, 3, tables=[place]) == [before, table, after]
+
+
+def test_a_large_table_is_cut_between_its_lines() -> None:
+    rows = [f"{i} a b" for i in range(20)]
+    text = "\n".join(rows)
+    found = pieces(text, 7, tables=[(0, len(text))])
+    assert "\n".join(found) == text
+    assert all(piece.count("\n") == 1 for piece in found)
+
+
+@given(TEXTS, st.integers(1, 12), st.data())
+def test_any_structure_leaves_all_words_in_order(
+    text: str, words: int, data: st.DataObject
+) -> None:
+    place = st.integers(0, len(text))
+    starts = data.draw(st.lists(place, max_size=5))
+    edges = sorted(data.draw(st.lists(place, max_size=6)))
+    tables = list(zip(edges[::2], edges[1::2], strict=False))
+    spans = chunk(text, words, starts=starts, tables=tables)
+    ends = [0, *(span.end for span in spans)]
+    begins = [*(span.start for span in spans), len(text)]
+    assert all(not text[e:s].strip() for e, s in zip(ends, begins, strict=True))
+    assert all(len(chunk(text[s.start : s.end], 4 * words)) == 1 for s in spans)
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("When does the ferry leave?", ["ferry", "leave"]),
+        ("Who is it?", ["who", "is", "it"]),
+        ("Flight SK1234, SK1234", ["flight", "sk1234"]),
+        ("漢字か", ["漢", "字", "か"]),
+        ('"?*', []),
+    ],
+)
+def test_a_question_is_searched_for_by_the_words_that_say_something(
+    question: str, words: list[str]
+) -> None:
+    assert words_of(question) == words

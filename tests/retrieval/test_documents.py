@@ -5,38 +5,17 @@ from pathlib import Path
 import pytest
 
 from retrieval import DocumentError
-from retrieval.documents import Document, load
-from retrieval.html import html_text
+from retrieval.documents import load
+from retrieval.html import marked_text
+from retrieval.layout import Document
+
+from .conftest import pdf_with
 
 
 def written(tmp_path: Path, name: str, data: str | bytes) -> Path:
     path = tmp_path / name
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
-
-
-def pdf_with(text: str, title: str) -> bytes:
-    """A minimal one-page PDF, written by hand."""
-    stream = f"BT /F1 12 Tf 20 100 Td ({text}) Tj ET"
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 400 200] /Contents 4 0 R"
-        " /Resources << /Font << /F1 5 0 R >> >> >>",
-        f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-        f"<< /Title ({title}) >>",
-    ]
-    out = "%PDF-1.4\n"
-    places = []
-    for number, body in enumerate(objects, start=1):
-        places.append(len(out))
-        out += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{place:010d} 00000 n \n" for place in places)
-    start = len(out)
-    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
-    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info 6 0 R >>\nstartxref\n{start}\n"
-    return (out + "%%EOF\n").encode("latin-1")
 
 
 def test_plain_text_is_titled_by_its_first_line(tmp_path: Path) -> None:
@@ -77,7 +56,7 @@ def test_markdown_loses_its_marks_and_is_titled_by_its_heading(tmp_path: Path) -
 
 def test_markdown_front_matter_names_the_title(tmp_path: Path) -> None:
     document = load(written(tmp_path, "a.md", "---\ntitle: 'The ferry'\nn: 1\n---\n# Times\nNine."))
-    assert document == Document("Times\n\nNine.", "The ferry")
+    assert document == Document("Times\n\nNine.", "The ferry", sections=((0, ("Times",)),))
 
 
 def test_html_keeps_what_is_read_and_drops_the_rest(tmp_path: Path) -> None:
@@ -97,12 +76,13 @@ def test_the_lines_of_a_markdown_paragraph_stay(tmp_path: Path) -> None:
     assert document.text == "Codes\n\nNorth: 4182\nSouth: 9027"
 
 
-def test_html_without_a_title_is_titled_by_its_heading() -> None:
-    assert html_text("<h1>Hours of <i>work</i></h1><h1>Other</h1>")[1] == "Hours of work"
+def test_html_without_a_title_is_titled_by_its_heading(tmp_path: Path) -> None:
+    page = "<p>Intro<h1>Hours of <i>work</i></h1><h1>Other</h1>"
+    assert load(written(tmp_path, "a.html", page)).title == "Hours of work"
 
 
 def test_an_unclosed_navigation_ends_with_what_holds_it() -> None:
-    assert html_text("<main><nav>Home</main><p>Text</p>")[0] == "Text"
+    assert marked_text("<main><nav>Home</main><p>Text</p>")[0] == "Text"
 
 
 def test_a_declared_charset_is_used(tmp_path: Path) -> None:
@@ -112,7 +92,7 @@ def test_a_declared_charset_is_used(tmp_path: Path) -> None:
 
 def test_pdf(tmp_path: Path) -> None:
     document = load(written(tmp_path, "a.pdf", pdf_with("The ferry leaves at nine.", "Ferries")))
-    assert document == Document("The ferry leaves at nine.", "Ferries")
+    assert document == Document("The ferry leaves at nine.", "Ferries", pages=(0,))
 
 
 def test_word(tmp_path: Path) -> None:

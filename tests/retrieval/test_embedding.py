@@ -82,7 +82,7 @@ def test_questions_find_documents_by_meaning(
     tmp_path: Path, documents: Path, minilm: Embedder
 ) -> None:
     Index.update(tmp_path / "index", documents, minilm)
-    retriever = Retriever(Index.open(tmp_path / "index"), minilm)
+    retriever = Retriever(Index.open(tmp_path / "index"), minilm, search="dense")
     hits = retriever.retrieve("From where does my plane take off?", 2)
     assert hits[0].chunk.source == "travel/flight.txt"
     hits = retriever.retrieve("Can I leave my suitcase somewhere?", 2)

@@ -24,7 +24,7 @@ from retrieval import (
 )
 from retrieval.sqlite_store import SqliteStore
 
-from .conftest import WordHashes
+from .conftest import WordHashes, pdf_with
 
 
 @pytest.fixture
@@ -61,6 +61,16 @@ def test_a_hit_says_where_its_text_stands(where: Path, documents: Path, embedder
     assert text[chunk.start : chunk.end] == chunk.text
     assert chunk.title.startswith("word0 word1")
     assert 0 < hit.score <= 1
+
+
+def test_a_citation_says_heading_and_page(where: Path, documents: Path, embedder: Embedder) -> None:
+    (documents / "zoo.md").write_text("# Zoo\n\nAnimals.\n\n## Zebra hours\n\nFrom nine.")
+    (documents / "pages.pdf").write_bytes(pdf_with("Yak prices.", "Farm"))
+    Index.update(where, documents, embedder)
+    index = Index.open(where)
+    cited = [index.search(embedder.encode_question(q), 1)[0].chunk for q in ("Zebra", "Yak")]
+    assert [chunk.citation for chunk in cited] == ["Zoo › Zebra hours", "Farm, page 1"]
+    assert cited[0].text == "Zebra hours\n\nFrom nine."
 
 
 def test_nothing_is_done_twice(where: Path, documents: Path, hashes: WordHashes) -> None:

@@ -1,10 +1,12 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever
+from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever, Search
 
 from .conftest import WordHashes
 
@@ -68,3 +70,50 @@ def test_another_embedding_model_is_refused(
         Retriever(index, hashes.embedder("words-2"))
     assert f"dragonrt index {documents} --rebuild" in str(caught.value)
     assert np.all(np.isfinite(index.search(hashes.embedder().encode_question("x"), 1)[0].score))
+
+
+@pytest.fixture
+def numbered(tmp_path: Path, embedder: Embedder) -> Index:
+    """Invoices that only their numbers tell apart, and one text about something else."""
+    folder = tmp_path / "numbered"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.txt").write_text(f"Invoice INV-{7000 + number} was paid in full.")
+    (folder / "lake.txt").write_text("The lake is cold, 漢字.")
+    Index.update(tmp_path / "index", folder, embedder)
+    return Index.open(tmp_path / "index")
+
+
+@pytest.mark.parametrize("search", ["words", "hybrid"])
+def test_words_find_what_vectors_cannot_tell_apart(
+    numbered: Index, hashes: WordHashes, search: Search
+) -> None:
+    blind = replace(
+        hashes.embedder(), questions=lambda texts: hashes(["invoice paid"] * len(texts))
+    )
+    found = Retriever(numbered, blind, search=search).retrieve("Was invoice INV-7123 paid?", 2)
+    hits = {hit.chunk.source: hit for hit in found}
+    cosine = blind.encode([hits["123.txt"].chunk.text])[0] @ blind.encode_question("")
+    assert hits["123.txt"].score == pytest.approx(cosine, abs=1e-6)
+    dense = Retriever(numbered, blind, search="dense").retrieve("Was invoice INV-7123 paid?", 2)
+    assert "123.txt" not in [hit.chunk.source for hit in dense]
+
+
+def test_a_common_word_does_not_beat_the_meaning(numbered: Index, embedder: Embedder) -> None:
+    question = "Is a full paid bath cold at the lake?"
+    searches: tuple[Search, ...] = ("hybrid", "dense")
+    for search in searches:
+        (hit,) = Retriever(numbered, embedder, search=search).retrieve(question, 1)
+        assert hit.chunk.source == "lake.txt"
+
+
+@pytest.mark.parametrize("question", ["", "?", '"AND OR NOT', "a* NEAR(b)", "the of", "漢", "zzz"])
+def test_any_question_can_be_searched_for(
+    numbered: Index, embedder: Embedder, question: str
+) -> None:
+    searches: tuple[Search, ...] = get_args(Search)
+    for search in searches:
+        hits = Retriever(numbered, embedder, search=search).retrieve(question, 3)
+        assert len(hits) <= 3
+        if search == "words" and question == "漢":
+            assert [hit.chunk.source for hit in hits] == ["lake.txt"]

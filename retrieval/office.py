@@ -1,0 +1,117 @@
+"""Readers of office documents and books, each by a library that is imported when it is needed.
+
+Each reader gives a text with the marks of `layout`, and the title if the file has one.
+"""
+
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from .html import marked_text
+from .layout import heading, page, table
+from .plain import decoded, markdown_text
+
+
+def read_pdf(path: Path) -> tuple[str, str]:
+    """The text of a PDF, page by page."""
+    import pypdfium2
+
+    with pypdfium2.PdfDocument(path) as pdf:
+        pages = []
+        for index in range(len(pdf)):
+            opened = pdf[index]
+            pages.append(opened.get_textpage().get_text_range())
+            opened.close()
+        title = str(pdf.get_metadata_dict().get("Title", ""))
+    # PDFium marks a hyphen that only divides a word at a line's end.
+    return "".join(page(re.sub("[\x02\ufffe](?:\r?\n)?", "", text)) for text in pages), title
+
+
+def read_docx(path: Path) -> tuple[str, str]:
+    """A Word document: its paragraphs, headings by their styles, and tables."""
+    import docx
+    from docx.table import Table
+
+    document = docx.Document(str(path))
+    blocks = []
+    for block in document.iter_inner_content():
+        if isinstance(block, Table):
+            blocks.append(table([cell.text for cell in row.cells] for row in block.rows))
+            continue
+        style = (block.style.name if block.style else None) or ""
+        level = re.fullmatch(r"Title|Heading (\d)", style)
+        blocks.append(heading(block.text, int(level[1] or 1)) if level else block.text)
+    return _paragraphs(blocks), document.core_properties.title or ""
+
+
+def read_odt(path: Path) -> tuple[str, str]:
+    """An OpenDocument text."""
+    import odfdo
+
+    document = odfdo.Document(path)
+    return markdown_text(str(document.to_markdown())), document.meta.title or ""
+
+
+def read_pptx(path: Path) -> tuple[str, str]:
+    """A presentation: a page for each slide, under its title, with tables and notes."""
+    import pptx
+
+    presentation = pptx.Presentation(str(path))
+    slides = [page(_paragraphs(_slide(slide))) for slide in presentation.slides]
+    return "".join(slides), presentation.core_properties.title or ""
+
+
+def _slide(slide: Any) -> Iterator[str]:
+    title = slide.shapes.title
+    if title is not None and title.has_text_frame:
+        yield heading(title.text_frame.text)
+    for shape in slide.shapes:
+        if shape.has_text_frame and shape != title:
+            yield shape.text_frame.text
+        elif shape.has_table:
+            yield table([cell.text for cell in row.cells] for row in shape.table.rows)
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        yield slide.notes_slide.notes_text_frame.text
+
+
+def read_xlsx(path: Path) -> tuple[str, str]:
+    """A workbook: a table for each sheet, under its name."""
+    import python_calamine
+
+    workbook = python_calamine.CalamineWorkbook.from_path(path)
+    sheets = [(name, workbook.get_sheet_by_name(name).to_python()) for name in workbook.sheet_names]
+    return "".join(heading(n) + table(map(_cells, rows)) for n, rows in sheets if rows), ""
+
+
+def _cells(row: list[Any]) -> list[Any]:
+    """Whole numbers as they are written: a sheet holds all of them as floating point."""
+    return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
+
+
+def read_epub(path: Path) -> tuple[str, str]:
+    """A book: the pages of its spine (EPUB 3.3, sections 4.2 and 5), in their order."""
+    with zipfile.ZipFile(path) as book:
+        container = ElementTree.fromstring(book.read("META-INF/container.xml"))
+        name = _named(container, "rootfile")[0].attrib["full-path"]
+        package = ElementTree.fromstring(book.read(name))
+        files = {e.attrib["id"]: unquote(e.attrib["href"]) for e in _named(package, "item")}
+        folder = posixpath.dirname(name)
+        pages = [
+            decoded(book.read(posixpath.join(folder, files[e.attrib["idref"]])))
+            for e in _named(package, "itemref")
+        ]
+    title = next((e.text or "" for e in _named(package, "title")), "")
+    return _paragraphs(marked_text(text)[0] for text in pages), title
+
+
+def _named(tree: ElementTree.Element, name: str) -> list[ElementTree.Element]:
+    return [element for element in tree.iter() if element.tag.endswith(f"}}{name}")]
+
+
+def _paragraphs(blocks: Iterable[str]) -> str:
+    return "\n\n".join(block for block in blocks if block.strip())

@@ -1,0 +1,74 @@
+"""Readers of files that are text: plain, Markdown, HTML, CSV.
+
+Each reader gives a text with the marks of `layout`, and the title if the format has one.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from .errors import DocumentError
+from .html import marked_text
+from .layout import table
+
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
+_FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
+# The breaks of lines are the author's: addresses and times stand in lines of their own.
+_MARKDOWN = MarkdownIt("commonmark", {"breaks": True}).enable("table")
+
+
+def read_text(path: Path) -> tuple[str, str]:
+    """A text as it is."""
+    return decoded(path.read_bytes()), ""
+
+
+def read_markdown(path: Path) -> tuple[str, str]:
+    """CommonMark with tables; the title is that of the front matter."""
+    source = decoded(path.read_bytes()).replace("\r\n", "\n")
+    title = ""
+    if front := _FRONT_MATTER.match(source):
+        source = source[front.end() :]
+        if named := _FRONT_TITLE.search(front[1]):
+            title = named[1].strip("\"'")
+    return markdown_text(source), title
+
+
+def markdown_text(source: str) -> str:
+    """The text of Markdown, without its marks and with those of `layout`."""
+    return marked_text(_MARKDOWN.render(source))[0]
+
+
+def read_html(path: Path) -> tuple[str, str]:
+    """A page, in the encoding that it declares."""
+    data = path.read_bytes()
+    declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[:2048], re.IGNORECASE)
+    return marked_text(decoded(data, declared[1].decode("ascii") if declared else None))
+
+
+def read_csv(path: Path) -> tuple[str, str]:
+    """One table, whose cells are separated by what most lines have most of."""
+    text = decoded(path.read_bytes())
+    separator = max(",;\t|", key=text.count)
+    return table(csv.reader(text.splitlines(), delimiter=separator)), ""
+
+
+def decoded(data: bytes, declared: str | None = None) -> str:
+    """The text in a file's bytes: UTF-16 with its mark, UTF-8, `declared` or cp1252.
+
+    Raises:
+        DocumentError: it is none of them.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encodings = ["utf-16"]
+    elif b"\0" in data:
+        raise DocumentError("is not text")
+    else:
+        encodings = ["utf-8-sig", *([declared] if declared else []), "cp1252"]
+    for encoding in encodings:
+        try:
+            return data.decode(encoding)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    raise DocumentError("is not text in a known encoding")

@@ -1,0 +1,23 @@
+import pytest
+
+from retrieval import in_context
+
+SHIP = "When does the Nora sail to Bergen?"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "question", "sought"),
+    [
+        ([], "And when is it?", "And when is it?"),
+        ([SHIP], "And what does it cost?", f"{SHIP} And what does it cost?"),
+        ([SHIP], "What about dogs?", f"{SHIP} What about dogs?"),
+        ([SHIP], "Why?", f"{SHIP} Why?"),
+        ([SHIP, "What does it cost?"], "And back?", f"{SHIP} What does it cost? And back?"),
+        ([SHIP], "Where is the museum of glass?", "Where is the museum of glass?"),
+        (["Who is Ada?", SHIP], "Is she there?", f"{SHIP} Is she there?"),
+    ],
+)
+def test_a_question_is_joined_to_those_it_needs(
+    earlier: list[str], question: str, sought: str
+) -> None:
+    assert in_context(question, earlier) == sought
