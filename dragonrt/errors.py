@@ -1,4 +1,17 @@
-"""The root of dragonrt's errors: what a user sees as one line and a non-zero exit code."""
+"""What a user sees as one line and a non-zero exit code.
+
+    DragonError
+    ├── ControlError           a controller that cannot be made of what was given
+    ├── DistributionError      distributions that cannot be combined
+    │   └── CodecError         a codec name, a vector or a payload that the codec refuses
+    ├── LinkError              a link that cannot be made or is gone, or a wrong description of one
+    ├── ModelError             a model that cannot be loaded, or input that does not fit it
+    ├── SamplingError          a seed, a sampling parameter, a rule's name or a relevance
+    ├── TrainingError          something that cannot be trained, or learned from
+    └── WireError              between bytes and messages: `dragonrt.wire.reasons`
+
+What a single module raises is defined there. `retrieval`, usable alone, has a RetrievalError.
+"""
 
 
 class DragonError(Exception):
@@ -7,3 +20,35 @@ class DragonError(Exception):
     The message is one line that says what was wrong and what to do. Packages subclass it; the
     command line prints the message without a traceback and exits with code 1.
     """
+
+
+class ControlError(DragonError):
+    """A controller that cannot be made of what was given; one line says what can."""
+
+
+class DistributionError(DragonError):
+    """Distributions that cannot be combined."""
+
+
+class CodecError(DistributionError):
+    """A codec name, a vector or a payload that the codec refuses."""
+
+
+class LinkError(DragonError):
+    """A link that cannot be made or is gone, or a wrong description of one; one line says what to
+    do about it."""
+
+
+class ModelError(DragonError):
+    """A model that cannot be loaded, or input that does not fit the model.
+
+    The one-line message says what was wrong and what to do.
+    """
+
+
+class SamplingError(DragonError):
+    """A seed, a sampling parameter, a rule's name or a relevance that cannot be used."""
+
+
+class TrainingError(DragonError):
+    """Something that cannot be trained, or learned from; one line says what to do about it."""

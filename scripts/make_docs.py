@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dragonrt.wire import connection, encoding, frames, sessions
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
@@ -22,6 +21,7 @@ from dragonrt.wire.messages import (
     Message,
     Source,
 )
+from dragonrt.wire.reasons import MessageError, Reason
 
 DOCS = Path(__file__).parents[1] / "docs"
 MADE = "<!-- Made by scripts/make_docs.py from the code; change that, and run it again. -->"

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from dragonrt import bundled
-from dragonrt.control.errors import ControlError
 from dragonrt.control.learned import Encoding, Learned, NetworkWeights
 from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
+from dragonrt.errors import ControlError
 
 VALID_FORMS = (
     "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, default, or the FILE of a trained one"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from dragonrt.control.errors import ControlError
+from dragonrt.errors import ControlError
 
 T = TypeVar("T")
 Arrays = Mapping[str, NDArray[Any]]

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.artefact import Arrays, Artefact, Record, finite
-from dragonrt.control.errors import ControlError
 from dragonrt.control.policies import Action, ControlState
+from dragonrt.errors import ControlError
 
 CONTROLLER = Artefact("controller", 1)
 _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations

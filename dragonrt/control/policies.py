@@ -7,7 +7,7 @@ A controller is a pure function of the state, so there is nothing to roll back o
 from dataclasses import dataclass
 from typing import Protocol
 
-from dragonrt.control.errors import ControlError
+from dragonrt.errors import ControlError
 
 FIRST_LENGTH = 4  # what the heuristic drafts before it has seen a verdict
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dragonrt import bundled
 from dragonrt.control.artefact import Arrays, Artefact, Record, finite
-from dragonrt.control.errors import ControlError
+from dragonrt.errors import ControlError
 
 Kind = Literal["sprinter", "specdec++"]
 """What a head predicts of a token x drafted from q, where p is the target's distribution.

@@ -10,9 +10,9 @@ from dragonrt.distributions.block import (
 from dragonrt.distributions.codec import codec, distribution_codec
 from dragonrt.distributions.conformal import ConformalThreshold, backtrack
 from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation
-from dragonrt.distributions.errors import CodecError, DistributionError
 from dragonrt.distributions.lattice import LatticePoint
 from dragonrt.distributions.protocol import Codec, Quantized, Step, StepNoise
+from dragonrt.errors import CodecError, DistributionError
 
 __all__ = [
     "Codec",

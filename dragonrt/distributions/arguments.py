@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.errors import CodecError
+from dragonrt.errors import CodecError
 
 
 def number(text: str) -> float:

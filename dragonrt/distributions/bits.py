@@ -1,6 +1,6 @@
 """A string of bits as bytes: written and read field by field, the highest bit of a field first."""
 
-from dragonrt.distributions.errors import CodecError
+from dragonrt.errors import CodecError
 
 
 class BitWriter:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
-from dragonrt.distributions.errors import CodecError, other_codec
-from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
+from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, other_codec, token_bits
+from dragonrt.errors import CodecError
 
 
 def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list[Step]:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dragonrt.distributions.arguments import checked_sum
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
-from dragonrt.distributions.errors import CodecError, other_codec
 from dragonrt.distributions.payload import (
     Format,
     Kind,
@@ -23,8 +22,9 @@ from dragonrt.distributions.payload import (
     encode_sparse,
     kind_of,
 )
-from dragonrt.distributions.protocol import PLAIN, Quantized, Step
+from dragonrt.distributions.protocol import PLAIN, Quantized, Step, other_codec
 from dragonrt.distributions.truncation import top_k, top_p
+from dragonrt.errors import CodecError
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from dragonrt.distributions.arguments import checked_sum, number, whole_number
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.byte_codecs import Dense, TopKRenormalised, TopKResidual, TopP
 from dragonrt.distributions.distribution import Distribution
-from dragonrt.distributions.errors import CodecError
 from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
 from dragonrt.distributions.payload import FP16, FP32
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
+from dragonrt.errors import CodecError
 
 VALID_FORMS = (
     "ids, dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.errors import DistributionError
+from dragonrt.errors import DistributionError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -31,10 +31,10 @@ from dragonrt.distributions.enumerative import (
     unrank_composition,
     unrank_subset,
 )
-from dragonrt.distributions.errors import CodecError
 from dragonrt.distributions.lattice import LatticePoint, dropped_mass, round_to_lattice
 from dragonrt.distributions.protocol import PLAIN, Quantized, Step, token_bits
 from dragonrt.distributions.truncation import top_k
+from dragonrt.errors import CodecError
 
 MAX_RESOLUTION = 10_000
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions.distribution import Distribution
-from dragonrt.distributions.errors import CodecError
 from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+from dragonrt.errors import CodecError
 
 
 class Kind(IntEnum):

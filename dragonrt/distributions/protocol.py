@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions.bits import BitReader, BitWriter
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.lattice import LatticePoint
+from dragonrt.errors import CodecError
 
 
 class StepNoise(Protocol):
@@ -124,3 +125,8 @@ def token_bits(codec: Codec, support: Distribution | None) -> int:
     """The bits of a token: ⌈log2 V⌉ by its id, ⌈log2 n⌉ by its rank among the n of `support`."""
     choices = codec.vocabulary if support is None or codec.tokens_by_id else len(support)
     return (choices - 1).bit_length()
+
+
+def other_codec(name: str) -> CodecError:
+    """The error of a payload that the codec `name` did not write."""
+    return CodecError(f"payload is not from the codec {name}; use one codec on both sides")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.errors import CodecError
+from dragonrt.errors import CodecError
 
 MAX_LOW_BITS = 31
 

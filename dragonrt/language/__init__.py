@@ -1,7 +1,7 @@
 """Language models: rows of documents that share their newest tokens, exactly and fast."""
 
+from dragonrt.errors import ModelError
 from dragonrt.language.document import DocumentKV
-from dragonrt.language.errors import ModelError
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.prompt import PromptFormat

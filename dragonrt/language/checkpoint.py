@@ -11,8 +11,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from dragonrt import bundled
+from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
-from dragonrt.language.errors import ModelError
 from dragonrt.side import Backend, Precision
 
 # Below this a CPU is faster in float32 than in bfloat16, and reproducible (see `rows`).

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dragonrt.language.errors import ModelError
+from dragonrt.errors import ModelError
 
 _TORCH_DTYPES = {
     np.dtype(np.float32): torch.float32,

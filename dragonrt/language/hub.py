@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
+from dragonrt.errors import ModelError
 from dragonrt.language.decoder import Feed, Geometry, LayerShape, Output
 from dragonrt.language.document import DocumentKV
-from dragonrt.language.errors import ModelError
 from dragonrt.language.linear import pack_linear_layers
 from dragonrt.language.preemption import Preempted, Preemption
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragonrt.errors import ModelError
 from dragonrt.language.decoder import Decoder, DecoderCache, Feed, Output
 from dragonrt.language.document import DocumentKV
-from dragonrt.language.errors import ModelError
 from dragonrt.language.preemption import Preempted, Preemption
 
 # Rows times tokens of one forward of one sequence: bounds its memory and the time until a

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.inbox import Inbox
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream

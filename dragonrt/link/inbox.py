@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 
 
 class Inbox:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 
 Direction: TypeAlias = Literal["up", "down"]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.inbox import Inbox
 from dragonrt.link.stream import HIGH_WATER, Stream
 

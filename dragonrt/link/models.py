@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.markov import Direction, MarkovChannel, MarkovRates
 
 JitterKind: TypeAlias = Literal["uniform", "normal", "sinusoidal"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from dragonrt import bundled
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.markov import Direction, MarkovRates
 from dragonrt.link.models import (
     DeliveryTrace,

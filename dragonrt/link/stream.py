@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol, Self, cast
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.inbox import Inbox
 
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 
 
 def server_context(

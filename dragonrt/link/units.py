@@ -2,7 +2,7 @@
 
 import re
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 
 _DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _BANDWIDTHS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}

@@ -40,7 +40,7 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
+from dragonrt.wire.reasons import Reason
 
 LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed on the spot."""

@@ -37,8 +37,8 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.speculative import Verdict, speculative_rule
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+from dragonrt.wire.reasons import Reason
 
 
 class FederationError(DragonError):

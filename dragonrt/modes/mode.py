@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from dragonrt.errors import DragonError
 from dragonrt.modes.line import Line
 from dragonrt.traces.events import Event
-from dragonrt.wire.errors import Reason
 from dragonrt.wire.messages import SessionMessage
+from dragonrt.wire.reasons import Reason
 
 
 class ModeError(DragonError):

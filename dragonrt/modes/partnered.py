@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dragonrt.modes.mode import Effects, Finish, Leave, OnLoss
 from dragonrt.patience import Patience
 from dragonrt.traces import events
-from dragonrt.wire.errors import Reason
+from dragonrt.wire.reasons import Reason
 
 
 class Partnered(ABC):

@@ -21,7 +21,7 @@ from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.speculative import Verdict
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
+from dragonrt.wire.reasons import Reason
 
 INBOX = 2 * MAX_OUTSTANDING
 """Blocks that may wait here: those under way, behind others that a verdict has made useless."""

@@ -33,7 +33,7 @@ from dragonrt.traces.events import (
     TokenDecided,
 )
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
+from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack, unpack
 
 CONGESTED_BYTES = 64 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dragonrt.errors import DragonError
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.peer import Peer
-from dragonrt.wire.errors import HandshakeError, Reason
+from dragonrt.wire.reasons import HandshakeError, Reason
 
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 """Ends of a handshake after which another one may succeed."""

@@ -22,9 +22,9 @@ from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from dragonrt.wire.reasons import HandshakeError
 
 MAX_STRANGERS = 64
 """Connections that may be in their handshake at the same time."""

@@ -27,7 +27,7 @@ from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import local_side
 from dragonrt.runtime.side_settings import SideSettings
-from dragonrt.wire.errors import HandshakeError
+from dragonrt.wire.reasons import HandshakeError
 
 T = TypeVar("T")
 

@@ -10,15 +10,13 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from dragonrt.errors import DragonError
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.patience import USUAL, Patience
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection, Event, State
-from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.messages import (
     Block,
     Close,
@@ -34,6 +32,7 @@ from dragonrt.wire.messages import (
     Upload,
     Verdict,
 )
+from dragonrt.wire.reasons import Reason, RemoteProtocolError
 from dragonrt.wire.sessions import SessionState
 
 BURST_BYTES = 2048

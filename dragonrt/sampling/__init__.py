@@ -1,5 +1,6 @@
 """Keyed noise, sampling parameters, and the rules by which two sides decide one token."""
 
+from dragonrt.errors import SamplingError
 from dragonrt.sampling.acceptance import (
     acceptance_probability,
     expected_acceptance_algorithm1,
@@ -13,7 +14,6 @@ from dragonrt.sampling.aggregation import (
     rule,
     side_weights,
 )
-from dragonrt.sampling.errors import SamplingError
 from dragonrt.sampling.federated import (
     acceptance_change,
     aggregation_bias,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, mix
 from dragonrt.distributions.distribution import probabilities_on, union_support
-from dragonrt.sampling.errors import SamplingError
+from dragonrt.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler, most_likely, sample

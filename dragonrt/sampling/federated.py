@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, mix, total_variation
 from dragonrt.distributions.truncation import top_k
+from dragonrt.errors import SamplingError
 from dragonrt.sampling.acceptance import acceptance_probability
-from dragonrt.sampling.errors import SamplingError
 
 
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:

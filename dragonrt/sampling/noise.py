@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Philox
 from numpy.typing import NDArray
 
-from dragonrt.sampling.errors import SamplingError
+from dragonrt.errors import SamplingError
 from dragonrt.sampling.philox import philox_words
 from dragonrt.side import Side
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
-from dragonrt.sampling.errors import SamplingError
+from dragonrt.errors import SamplingError
 from dragonrt.setting import setting
 
 

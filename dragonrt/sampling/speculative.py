@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import every_token
-from dragonrt.sampling.errors import SamplingError
+from dragonrt.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race_at, race_dense
 from dragonrt.sampling.samplers import Sampler, sample

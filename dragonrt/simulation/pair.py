@@ -39,9 +39,9 @@ from dragonrt.simulation.model import Script, ScriptedModel, SimulatedContext, S
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.errors import HandshakeError
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
+from dragonrt.wire.reasons import HandshakeError
 
 MakeModel = Callable[[Side, Script], SimulatedModel]
 """Makes the model of one side for one answer."""

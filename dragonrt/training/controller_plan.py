@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from dragonrt.control import Learned
+from dragonrt.errors import TrainingError
 from dragonrt.link.profile import LinkProfile
 from dragonrt.training.controller import Comparison, compare, encoding, train_controller, untrained
 from dragonrt.training.course import IterationCosts
 from dragonrt.training.double_dqn import Hyperparameters
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.live import LiveEnvironment
 from dragonrt.training.model_pair import ModelPair, Tasks
 from dragonrt.training.recording import PairRecording, RecordedEnvironment

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Codec, Distribution, Step, codec
+from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel, Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.races import race_at
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.recording import PairRecording, RecordedText
 
 Progress = Callable[[int, int], None]

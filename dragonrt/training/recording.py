@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Action
 from dragonrt.control.policies import ControlState
+from dragonrt.errors import TrainingError
 from dragonrt.training.course import Course, IterationCosts, Transition, estimated_accepted
-from dragonrt.training.errors import TrainingError
 
 _EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its seed
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from dragonrt import bundled
+from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel
-from dragonrt.training.errors import TrainingError
 from retrieval import DocumentError
 from retrieval.documents import load
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragonrt.errors import TrainingError
 from dragonrt.language import fingerprint
 from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.side import Backend
-from dragonrt.training.errors import TrainingError
 
 
 class BatchedModel:

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from dragonrt import bundled
+from dragonrt.errors import TrainingError
 from dragonrt.side import Side
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.verifier_models import BatchedModel
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load

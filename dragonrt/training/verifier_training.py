@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.verifier import Features, Kind, TrainedPair, Verifier
-from dragonrt.training.errors import TrainingError
+from dragonrt.errors import TrainingError
 from dragonrt.training.verifier_fit import Labelled, LogisticLayer, fit
 from dragonrt.training.verifier_models import BatchedPair
 from dragonrt.training.verifier_samples import KINDS, Samples, collect

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
     LARGEST_FLOAT,
     check_bytes,
@@ -22,6 +21,7 @@ from dragonrt.wire.limits import (
     MAX_TOKEN,
     MAX_UPLOAD,
 )
+from dragonrt.wire.reasons import MessageError, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,6 @@ from typing import Final, TypeAlias
 
 from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.errors import (
-    HandshakeError,
-    LocalProtocolError,
-    MessageError,
-    Reason,
-    RemoteProtocolError,
-)
 from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
     SESSION_MESSAGES,
@@ -38,6 +31,13 @@ from dragonrt.wire.messages import (
     Ping,
     Pong,
     SessionMessage,
+)
+from dragonrt.wire.reasons import (
+    HandshakeError,
+    LocalProtocolError,
+    MessageError,
+    Reason,
+    RemoteProtocolError,
 )
 from dragonrt.wire.sessions import Sessions, SessionState
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgpack
 
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import check_integer, check_tuple
 from dragonrt.wire.limits import MAX_32, MAX_DOCUMENTS
 from dragonrt.wire.messages import (
@@ -24,6 +23,7 @@ from dragonrt.wire.messages import (
     Opened,
     Source,
 )
+from dragonrt.wire.reasons import MessageError, Reason
 
 LONGEST_ARRAY = 512  # bounds what a hostile nest of array headers can make us allocate
 

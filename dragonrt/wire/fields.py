@@ -7,8 +7,8 @@ infinities are not numbers, and text must be encodable as UTF-8.
 import sys
 from typing import Any
 
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.limits import MAX_TOKEN
+from dragonrt.wire.reasons import MessageError, Reason
 
 LARGEST_FLOAT = sys.float_info.max
 MAX_LINE = 1024

@@ -7,7 +7,7 @@ declared length, and the declared size of an lz4 block, are checked before anyth
 
 import lz4.block
 
-from dragonrt.wire.errors import Reason, RemoteProtocolError
+from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
 HEADER_BYTES = 4
 MAX_BODY = 4 * 1024 * 1024

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from dragonrt.side import Side
 from dragonrt.wire.block_messages import Block, Upload, Verdict
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import (
     LARGEST_FLOAT,
     check_bytes,
@@ -34,6 +33,7 @@ from dragonrt.wire.limits import (
     NONCE_BYTES,
     PROOF_BYTES,
 )
+from dragonrt.wire.reasons import MessageError, Reason
 from dragonrt.wire.values import Values, check_values
 
 __all__ = [

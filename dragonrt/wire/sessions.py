@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
-from dragonrt.wire.errors import LocalProtocolError, MessageError, Reason
 from dragonrt.wire.messages import (
     Block,
     Close,
@@ -22,6 +21,7 @@ from dragonrt.wire.messages import (
     Upload,
     Verdict,
 )
+from dragonrt.wire.reasons import LocalProtocolError, MessageError, Reason
 
 
 class SessionState(Enum):

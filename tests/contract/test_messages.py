@@ -38,8 +38,8 @@ from dragonrt.simulation.scenario import Request, Scenario
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import encode
-from dragonrt.wire.errors import Reason
 from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 
 TOKENS = 30

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
-from dragonrt.control.errors import ControlError
 from dragonrt.control.verifier import CONFIDENCES, Kind, TrainedPair, Verifier, confidences
+from dragonrt.errors import ControlError
 from dragonrt.language import LanguageModel
 
 PAIR = TrainedPair("small", "large", "d" * 64, "t" * 64)

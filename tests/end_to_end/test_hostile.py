@@ -17,7 +17,6 @@ from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.modes.line import start_hash
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.errors import Reason
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import (
@@ -32,6 +31,7 @@ from dragonrt.wire.messages import (
     Pong,
     Target,
 )
+from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 
 from .conftest import BOTH, SHORT, Device, DeviceAt, counts

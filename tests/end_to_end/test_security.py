@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.errors import DragonError
+from dragonrt.errors import DragonError, LinkError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.link.errors import LinkError
 from dragonrt.link.tls import client_context
-from dragonrt.wire.errors import HandshakeError
+from dragonrt.wire.reasons import HandshakeError
 
 from .conftest import DeviceAt, counts
 

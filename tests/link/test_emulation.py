@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
+from dragonrt.errors import LinkError
 from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.errors import LinkError
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import DeliveryTrace, Jitter, LinkModel

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.link.models import LinkModel
 

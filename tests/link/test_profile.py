@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.link.models import DeliveryTrace, RttSeries
 from dragonrt.link.profile import LinkProfile

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.patience import USUAL
 from dragonrt.runtime.connector import Connector
@@ -14,7 +14,7 @@ from dragonrt.simulation.faults import Cut, CutStream
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
-from dragonrt.wire.errors import HandshakeError
+from dragonrt.wire.reasons import HandshakeError
 
 
 def side(name: str, vocabulary: int = 32) -> SimulatedSide:

@@ -18,7 +18,7 @@ from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedSide
 from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
 from dragonrt.wire import messages as wire
-from dragonrt.wire.errors import Reason
+from dragonrt.wire.reasons import Reason
 
 TARGET = wire.Target(8, 0, 0, 3, "cloud")
 

@@ -40,7 +40,6 @@ from dragonrt.simulation.schedule import Schedule
 from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.errors import Reason
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
     Close,
@@ -54,6 +53,7 @@ from dragonrt.wire.messages import (
     Source,
     Target,
 )
+from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))

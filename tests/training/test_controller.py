@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from dragonrt.control import Learned
-from dragonrt.link.errors import LinkError
+from dragonrt.errors import LinkError, TrainingError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.controller import CONFIDENCES, compare, encoding, train_controller, untrained
 from dragonrt.training.controller_plan import ControllerPlan
 from dragonrt.training.course import IterationCosts
 from dragonrt.training.double_dqn import Hyperparameters
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.recording import PairRecording, RecordedEnvironment, RecordedText
 
 RATES = MarkovRates(20e3, 150e3, 0.05, 0.1)

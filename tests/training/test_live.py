@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dragonrt.control import Action, Controller, Heuristic, Static
+from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import IterationCosts
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.live import LiveEnvironment
 from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks
 from dragonrt.training.task_prompts import bundled_prompts, corpus_prompts

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dragonrt.control import Action, Heuristic, Static
+from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import IterationCosts
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.evaluation import best, evaluate, grid
 from dragonrt.training.recording import PairRecording, RecordedEnvironment, RecordedText
 

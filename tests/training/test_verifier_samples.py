@@ -8,8 +8,8 @@ import torch
 
 from dragonrt import bundled
 from dragonrt.control.verifier import confidences
+from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel
-from dragonrt.training.errors import TrainingError
 from dragonrt.training.verifier_models import BatchedModel, BatchedPair
 from dragonrt.training.verifier_samples import Samples, _drawn, collect
 from dragonrt.training.verifier_texts import PASSAGE, SHORTEST, Passage, read_texts

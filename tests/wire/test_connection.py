@@ -10,12 +10,6 @@ from hypothesis import strategies as st
 
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, Event, State
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.errors import (
-    HandshakeError,
-    LocalProtocolError,
-    Reason,
-    RemoteProtocolError,
-)
 from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
     PROTOCOL_VERSION,
@@ -31,6 +25,12 @@ from dragonrt.wire.messages import (
     Pong,
     Source,
     Target,
+)
+from dragonrt.wire.reasons import (
+    HandshakeError,
+    LocalProtocolError,
+    Reason,
+    RemoteProtocolError,
 )
 from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.wire.errors import Reason, RemoteProtocolError
 from dragonrt.wire.frames import COMPRESS_ABOVE, HEADER_BYTES, MAX_BODY, FrameDecoder, encode_frame
+from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
 LZ4 = 1 << 31
 

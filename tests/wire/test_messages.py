@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.errors import MessageError, Reason
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.limits import MAX_BLOCK, MAX_TOKENS, MAX_UPLOAD
@@ -34,6 +33,7 @@ from dragonrt.wire.messages import (
     Upload,
     Verdict,
 )
+from dragonrt.wire.reasons import MessageError, Reason
 from dragonrt.wire.values import LONGEST_VALUE
 
 INT32 = st.integers(0, 2**32 - 1)

@@ -18,8 +18,8 @@ from dragonrt.modes.settings import (
 )
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.setting import Entry, SettingError, assemble, entries, flat, setting, traced
-from dragonrt.wire.errors import MessageError
 from dragonrt.wire.limits import MAX_CONVERSATION, MAX_PROMPT, MAX_TOKENS
+from dragonrt.wire.reasons import MessageError
 from dragonrt.wire.values import Values, pack, unpack
 
 TOKEN = st.integers(0, 2**31 - 1)

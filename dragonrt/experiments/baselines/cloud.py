@@ -2,6 +2,7 @@
 
 from safetensors.numpy import save
 
+from dragonrt.errors import LinkError
 from dragonrt.experiments.baselines.messages import (
     BaselineError,
     Channel,
@@ -17,7 +18,6 @@ from dragonrt.experiments.baselines.messages import (
     unpack,
 )
 from dragonrt.experiments.baselines.reading import BaselineSide, Found
-from dragonrt.link.errors import LinkError
 from dragonrt.link.stream import Stream
 
 

@@ -26,10 +26,10 @@ from dragonrt.experiments.baselines.messages import (
 from dragonrt.link.memory import memory_streams
 from dragonrt.simulation import loop
 from dragonrt.wire.connection import Connection
-from dragonrt.wire.errors import HandshakeError, RemoteProtocolError
 from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from dragonrt.wire.reasons import HandshakeError, RemoteProtocolError
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 floats = st.floats(allow_nan=False)
