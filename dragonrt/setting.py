@@ -4,6 +4,7 @@ A field made by `setting` knows what it is for and what it may be. `check` holds
 `flat` lists the values by name, nested dataclasses included, `assemble` makes an instance of them.
 """
 
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -146,10 +147,12 @@ def _fields_of(instance: Any) -> dict[str, Any]:
 
 
 def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
-    for entry, path in _leaves(type(instance)):
+    cls: type = type(instance)
+    for entry, path in _leaves(cls):
         yield entry, attrgetter(".".join(path))(instance)
 
 
+@functools.cache
 def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
     """Every field with the attribute names that lead to it."""
     found: list[tuple[Entry, tuple[str, ...]]] = []
@@ -164,9 +167,11 @@ def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
     return tuple(found)
 
 
-def _typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
+@functools.cache
+def _typed_fields(cls: type) -> tuple[tuple[Field[Any], Any], ...]:
+    """Kept for each class: annotations are evaluated, which takes longer than all the rest."""
     hints = typing.get_type_hints(cls)
-    return [(each, hints[each.name]) for each in fields(cls)]
+    return tuple((each, hints[each.name]) for each in fields(cls))
 
 
 def _entry(each: Field[Any], kind: Any) -> Entry:
