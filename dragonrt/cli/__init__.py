@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.config import Env
 from cyclopts.exceptions import UnusedCliTokensError
 
 from dragonrt import __version__
 from dragonrt.cli.console import output, say
 from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
-from dragonrt.cli.settings_file import SettingsFile
+from dragonrt.cli.sources import Environment, SettingsFile
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
@@ -58,7 +57,7 @@ COMMANDS = {
 }
 """Where each command is and what it is for: none is imported before it is called."""
 
-ENVIRONMENT = Env("DRAGONRT_", command=False, show=False)
+ENVIRONMENT = Environment()
 
 app = App(
     name="dragonrt",

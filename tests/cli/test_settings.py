@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import pytest
 from cyclopts import App
-from cyclopts.config import Env
 
 from dragonrt.cli.options import derived, given, option
-from dragonrt.cli.settings_file import SettingsError, SettingsFile
+from dragonrt.cli.sources import Environment, SettingsError, SettingsFile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.runtime.addresses import NetworkSettings
@@ -51,7 +50,7 @@ def parse(*arguments: str, file: Path | None = None) -> dict[str, Any]:
         got.update(given(options), own=given(own), stop=stop)
 
     app.config = (
-        Env("DRAGONRT_", command=False),
+        Environment(),
         *([SettingsFile.read(file, app)] if file else []),
     )
     app(["device", *arguments], exit_on_error=False, print_error=False)
@@ -120,6 +119,9 @@ def test_flags_and_the_environment_can_undo_a_files_truth(
     monkeypatch.setenv("DRAGONRT_FOLLOW", "true")
     assert parse(file=settings)["follow"] is True
     assert parse("--no-follow")["follow"] is False
+    monkeypatch.setenv("DRAGONRT_NO_FOLLOW", "true")
+    with pytest.raises(SettingsError, match="NO_FOLLOW is no setting: write DRAGONRT_FOLLOW=false"):
+        parse()
 
 
 @pytest.mark.parametrize(

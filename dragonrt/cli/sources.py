@@ -1,5 +1,9 @@
-"""The TOML file of settings: one table per command, keys as the options are called."""
+"""Where settings come from beside flags: the environment, and a TOML file.
 
+The file has one table per command; keys are as the options are called.
+"""
+
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, Self, get_args, get_origin
@@ -7,15 +11,33 @@ from typing import Any, Self, get_args, get_origin
 import platformdirs
 from cyclopts import App
 from cyclopts.argument import ArgumentCollection
-from cyclopts.config import Dict
+from cyclopts.config import Dict, Env
 
 from dragonrt.errors import DragonError
 
 NAME = "dragonrt.toml"
 
 
+PREFIX = "DRAGONRT_"
+
+
 class SettingsError(DragonError):
-    """A settings file that cannot be read, or names what does not exist."""
+    """A settings file that cannot be read, or a name of something that does not exist."""
+
+
+class Environment(Env):
+    """Variables that are called as the options are."""
+
+    def __init__(self) -> None:
+        super().__init__(PREFIX, command=False, show=False)
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        for flag in (name for each in arguments for name in each.negatives):
+            variable = PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+            if variable in os.environ:  # the library would take its value for the flag's itself
+                right = variable.replace("_NO_", "_", 1)
+                raise SettingsError(f"{variable} is no setting: write {right}=false")
+        super().__call__(app, commands, arguments)
 
 
 class SettingsFile(Dict):
