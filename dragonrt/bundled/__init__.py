@@ -18,7 +18,7 @@ class BundledError(DragonError):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SampleQuestion:
     """One question about the sample documents, with what is needed to judge an answer.
 
     `kind` says whose documents hold the answer: the device's (private), the cloud's (public), or
@@ -89,11 +89,11 @@ def documents(side: Side) -> Path:
     return _HERE / "documents" / side
 
 
-def questions() -> tuple[Question, ...]:
+def questions() -> tuple[SampleQuestion, ...]:
     """The questions about the sample documents, the demonstration's defaults first."""
     entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]
     loaded = (
-        Question(
+        SampleQuestion(
             kind=entry["kind"],
             text=entry["text"],
             expected=tuple(entry["expected"]),

@@ -21,7 +21,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.rouge import rouge_n
 from dragonrt.experiments.statistics import Row, estimates
 from dragonrt.sampling import Noise, Sampler
-from dragonrt.sampling.speculative import residual, speculative_rule
+from dragonrt.sampling.verification import residual, speculative_rule
 
 if TYPE_CHECKING:
     from dragonrt.training.model_pair import ModelPair

@@ -22,8 +22,8 @@ from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.runtime.modes.sprinter import CODEC, SprinterPlan
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.speculative import CoupledSpeculation
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
+from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from dragonrt.training.model_pair import ModelPair
 

@@ -18,7 +18,7 @@ from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.statistics import Row, distinct, estimate, grouped, having, mean
 from dragonrt.sampling import Noise, Sampler
-from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.verification import speculative_rule
 
 if TYPE_CHECKING:
     from dragonrt.experiments.speculation import Block, Speculation

@@ -12,7 +12,7 @@ from dragonrt.sampling.aggregation import Candidate, Rule, side_weights
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SideDraft:
     """One side's next-token guess for one prefix.
 
     `payload` is the encoded distribution as it travels, `distribution` the same, decoded: a side
@@ -43,13 +43,15 @@ class Mixed:
     expected: tuple[float, float] | None
 
 
-def decoded(code: Codec, draft: Draft) -> Draft:
+def decoded(code: Codec, draft: SideDraft) -> SideDraft:
     """The draft with its distribution; CodecError for a malformed payload."""
     distribution = decode_distribution(code, draft.payload, Step(draft.step))
     return replace(draft, distribution=distribution)
 
 
-def mixed(by: Rule, step: int, device: Draft, cloud: Draft, *, expects: bool = False) -> Mixed:
+def mixed(
+    by: Rule, step: int, device: SideDraft, cloud: SideDraft, *, expects: bool = False
+) -> Mixed:
     """What two decoded drafts of a step, each after the decided prefix, come to."""
     p, q = device.distribution, cloud.distribution
     if p is None or q is None:
@@ -81,13 +83,13 @@ class DraftQueue:
     def __init__(self, window: int, decided: int = 0) -> None:
         self._window = window
         self._decided = decided
-        self._drafts: dict[int, dict[int, Draft]] = {}
+        self._drafts: dict[int, dict[int, SideDraft]] = {}
 
     def reaches(self, step: int) -> bool:
         """Whether a step lies in the window or before it; an honest side drafts no other."""
         return step < self._decided + self._window
 
-    def put(self, draft: Draft) -> None:
+    def put(self, draft: SideDraft) -> None:
         """Keep a draft of a step in the window; one that is already decided comes too late."""
         if draft.step < self._decided:
             return
@@ -97,7 +99,7 @@ class DraftQueue:
         if len(lines) > LINES_PER_STEP:
             del lines[next(iter(lines))]
 
-    def get(self, step: int, prefix_hash: int) -> Draft | None:
+    def get(self, step: int, prefix_hash: int) -> SideDraft | None:
         """The draft of `step` that is valid for the prefix with this hash, if it is here."""
         lines = self._drafts.get(step)
         return lines.get(prefix_hash) if lines else None

@@ -17,7 +17,7 @@ from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.distributions import Step, codec, encode_distribution
-from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, decoded, mixed
+from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, decoded, mixed
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
@@ -51,7 +51,7 @@ class Drafts:
     """What one forward gave: own drafts of consecutive steps, `guessed` tokens being tried."""
 
     guessed: int
-    drafts: list[Draft]
+    drafts: list[SideDraft]
 
 
 class Dragon(Partnered):
@@ -189,7 +189,7 @@ class Dragon(Partnered):
                 f"a draft of step {step} came while step {self._decided} is undecided: "
                 f"further ahead than the agreed {self._settings.run_ahead}"
             )
-        draft = Draft(
+        draft = SideDraft(
             step,
             message.prefix_hash,
             message.token,
@@ -265,21 +265,21 @@ class Dragon(Partnered):
             self._decide(self._mixed(step, own, theirs), own, theirs, cause, now)
 
     def _decide(
-        self, mixed: Mixed, own: Draft, theirs: Draft, cause: events.Cause, now: float
+        self, mixed: Mixed, own: SideDraft, theirs: SideDraft, cause: events.Cause, now: float
     ) -> None:
         step = self._decided
         self._commit(mixed.token, own, theirs, cause, mixed.share, now)
         if self._settings.aggregator is not Aggregator.BOTH:
             self._hand_over(step, mixed, own)
 
-    def _is_light(self, own: Draft, theirs: Draft) -> bool:
+    def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
         return self._codec.light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
 
-    def _mixed(self, step: int, own: Draft, theirs: Draft) -> Mixed:
+    def _mixed(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
         device, cloud = (own, theirs) if self.side == "device" else (theirs, own)
         return mixed(self._rule, step, device, cloud, expects=self._estimates.expects)
 
-    def _light_target(self, step: int, own: Draft, theirs: Draft) -> int | None:
+    def _light_target(self, step: int, own: SideDraft, theirs: SideDraft) -> int | None:
         return self._mixed(step, own, theirs).token if self._is_light(own, theirs) else None
 
     def _heavy_decision(self) -> Work | None:
@@ -292,7 +292,7 @@ class Dragon(Partnered):
         if own is None or theirs is None or self._is_light(own, theirs):
             return None
 
-        def head(said: Sequence[Said]) -> tuple[Mixed, Draft, Draft]:
+        def head(said: Sequence[Said]) -> tuple[Mixed, SideDraft, SideDraft]:
             known = decoded(self._codec, theirs)
             return self._mixed(step, own, known), own, known
 
@@ -301,8 +301,8 @@ class Dragon(Partnered):
     def _commit(
         self,
         token: int,
-        own: Draft | None,
-        theirs: Draft | None,
+        own: SideDraft | None,
+        theirs: SideDraft | None,
         cause: events.Cause,
         share: float,
         now: float,
@@ -336,7 +336,7 @@ class Dragon(Partnered):
         self._compare_decided()
         self._check_finished()
 
-    def _hand_over(self, step: int, mixed: Mixed, own: Draft) -> None:
+    def _hand_over(self, step: int, mixed: Mixed, own: SideDraft) -> None:
         """Tell the other side what was decided and who decides next."""
         if mixed.expected is not None:
             self._estimates.expected(*mixed.expected)
@@ -392,7 +392,7 @@ class Dragon(Partnered):
         return self._reading
 
     def _drafts(self, span: Span) -> Work:
-        """Draft after every prefix of the span, and after what its documents say next."""
+        """SideDraft after every prefix of the span, and after what its documents say next."""
         guess = self._guess(span.tokens)
 
         def head(said: Sequence[Said]) -> Drafts:
@@ -419,9 +419,9 @@ class Dragon(Partnered):
                 return guess[:length]
         return guess
 
-    def _drafted(self, span: Span, guess: Sequence[int], said: Sequence[Said]) -> list[Draft]:
+    def _drafted(self, span: Span, guess: Sequence[int], said: Sequence[Said]) -> list[SideDraft]:
         """Drafts after the prefixes of the span, then along the guess while it comes true."""
-        drafts: list[Draft] = []
+        drafts: list[SideDraft] = []
         hashes = extended(span.hashes, guess)
         for step, each in enumerate(said, start=span.first):
             beyond = step - len(span.tokens)
@@ -431,7 +431,7 @@ class Dragon(Partnered):
             token = self._rule.draft(self.side, step, quantized.distribution)
             payload = encode_distribution(self._codec, quantized)
             drafts.append(
-                Draft(
+                SideDraft(
                     step,
                     hashes[step],
                     token,
@@ -490,7 +490,7 @@ class Dragon(Partnered):
                 self._send_draft(draft)
         self._advance("own", now)
 
-    def _send_draft(self, draft: Draft) -> None:
+    def _send_draft(self, draft: SideDraft) -> None:
         if self._peer is None:
             return
         message = wire.Draft(

@@ -32,9 +32,9 @@ from dragonrt.modes.quorum import Received, Worker, deadline_s, round_weights
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.federated import mixture
+from dragonrt.sampling.mixing import mixture
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import Verdict, speculative_rule
+from dragonrt.sampling.verification import Judgement, speculative_rule
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
@@ -427,7 +427,7 @@ class Coordinator:
 class _Judged:
     """A verdict, the weights it rests on by worker, and the slowest worker's forward."""
 
-    verdict: Verdict
+    verdict: Judgement
     weights: Mapping[str, float]
     verify_s: float
 

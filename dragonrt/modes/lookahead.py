@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dragonrt.modes.drafts import Draft, DraftQueue
+from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.line import Line
 
 BLOCK = 8
@@ -28,7 +28,7 @@ class Lookahead:
     line: Line
     own: DraftQueue
     theirs: DraftQueue
-    target: Callable[[int, Draft, Draft], int | None]
+    target: Callable[[int, SideDraft, SideDraft], int | None]
     trusts_other: Callable[[], bool]
 
     def limit(self, decided: int) -> int:

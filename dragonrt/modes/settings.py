@@ -15,7 +15,7 @@ from dragonrt.modes.mode import OnLoss
 from dragonrt.sampling.aggregation import Algorithm1, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.speculative import (
+from dragonrt.sampling.verification import (
     Rejection,
     SampleQuantize,
     SpeculativeRule,

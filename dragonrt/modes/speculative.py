@@ -34,8 +34,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.verifying import ReadBlock
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import SpeculativeRule, Verdict, speculative_rule
-from dragonrt.sampling.stopping import Drafted, StoppingRule
+from dragonrt.sampling.stopping import DraftSignals, StoppingRule
+from dragonrt.sampling.verification import Judgement, SpeculativeRule, speculative_rule
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
@@ -63,7 +63,7 @@ class DraftedToken:
     q: NDArray[np.float64]
     quantized: Quantized
     threshold: ConformalThreshold | None
-    drafted: Drafted
+    drafted: DraftSignals
 
     @property
     def bits(self) -> int:
@@ -311,9 +311,9 @@ class SpeculativeDrafting:
         if not self._rule.drafts_from_quantized:
             source = Distribution.from_dense(q)
         token = self._rule.draft(block.end, source)
-        known = Drafted(0.0)
+        known = DraftSignals(0.0)
         if block.start.stopping is not None:
-            known = Drafted(entropy(Distribution.from_dense(_normalised(said.p))))
+            known = DraftSignals(entropy(Distribution.from_dense(_normalised(said.p))))
         if self._acceptance is not None:
             likely = self._acceptance.probability(said.hidden, said.p, token)
             known = replace(known, acceptance=likely)
@@ -398,7 +398,7 @@ class SpeculativeJudging:
         tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q)
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Verdict:
+    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement:
         return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
 
 

@@ -20,9 +20,9 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import AcceptanceHead
 from dragonrt.modes.verifying import InPlace, ReadBlock
+from dragonrt.sampling.approximation import verify_last
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import speculative_rule
-from dragonrt.sampling.sprinter import verify_last
+from dragonrt.sampling.verification import speculative_rule
 from dragonrt.wire import messages as wire
 
 

@@ -18,7 +18,7 @@ from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.speculative import Verdict
+from dragonrt.sampling.verification import Judgement
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
@@ -45,7 +45,7 @@ class ReadBlock:
 class InPlace:
     """The verdict on a block of one token: `token` is at its place, the draft if it is accepted.
 
-    `accepted` is 0 or 1. Nothing follows, unlike behind a Verdict.
+    `accepted` is 0 or 1. Nothing follows, unlike behind a Judgement.
     """
 
     accepted: int
@@ -70,11 +70,11 @@ class Judging(Protocol):
         """The content of a block. Raises DragonError for one that cannot be read."""
         ...
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Verdict | InPlace | Uploads:
+    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement | InPlace | Uploads:
         """The answer, given what the model says after the prefixes from the block's step on.
 
-        With a Verdict the text goes on with the tokens that it lets stand and with its token, with
-        an InPlace by its token; with Uploads it goes on with what the next block says was decided.
+        With a Judgement the text goes on with the tokens that it lets stand and with its token,
+        with an InPlace by its token; with Uploads with what the next block says was decided.
         """
         ...
 
@@ -244,7 +244,7 @@ class BlockVerifier:
     def _reply(
         self,
         block: ReadBlock,
-        answer: Verdict | InPlace | Uploads,
+        answer: Judgement | InPlace | Uploads,
         under_way: _UnderWay,
         seconds: float,
     ) -> None:

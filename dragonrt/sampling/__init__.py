@@ -14,7 +14,16 @@ from dragonrt.sampling.aggregation import (
     rule,
     side_weights,
 )
-from dragonrt.sampling.federated import (
+from dragonrt.sampling.approximation import (
+    expected_acceptance_sprinter,
+    expected_run_length,
+    mixture_tv,
+    output_distribution,
+    stopping_time,
+    verify_last,
+)
+from dragonrt.sampling.iteration import iteration_latency
+from dragonrt.sampling.mixing import (
     acceptance_change,
     aggregation_bias,
     bias_bound,
@@ -23,34 +32,25 @@ from dragonrt.sampling.federated import (
     relevance_weights,
     renormalise,
 )
-from dragonrt.sampling.iteration import iteration_latency
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
-from dragonrt.sampling.speculative import (
-    CoupledSpeculation,
-    Rejection,
-    SampleQuantize,
-    SpeculativeRule,
-    Verdict,
-    residual,
-    speculative_rule,
-    token_acceptance,
-)
-from dragonrt.sampling.sprinter import (
-    expected_acceptance_sprinter,
-    expected_run_length,
-    mixture_tv,
-    output_distribution,
-    stopping_time,
-    verify_last,
-)
 from dragonrt.sampling.stopping import (
     AdaEDL,
-    Drafted,
+    DraftSignals,
     FixedLength,
     SpecDecPlusPlus,
     StoppingRule,
+)
+from dragonrt.sampling.verification import (
+    CoupledSpeculation,
+    Judgement,
+    Rejection,
+    SampleQuantize,
+    SpeculativeRule,
+    residual,
+    speculative_rule,
+    token_acceptance,
 )
 
 __all__ = [
@@ -59,8 +59,9 @@ __all__ = [
     "Candidate",
     "Coupled",
     "CoupledSpeculation",
-    "Drafted",
+    "DraftSignals",
     "FixedLength",
+    "Judgement",
     "Noise",
     "Purpose",
     "Rejection",
@@ -71,7 +72,6 @@ __all__ = [
     "SpecDecPlusPlus",
     "SpeculativeRule",
     "StoppingRule",
-    "Verdict",
     "acceptance_change",
     "acceptance_probability",
     "aggregation_bias",

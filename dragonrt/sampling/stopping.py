@@ -14,7 +14,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Drafted:
+class DraftSignals:
     """What is known of a token when it has been drafted.
 
     `entropy` is that of the draft model's distribution before any sampler, in nats; `acceptance`
@@ -28,7 +28,7 @@ class Drafted:
 class StoppingRule(Protocol):
     """Decides how long a block becomes."""
 
-    def stop(self, block: Sequence[Drafted]) -> bool:
+    def stop(self, block: Sequence[DraftSignals]) -> bool:
         """Whether `block`, of at least one token, is to be verified now."""
 
     def after(self, drafted: int, accepted: int) -> StoppingRule:
@@ -41,7 +41,7 @@ class FixedLength:
 
     length: int
 
-    def stop(self, block: Sequence[Drafted]) -> bool:
+    def stop(self, block: Sequence[DraftSignals]) -> bool:
         """Whether the block has its length."""
         return len(block) >= self.length
 
@@ -61,7 +61,7 @@ class SpecDecPlusPlus:
     longest: int
     threshold: float = 0.7
 
-    def stop(self, block: Sequence[Drafted]) -> bool:
+    def stop(self, block: Sequence[DraftSignals]) -> bool:
         """Whether a rejection is likelier than the threshold."""
         rejection = 1 - math.prod(token.acceptance for token in block)
         return rejection > self.threshold or len(block) >= self.longest
@@ -88,7 +88,7 @@ class AdaEDL:
     gamma: float = 0.2
     rate: float = 1.0
 
-    def stop(self, block: Sequence[Drafted]) -> bool:
+    def stop(self, block: Sequence[DraftSignals]) -> bool:
         """Whether the bound of the newest token is below the threshold."""
         bound = 1 - math.sqrt(self.gamma * max(0.0, block[-1].entropy))
         return bound < self.threshold or len(block) >= self.longest

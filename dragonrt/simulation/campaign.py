@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
-from dragonrt.simulation.exploration import Outcome, explore
+from dragonrt.simulation.exploration import RunOutcome, explore
 
 _log = logging.getLogger("dragonrt")
 
@@ -25,10 +25,10 @@ class Findings:
     runs: int = 0
     tokens: int = 0
     virtual_s: float = 0.0
-    violations: list[Outcome] = field(default_factory=list)
+    violations: list[RunOutcome] = field(default_factory=list)
     slowest: dict[str, float] = field(default_factory=dict)
 
-    def take(self, outcomes: list[Outcome]) -> None:
+    def take(self, outcomes: list[RunOutcome]) -> None:
         """Add the outcomes of more runs."""
         self.runs += len(outcomes)
         self.tokens += sum(outcome.tokens for outcome in outcomes)

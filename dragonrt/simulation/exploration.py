@@ -17,7 +17,6 @@ from dragonrt.side import Side
 from dragonrt.simulation.invariants import Taking, ViolationError, check
 from dragonrt.simulation.liveness import bound_s, longest_absence_s
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import SimulatedContext, SimulatedModel
 from dragonrt.simulation.pair import (
     Link,
     SimulatedCloud,
@@ -26,6 +25,7 @@ from dragonrt.simulation.pair import (
     faulty_device,
 )
 from dragonrt.simulation.scenario import FOR_EVER_S, Request, Scenario
+from dragonrt.simulation.scripted import SimulatedContext, SimulatedModel
 from dragonrt.traces import events
 
 LONGEST_RUN_S = 1800.0
@@ -42,7 +42,7 @@ class HangError(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """One run: `violation` is None where everything held; times are virtual seconds.
 
     `slowest` is the largest part that an answer took of the time in which it must end.
@@ -56,28 +56,28 @@ class Outcome:
     slowest: float = 0.0
 
 
-def explore(seeds: Iterable[int], mode: str | None = None) -> list[Outcome]:
+def explore(seeds: Iterable[int], mode: str | None = None) -> list[RunOutcome]:
     """The outcomes of the scenarios of these seeds, in their order; of all modes or of one."""
     return [explore_one(Scenario.draw(seed, mode)) for seed in seeds]
 
 
-def explore_one(scenario: Scenario) -> Outcome:
+def explore_one(scenario: Scenario) -> RunOutcome:
     """Run one scenario. A failure of any kind is a violation: none is expected."""
     try:
         with _limited():
             found = run(_outcome(scenario))
     except (Exception, HangError) as error:
         text = " ".join(str(error).split())
-        return Outcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
+        return RunOutcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
     return found
 
 
-async def _outcome(scenario: Scenario) -> Outcome:
+async def _outcome(scenario: Scenario) -> RunOutcome:
     answers = await observe(scenario)
     tokens = sum(len(each.answer.tokens) for each in answers)
     slowest = max(each.slowness for each in answers)
     end_s = asyncio.get_running_loop().time()
-    return Outcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
+    return RunOutcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
 
 
 Disturb = Callable[["Stage"], Coroutine[Any, Any, None]]

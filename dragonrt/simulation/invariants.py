@@ -15,8 +15,8 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.runtime.answer import Answer
-from dragonrt.sampling.federated import relevance_weights, renormalise
-from dragonrt.simulation.oracle import Course, oracle
+from dragonrt.sampling.mixing import relevance_weights, renormalise
+from dragonrt.simulation.oracle import Attendance, oracle
 from dragonrt.simulation.scenario import Request, Scenario
 from dragonrt.traces import events
 from dragonrt.wire.limits import MAX_BLOCK
@@ -82,7 +82,7 @@ class Taking:
             raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
 
     @property
-    def course(self) -> Course:
+    def course(self) -> Attendance:
         """Who took part where."""
         alone_at = dict(self.changes)
         is_alone: list[bool] = []
@@ -91,7 +91,7 @@ class Taking:
         weights: dict[int, Mapping[str, float]] = {}
         for each in self.rounds:
             weights |= dict.fromkeys(range(each.step, each.step + each.decided), each.weights)
-        return Course(is_alone.__getitem__, weights.__getitem__)
+        return Attendance(is_alone.__getitem__, weights.__getitem__)
 
 
 def run_ahead(settings: Settings) -> int:
@@ -142,7 +142,7 @@ def check(
 
 
 def _right(
-    scenario: Scenario, request: Request, accepted: Sequence[int], course: Course
+    scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
     verifier = scenario.kit(request).verifier
@@ -174,7 +174,7 @@ def _check_prefix(scenario: Scenario, request: Request, device: Taking) -> None:
     def weights(step: int) -> Mapping[str, float]:
         return course.weights(step) if step < sum(each.decided for each in device.rounds) else last
 
-    right = _right(scenario, request, (), Course(alone, weights))
+    right = _right(scenario, request, (), Attendance(alone, weights))
     _compare("device", device.decided, right[:count])
 
 
@@ -198,7 +198,7 @@ def _check_cloud(
     accepted = device.decided[: cloud.accepted]
     text = [*accepted, *cloud.decided]
     if text != device.decided[: len(text)] or any(alone for _, alone in device.changes):
-        _compare("cloud", text, _right(scenario, request, accepted, Course()))
+        _compare("cloud", text, _right(scenario, request, accepted, Attendance()))
     if not cloud.verdicts:
         return
     for session in sessions:

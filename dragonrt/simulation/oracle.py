@@ -29,13 +29,13 @@ from dragonrt.modes.settings import (
 )
 from dragonrt.modes.sprinter import TokenVerifier
 from dragonrt.sampling.aggregation import Candidate, rule, side_weights
-from dragonrt.sampling.federated import mixture
+from dragonrt.sampling.approximation import verify_last
+from dragonrt.sampling.mixing import mixture
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
-from dragonrt.sampling.speculative import CoupledSpeculation, SpeculativeRule, speculative_rule
-from dragonrt.sampling.sprinter import verify_last
+from dragonrt.sampling.verification import CoupledSpeculation, SpeculativeRule, speculative_rule
 from dragonrt.side import Side
-from dragonrt.simulation.model import SimulatedModel
+from dragonrt.simulation.scripted import SimulatedModel
 
 Models = Mapping[str, SimulatedModel]
 """What says what: "device", and the other sides by their names, in the order of the members."""
@@ -45,7 +45,7 @@ Decide = Callable[[Line], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Attendance:
     """Who took part, which is the one thing that a text may depend on beside what is asked.
 
     `alone` says whether the device decided a step without the cloud, `weights` those of the round
@@ -60,14 +60,14 @@ def oracle(
     question: Question,
     settings: Settings,
     models: Models,
-    course: Course | None = None,
+    course: Attendance | None = None,
     verifier: TokenVerifier | None = None,
 ) -> list[int]:
     """The answer's tokens, the accepted ones and the stop token included.
 
     Without a `course` the other side is there all the time. `verifier` is the sprinter's.
     """
-    decide = _decider(question, settings, models, course or Course(), verifier)
+    decide = _decider(question, settings, models, course or Attendance(), verifier)
     text = Line(start_hash(question.seed), question.accepted)
     while not _is_complete(question, text.tokens):
         for token in decide(text):
@@ -85,7 +85,7 @@ def _decider(
     question: Question,
     settings: Settings,
     models: Models,
-    course: Course,
+    course: Attendance,
     verifier: TokenVerifier | None,
 ) -> Decide:
     match settings:
@@ -111,7 +111,9 @@ def _vocabulary(models: Models) -> int:
     return models["device"].said(0, 0).p.size
 
 
-def _dragon(question: Question, settings: DragonSettings, models: Models, course: Course) -> Decide:
+def _dragon(
+    question: Question, settings: DragonSettings, models: Models, course: Attendance
+) -> Decide:
     """Each step from the two sides' distributions after the decided text (SPEC 1)."""
     by = rule(settings.rule, Noise(question.seed), question.sampler)
     code = codec(settings.codec, _vocabulary(models))
@@ -131,7 +133,7 @@ def _dragon(question: Question, settings: DragonSettings, models: Models, course
     return decide
 
 
-def _target_alone(question: Question, models: Models, course: Course) -> Decide:
+def _target_alone(question: Question, models: Models, course: Attendance) -> Decide:
     """The text of one model alone, token by token: what coupled blocks come to (SPEC 2)."""
     noise = Noise(question.seed)
 
@@ -144,7 +146,7 @@ def _target_alone(question: Question, models: Models, course: Course) -> Decide:
 
 
 def _speculative(
-    question: Question, settings: SpeculativeSettings, models: Models, course: Course
+    question: Question, settings: SpeculativeSettings, models: Models, course: Attendance
 ) -> Decide:
     """Blocks of fixed length or of a bit budget, one after the other (SPEC 2)."""
     by = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
@@ -188,7 +190,7 @@ def _speculative(
 
 
 def _federated(
-    question: Question, settings: FederatedSettings, models: Models, course: Course
+    question: Question, settings: FederatedSettings, models: Models, course: Attendance
 ) -> Decide:
     """Rounds: a block of the device's, decided by the mixture of the uploads (SPEC 3)."""
     by = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
@@ -242,7 +244,7 @@ def _sprinter(
     question: Question,
     settings: SprinterSettings,
     models: Models,
-    course: Course,
+    course: Attendance,
     verifier: TokenVerifier,
 ) -> Decide:
     """SPRINTER Algorithm 2: a token stands where the verifier says so, else the target decides."""

@@ -35,8 +35,8 @@ from dragonrt.simulation.faults import (
     Stall,
     StallingLink,
 )
-from dragonrt.simulation.model import Script, ScriptedModel, SimulatedContext, SimulatedModel
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedContext, SimulatedModel
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES

@@ -13,7 +13,7 @@ from typing import Any
 
 from dragonrt.distributions import Step, codec, decode_distribution, encode_distribution
 from dragonrt.errors import DragonError
-from dragonrt.modes.drafts import Draft
+from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Drafts
 from dragonrt.modes.line import Line, extended, start_hash
 from dragonrt.modes.mode import Span, Work
@@ -24,7 +24,7 @@ from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.setting import assemble, entries, flat
 from dragonrt.side import Side
-from dragonrt.simulation.model import SimulatedContext, SimulatedModel
+from dragonrt.simulation.scripted import SimulatedContext, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
 
@@ -104,7 +104,7 @@ class RecordedContext(SimulatedContext):
 
     def _drafted(self, span: Span, guess: Sequence[int]) -> Drafts:
         hashes = extended(span.hashes, guess)
-        drafts: list[Draft] = []
+        drafts: list[SideDraft] = []
         for step in range(span.first, len(hashes)):
             beyond = step - len(span.tokens)
             if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
@@ -112,7 +112,7 @@ class RecordedContext(SimulatedContext):
             drafts.append(self._draft(step, hashes[step]))
         return Drafts(len(guess), drafts)
 
-    def _draft(self, step: int, prefix_hash: int) -> Draft:
+    def _draft(self, step: int, prefix_hash: int) -> SideDraft:
         recorded = self._drafts.get(prefix_hash)
         if recorded is None:
             self._standing_in.add(prefix_hash)
@@ -123,7 +123,7 @@ class RecordedContext(SimulatedContext):
             payload, relevance = recorded.payload, recorded.relevance
         distribution = decode_distribution(self._codec, payload, Step(step))
         token = self._rule.draft(self._side, step, distribution)
-        return Draft(step, prefix_hash, token, payload, relevance, 0.0, distribution)
+        return SideDraft(step, prefix_hash, token, payload, relevance, 0.0, distribution)
 
 
 # Reading traces.

@@ -7,9 +7,9 @@ from dragonrt.link.stream import Stream
 from dragonrt.runtime.answer import Answer
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, SimulatedModel
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.simulation.recorded import RecordedContext, Recording
+from dragonrt.simulation.scripted import Script, SimulatedModel
 
 
 def replay(recording: Recording, emulate: Callable[[Stream], Stream] | None = None) -> Answer:

@@ -19,9 +19,9 @@ from dragonrt.modes.settings import (
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.model import PrefixVerifier, Script, ScriptedModel, WorkerScript
 from dragonrt.simulation.oracle import Models
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import PrefixVerifier, Script, ScriptedModel, WorkerScript
 
 STOP = 0
 """The token that ends an answer: a Script's own."""

@@ -11,7 +11,7 @@ from dragonrt.modes.line import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
-from dragonrt.simulation.model import SimulatedSaid
+from dragonrt.simulation.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
 
 

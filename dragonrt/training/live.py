@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Action, ControlState
 from dragonrt.distributions import Distribution, Step
-from dragonrt.sampling.speculative import Rejection, token_acceptance
+from dragonrt.sampling.verification import Rejection, token_acceptance
 from dragonrt.training.course import Course, IterationCosts, Transition, estimated_accepted
 from dragonrt.training.model_pair import AnswerReader, ModelPair, Tasks, resolved_codec
 

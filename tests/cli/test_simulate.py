@@ -12,8 +12,8 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run as simulate
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.simulation.scripted import Script
 from dragonrt.traces.events import Record
 from dragonrt.traces.file import TraceFile, start
 

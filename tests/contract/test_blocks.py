@@ -18,9 +18,9 @@ from dragonrt.runtime.answer import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, ScriptedModel
 from dragonrt.simulation.oracle import oracle
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces import events
 
 BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False)

@@ -23,9 +23,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.exploration import Observed, Stage, observe
 from dragonrt.simulation.faults import Cut, HalfOpen, Stall
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, SimulatedContext
 from dragonrt.simulation.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import Script, SimulatedContext
 from dragonrt.traces import events
 
 STEADY = Schedule(seed=1, latency_s=0.01)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dragonrt.modes.catalogue import entry_of
-from dragonrt.modes.drafts import Draft
+from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import FederatedJudging
 from dragonrt.modes.line import LOW_BITS, start_hash
@@ -33,9 +33,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.exploration import Observed, Stage, observe
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, SimulatedContext
 from dragonrt.simulation.scenario import Request, Scenario
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import Script, SimulatedContext
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
@@ -232,7 +232,7 @@ def test_a_draft_that_cannot_be_read_ends_its_session(
     """Where light payloads are read on arrival, and where a head reads them when they decide."""
     expected, right = neighbours_text(mode), Dragon._send_draft
 
-    def send_draft(dragon: Dragon, draft: Draft) -> None:
+    def send_draft(dragon: Dragon, draft: SideDraft) -> None:
         victim = (dragon.side, dragon._question.seed) == ("cloud", QUESTION.seed)
         broken = victim and draft.step == 8
         right(dragon, replace(draft, payload=b"\xff") if broken else draft)

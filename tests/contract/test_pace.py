@@ -12,9 +12,9 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.exploration import Observed, Stage, observe
 from dragonrt.simulation.faults import Cut, Stall
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.scenario import Request, Scenario
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import Script
 from dragonrt.traces import events
 
 QUESTION = Question(prompt="0", seed=5, sampler=Sampler(0.9), max_tokens=60)

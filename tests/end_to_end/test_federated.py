@@ -22,7 +22,7 @@ from dragonrt.runtime.answer import Answer
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler, mixture
-from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.verification import speculative_rule
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, RoundDecided, TokenDecided
 from dragonrt.traces.file import read_trace

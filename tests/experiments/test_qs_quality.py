@@ -10,7 +10,7 @@ from dragonrt.experiments import qs_quality
 from dragonrt.experiments.qs_quality import Position, first_token_law
 from dragonrt.experiments.statistics import Row
 from dragonrt.sampling import Noise, Sampler
-from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.verification import speculative_rule
 
 Q = np.array((0.55, 0.24, 0.14, 0.07))
 P = np.array((0.2, 0.5, 0.1, 0.2))

@@ -11,7 +11,7 @@ from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import Speculation, alone
 from dragonrt.language.prompt import PlainPrompt
 from dragonrt.sampling import Noise, Sampler
-from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.verification import speculative_rule
 from dragonrt.training.model_pair import AnswerReader, ModelPair
 
 PROMPT = [40, 41, 42, 43]

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.drafts import LINES_PER_STEP, Draft, DraftQueue, decoded, mixed
+from dragonrt.modes.drafts import LINES_PER_STEP, DraftQueue, SideDraft, decoded, mixed
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 
 
-def draft(step: int, prefix_hash: int, token: int = 1, payload: bytes = b"") -> Draft:
-    return Draft(step, prefix_hash, token, payload, 0.0, 0.0)
+def draft(step: int, prefix_hash: int, token: int = 1, payload: bytes = b"") -> SideDraft:
+    return SideDraft(step, prefix_hash, token, payload, 0.0, 0.0)
 
 
 def test_drafts_are_found_by_step_and_hash_only() -> None:
@@ -64,10 +64,10 @@ def test_a_step_is_mixed_from_two_decoded_drafts() -> None:
     by = rule("coupled", Noise(0), Sampler(0.0))
     code = codec("dense:fp32", 3)
 
-    def of(p: list[float], relevance: float) -> Draft:
+    def of(p: list[float], relevance: float) -> SideDraft:
         quantized = code.quantize(np.array(p), Step(2))
         payload = encode_distribution(code, quantized)
-        return Draft(2, 9, int(np.argmax(p)), payload, relevance, 0.0)
+        return SideDraft(2, 9, int(np.argmax(p)), payload, relevance, 0.0)
 
     device, cloud = of([0.5, 0.1, 0.4], 0.0), of([0.1, 0.3, 0.6], float(np.log(3)))
     with pytest.raises(ValueError, match="not decoded"):

@@ -21,8 +21,8 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.simulation.model import Script, ScriptedModel, SimulatedModel
 from dragonrt.simulation.oracle import oracle
+from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 

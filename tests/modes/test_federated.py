@@ -18,14 +18,14 @@ from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.patience import USUAL
 from dragonrt.sampling import Sampler
-from dragonrt.simulation.model import (
+from dragonrt.simulation.oracle import Attendance, oracle
+from dragonrt.simulation.scripted import (
     Script,
     ScriptedModel,
     SimulatedModel,
     SimulatedSaid,
     WorkerScript,
 )
-from dragonrt.simulation.oracle import Course, oracle
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
@@ -98,7 +98,7 @@ def test_the_text_is_the_oracles_and_coupled_does_not_depend_on_the_blocks(
             device = entry.device(question, settings, kit)
             workers = {name: entry.cloud(question, settings, kit) for name in WEIGHTS}
             answer(device, workers, MODELS)
-            text = oracle(question, settings, MODELS, Course(weights=lambda step: WEIGHTS))
+            text = oracle(question, settings, MODELS, Attendance(weights=lambda step: WEIGHTS))
             assert list(device.decided) == text
             found.append(text)
         assert rule != "coupled" or all(text == found[0] for text in found)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dragonrt.modes.drafts import Draft, DraftQueue
+from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.lookahead import BLOCK, Lookahead
 
@@ -27,7 +27,7 @@ def put(queue: DraftQueue, tokens: list[int]) -> None:
     """Drafts of a side that goes along its own tokens."""
     line = Line(start_hash(0))
     for step, token in enumerate(tokens):
-        queue.put(Draft(step, line.hash, token, b"", 0.0, 0.0))
+        queue.put(SideDraft(step, line.hash, token, b"", 0.0, 0.0))
         line.append(token)
 
 

@@ -24,7 +24,7 @@ from dragonrt.sampling import (
     output_distribution,
     stopping_time,
 )
-from dragonrt.simulation.model import SimulatedSaid
+from dragonrt.simulation.scripted import SimulatedSaid
 from dragonrt.simulation.sprinting import KnownRates, Lockstep
 from dragonrt.wire import messages as wire
 

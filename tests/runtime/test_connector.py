@@ -12,8 +12,8 @@ from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.simulation.faults import Cut, CutStream
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
+from dragonrt.simulation.scripted import Script
 from dragonrt.wire.reasons import HandshakeError
 
 

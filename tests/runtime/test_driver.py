@@ -14,8 +14,8 @@ from dragonrt.patience import USUAL
 from dragonrt.runtime.answer import CONGESTED_BYTES, AnswerSession, Driver
 from dragonrt.runtime.preparing import Outcome, Prepared
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script
 from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason

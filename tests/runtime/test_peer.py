@@ -28,7 +28,6 @@ from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, ScriptedModel
 from dragonrt.simulation.oracle import Models, oracle
 from dragonrt.simulation.pair import (
     SimulatedCloud,
@@ -37,6 +36,7 @@ from dragonrt.simulation.pair import (
     simulated_device,
 )
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode

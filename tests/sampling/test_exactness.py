@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling import (
     Candidate,
+    Judgement,
     Noise,
     Purpose,
     Sampler,
     SpeculativeRule,
-    Verdict,
     expected_acceptance_algorithm1,
     rule,
     sample,
@@ -222,10 +222,10 @@ def verdicts(
     tokens: Sequence[int],
     q: Sequence[Distribution],
     p: Sequence[NDArray[np.float64]],
-) -> list[tuple[float, Verdict]]:
+) -> list[tuple[float, Judgement]]:
     """All verdicts on a block that starts at step 0, by enumeration of one token after another."""
 
-    def verify(position: int, accept: float, resample: float) -> Verdict:
+    def verify(position: int, accept: float, resample: float) -> Judgement:
         noise.script = {(Purpose.ACCEPT, step): 0.0 for step in range(position)}
         noise.script[Purpose.ACCEPT, position] = accept
         noise.script[Purpose.RESAMPLE, position] = resample
@@ -249,7 +249,7 @@ def verdicts(
             ):
                 assert x != token
                 mass = reached * (end - start) * (high - low)
-                outcomes.append((mass, Verdict(position, x)))
+                outcomes.append((mass, Judgement(position, x)))
         reached *= stands
         if not reached:
             return outcomes

@@ -8,7 +8,7 @@ import pytest
 from dragonrt.distributions import Distribution, entropy
 from dragonrt.sampling import (
     AdaEDL,
-    Drafted,
+    DraftSignals,
     FixedLength,
     SpecDecPlusPlus,
     StoppingRule,
@@ -16,23 +16,25 @@ from dragonrt.sampling import (
 )
 
 
-def length(rule: StoppingRule, tokens: list[Drafted]) -> int:
+def length(rule: StoppingRule, tokens: list[DraftSignals]) -> int:
     """How many of the tokens are drafted before the rule stops."""
     return next(n for n in range(1, len(tokens) + 1) if rule.stop(tokens[:n]))
 
 
 def test_fixed_length() -> None:
     rule = FixedLength(4)
-    assert length(rule, [Drafted(9.0, 0.0)] * 9) == 4
+    assert length(rule, [DraftSignals(9.0, 0.0)] * 9) == 4
     assert rule.after(4, 0) is rule
 
 
 def test_specdec_stops_when_a_rejection_is_likely() -> None:
     rule = SpecDecPlusPlus(longest=8, threshold=0.7)
     # 1 - 0.75^4 = 0.684, 1 - 0.75^5 = 0.763.
-    assert length(rule, [Drafted(0.0, 0.75)] * 9) == 5
-    assert length(rule, [Drafted(0.0, 1.0)] * 9) == 8
-    assert length(rule, [Drafted(0.0, 1.0), Drafted(0.0, 0.2), Drafted(0.0, 1.0)]) == 2
+    assert length(rule, [DraftSignals(0.0, 0.75)] * 9) == 5
+    assert length(rule, [DraftSignals(0.0, 1.0)] * 9) == 8
+    assert (
+        length(rule, [DraftSignals(0.0, 1.0), DraftSignals(0.0, 0.2), DraftSignals(0.0, 1.0)]) == 2
+    )
     assert rule.after(5, 1) is rule
 
 
@@ -40,9 +42,14 @@ class TestAdaEDL:
     def test_the_newest_token_decides(self) -> None:
         rule = AdaEDL(longest=6, threshold=0.5, gamma=0.2)
         # 1 - √(0.2 H) < 0.5 where H > 1.25.
-        assert length(rule, [Drafted(1.24), Drafted(0.1), Drafted(1.26), Drafted(0.0)]) == 3
-        assert length(rule, [Drafted(0.0)] * 9) == 6
-        assert not rule.stop([Drafted(-1e-17)]), "an entropy of zero may be rounded below it"
+        assert (
+            length(
+                rule, [DraftSignals(1.24), DraftSignals(0.1), DraftSignals(1.26), DraftSignals(0.0)]
+            )
+            == 3
+        )
+        assert length(rule, [DraftSignals(0.0)] * 9) == 6
+        assert not rule.stop([DraftSignals(-1e-17)]), "an entropy of zero may be rounded below it"
 
     def test_the_threshold_follows_the_acceptance_rate(self) -> None:
         rule = AdaEDL(longest=6)
@@ -68,4 +75,4 @@ class TestAdaEDL:
             bound = 1 - math.sqrt(0.5 * entropy(drafted))
             assert acceptance_probability(p, drafted) >= bound
             rule = AdaEDL(longest=99, threshold=bound + 1e-9, gamma=0.5)
-            assert rule.stop([Drafted(entropy(drafted))])
+            assert rule.stop([DraftSignals(entropy(drafted))])

@@ -26,8 +26,8 @@ from dragonrt.service.conversation import (
     stop_tokens,
 )
 from dragonrt.setting import traced
-from dragonrt.simulation.model import Script, SimulatedContext, SimulatedSaid
 from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
 from dragonrt.wire.messages import Source
 
 END = 0

@@ -9,7 +9,7 @@ import pytest
 
 from dragonrt.modes import federated
 from dragonrt.modes.catalogue import MODES
-from dragonrt.modes.drafts import Draft, DraftQueue, Mixed, mixed
+from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, mixed
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.lookahead import Lookahead
@@ -23,7 +23,7 @@ from dragonrt.modes.verifying import BlockVerifier, ReadBlock
 from dragonrt.runtime.answer import AnswerSession, Driver
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import Verdict
+from dragonrt.sampling.verification import Judgement
 from dragonrt.side import Side
 from dragonrt.simulation.campaign import explore_many
 from dragonrt.simulation.exploration import explore, explore_one
@@ -105,13 +105,13 @@ def first_violation(mode: str, runs: int, expected: str) -> str | None:
     return None
 
 
-def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> Draft | None:
+def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> SideDraft | None:
     """The defect of DRAGON's reference: a draft is known by its step alone."""
     lines = queue._drafts.get(step)
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(dragon: Dragon, step: int, own: Draft, theirs: Draft) -> Mixed:
+def swapped_sides(dragon: Dragon, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
     """Each side takes itself for the device."""
     return mixed(dragon._rule, step, own, theirs)
 
@@ -128,7 +128,7 @@ def numbers_in_order() -> Callable[..., Any]:
 
 def noise_of_the_first_step(
     judging: SpeculativeJudging, block: ReadBlock, said: Sequence[Said]
-) -> Verdict:
+) -> Judgement:
     p = [judging._rule.shape(each.p) for each in said]
     return judging._rule.verify(0, block.tokens, block.q, p)
 

@@ -18,10 +18,10 @@ from dragonrt.runtime.answer import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script, SimulatedContext, SimulatedModel
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.simulation.recorded import RecordingError, recordings
 from dragonrt.simulation.replay import replay
+from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
 from dragonrt.traces.file import TraceFile, read_trace, start

@@ -27,8 +27,8 @@ from dragonrt.runtime.answer import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.simulation.scripted import Script
 from dragonrt.traces.answers import split, whole_pairs
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record

@@ -14,7 +14,7 @@ from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import DRAFT, TARGET, Speculation, alone, model_pair
 from dragonrt.language.checkpoint import load_checkpoint
 from dragonrt.sampling import Noise, Sampler
-from dragonrt.sampling.speculative import speculative_rule
+from dragonrt.sampling.verification import speculative_rule
 from dragonrt.training.model_pair import ModelPair
 
 NOTE = (

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, mix
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import corrected
+from dragonrt.sampling.verification import corrected
 
 
 def verify_last(

@@ -12,15 +12,15 @@ from scipy import stats
 from dragonrt.distributions import Distribution, codec, entropy
 from dragonrt.sampling import (
     AdaEDL,
-    Drafted,
+    DraftSignals,
     FixedLength,
+    Judgement,
     Noise,
     Purpose,
     Sampler,
     SamplingError,
     SpeculativeRule,
     StoppingRule,
-    Verdict,
     acceptance_probability,
     expected_acceptance_coupled,
     race,
@@ -85,7 +85,7 @@ class FirstTokens:
     def drafted_from(self) -> Distribution:
         return self.q if self.rule.drafts_from_quantized else Distribution.from_dense(self.exact)
 
-    def scalar(self, steps: int) -> tuple[list[int], list[Verdict]]:
+    def scalar(self, steps: int) -> tuple[list[int], list[Judgement]]:
         drafts = [self.rule.draft(step, self.drafted_from) for step in range(steps)]
         sent = [self.q] if self.rule.sends_distributions else None
         return drafts, [
@@ -170,11 +170,11 @@ def text(each: SpeculativeRule, stopping: StoppingRule, pipelined: bool = False)
 
     def drafted(step: int, before: int) -> list[int]:
         tokens: list[int] = []
-        block: list[Drafted] = []
+        block: list[DraftSignals] = []
         while not block or not stopping.stop(block):
             source = q[([before, *tokens])[-1]]
             tokens.append(each.draft(step + len(tokens), source))
-            block.append(Drafted(entropy(source)))
+            block.append(DraftSignals(entropy(source)))
         return tokens
 
     decided: list[int] = []
@@ -241,7 +241,7 @@ def test_temperature_zero_is_the_most_likely_token(name: str) -> None:
         assert x == each.guess(step, q) == q_raw.argmax()
         verdict = each.verify(step, [x], [q], p)
         stands = x == p_raw.argmax()
-        assert verdict == Verdict(int(stands), int((after if stands else p_raw).argmax()))
+        assert verdict == Judgement(int(stands), int((after if stands else p_raw).argmax()))
 
 
 def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
@@ -253,7 +253,7 @@ def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
     p, q = np.array([0.0, 1.0]), Distribution.from_dense(np.array([1.0, 0.0]))
     for name in EXACT:
         each = speculative_rule(name, Noise(0), Sampler())
-        assert each.verify(0, [0, 0], [q, q], Row([p, p, p])) == Verdict(0, 1)
+        assert each.verify(0, [0, 0], [q, q], Row([p, p, p])) == Judgement(0, 1)
 
 
 def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
