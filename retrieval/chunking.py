@@ -27,7 +27,7 @@ _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextRange:
     """A chunk's place in its text, in characters: `text[start:end]`."""
 
     start: int
@@ -40,7 +40,7 @@ def chunk(
     overlap: int = 0,
     starts: Sequence[int] = (),
     tables: Sequence[tuple[int, int]] = (),
-) -> list[Span]:
+) -> list[TextRange]:
     """Spans of at most `words` words that cover all words of `text` in order.
 
     A chunk ends where a section starts, else at the last paragraph's or else the last sentence's
@@ -60,18 +60,18 @@ def chunk(
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
     if overlap < 0 or (overlap and 2 * overlap >= words):
         raise RetrievalError(f"an overlap of {overlap} words does not fit chunks of {words}")
-    found = [Span(*match.span()) for match in _WORD.finditer(text)]
+    found = [TextRange(*match.span()) for match in _WORD.finditer(text)]
     begins = [word.start for word in found]
     sections = sorted({0, *(bisect_left(begins, start) for start in starts), len(found)})
     rows = [(bisect_left(begins, a), bisect_left(begins, b)) for a, b in tables]
-    spans: list[Span] = []
+    spans: list[TextRange] = []
     for first, end in pairwise(sections):
         while first < end:
             last = _end_of_chunk(text, found[:end], first, words)
             table = next(((a, b) for a, b in rows if a < last <= b and b > first), None)
             if table is not None and last < table[1] <= end:
                 last = _beside_table(text, found, first, last, table, 4 * words)
-            spans.append(Span(found[first].start, found[last - 1].end))
+            spans.append(TextRange(found[first].start, found[last - 1].end))
             first = last if last == end or table is not None else last - overlap
     return spans
 
@@ -92,7 +92,7 @@ def words_of(question: str) -> list[str]:
 
 
 def _beside_table(
-    text: str, found: list[Span], first: int, last: int, table: tuple[int, int], most: int
+    text: str, found: list[TextRange], first: int, last: int, table: tuple[int, int], most: int
 ) -> int:
     """Where to end a chunk that would end at `last`, within `table`."""
     begin, end = table
@@ -106,7 +106,7 @@ def _beside_table(
     return last
 
 
-def _end_of_chunk(text: str, found: list[Span], first: int, words: int) -> int:
+def _end_of_chunk(text: str, found: list[TextRange], first: int, words: int) -> int:
     limit = first + words
     if limit >= len(found):
         return len(found)

@@ -17,7 +17,7 @@ from dragonrt import __version__
 from dragonrt.cli.console import output, say
 from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
-from dragonrt.cli.sources import Environment, SettingsFile
+from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
@@ -57,7 +57,7 @@ COMMANDS = {
 }
 """Where each command is and what it is for: none is imported before it is called."""
 
-ENVIRONMENT = Environment()
+ENVIRONMENT = EnvironmentVariables()
 
 app = App(
     name="dragonrt",

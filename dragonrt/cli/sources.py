@@ -25,7 +25,7 @@ class SettingsError(DragonError):
     """A settings file that cannot be read, or a name of something that does not exist."""
 
 
-class Environment(Env):
+class EnvironmentVariables(Env):
     """Variables that are called as the options are."""
 
     def __init__(self) -> None:

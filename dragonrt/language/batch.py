@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from dragonrt.language.decoder import Output
-from dragonrt.language.sequence import Extension, Progress, advance, extend_together
+from dragonrt.language.sequence import Extension, ExtensionProgress, advance, extend_together
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class _Task:
     def __init__(self, reading: Reading[Any], done: Done[Any]) -> None:
         self._reading = reading
         self._done = done
-        self.progress: Progress | None = None
+        self.progress: ExtensionProgress | None = None
         self._resume(None)
         self.go_on()
 
@@ -98,7 +98,7 @@ class _Task:
                 extension = next(self._reading)
             else:
                 extension = self._reading.send(result)
-            self.progress = Progress(extension)
+            self.progress = ExtensionProgress(extension)
         except StopIteration as stop:
             self._done(stop.value)
         except BaseException as error:  # it belongs to who wants the reading

@@ -129,7 +129,7 @@ Extended = Output | Preempted | ModelError
 """What came of an Extension; with an exception nothing of its sequence has changed."""
 
 
-class Progress:
+class ExtensionProgress:
     """An Extension on its way through as many forwards as it takes."""
 
     def __init__(self, extension: Extension) -> None:
@@ -177,7 +177,7 @@ class Progress:
             self.result = Output(log_probabilities, hidden.float())
 
 
-def advance(parts: Tokens[tuple[Progress, int]]) -> None:
+def advance(parts: Tokens[tuple[ExtensionProgress, int]]) -> None:
     """One forward of one model: each extension gains at most so many rows times tokens.
 
     Where blocks are exact, what a sequence gets does not depend on who shares the forward;
@@ -204,7 +204,7 @@ def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
     A sequence may be named once. Returns for each what `Sequence.extend_hidden` would, or the
     exception that it would raise; the others are not affected.
     """
-    all_of_them = [Progress(extension) for extension in extensions]
+    all_of_them = [ExtensionProgress(extension) for extension in extensions]
     while waiting := [progress for progress in all_of_them if progress.result is None]:
         advance([(progress, _LARGEST_BLOCK) for progress in waiting])
     return [progress.result for progress in all_of_them if progress.result is not None]

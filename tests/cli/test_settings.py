@@ -8,7 +8,7 @@ import pytest
 from cyclopts import App
 
 from dragonrt.cli.options import derived, given, option
-from dragonrt.cli.sources import Environment, SettingsError, SettingsFile
+from dragonrt.cli.sources import EnvironmentVariables, SettingsError, SettingsFile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.runtime.addresses import NetworkSettings
@@ -50,7 +50,7 @@ def parse(*arguments: str, file: Path | None = None) -> dict[str, Any]:
         got.update(given(options), own=given(own), stop=stop)
 
     app.config = (
-        Environment(),
+        EnvironmentVariables(),
         *([SettingsFile.read(file, app)] if file else []),
     )
     app(["device", *arguments], exit_on_error=False, print_error=False)

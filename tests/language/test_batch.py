@@ -11,7 +11,7 @@ from dragonrt.language import batch as batches
 from dragonrt.language.batch import Batch, Reading, read_alone
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Mixture, Reader
-from dragonrt.language.sequence import Extension, Progress, advance
+from dragonrt.language.sequence import Extension, ExtensionProgress, advance
 
 START = 5
 DOCUMENTS = ("The printer beeps twice.", "Spare ink is in the left drawer.", "")
@@ -95,7 +95,7 @@ def test_a_long_text_advances_by_pieces_and_long_ones_take_turns(
 ) -> None:
     forwards: list[list[int]] = []
 
-    def counted(parts: list[tuple[Progress, int]]) -> None:
+    def counted(parts: list[tuple[ExtensionProgress, int]]) -> None:
         forwards.append([min(progress.size, most) for progress, most in parts])
         advance(parts)
 
@@ -188,4 +188,4 @@ def test_an_extension_is_whole_or_not_at_all(model: LanguageModel) -> None:
     shared.step()
     assert isinstance(found[0], Preempted)
     assert sequence.length == 0
-    assert Progress(Extension(sequence, [5, 6])).size == 2
+    assert ExtensionProgress(Extension(sequence, [5, 6])).size == 2

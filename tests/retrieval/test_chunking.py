@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import RetrievalError
-from retrieval.chunking import Span, chunk, words_of
+from retrieval.chunking import TextRange, chunk, words_of
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -38,7 +38,7 @@ def test_every_chunk_repeats_the_overlap(count: int, words: int, data: st.DataOb
 
 
 def test_a_short_document_is_one_chunk() -> None:
-    assert chunk("  One two. Three.\n\nFour ") == [Span(2, 23)]
+    assert chunk("  One two. Three.\n\nFour ") == [TextRange(2, 23)]
 
 
 def test_a_chunk_ends_at_a_sentence() -> None:
