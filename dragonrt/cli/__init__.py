@@ -72,8 +72,8 @@ app = App(
     console=output,
     result_action="return_value",
 )
-for _name, (_place, _help) in COMMANDS.items():
-    app.command(f"dragonrt.cli.{_place}", name=_name, help=_help)
+for _place, (_name, (_path, _help)) in enumerate(COMMANDS.items()):
+    app.command(f"dragonrt.cli.{_path}", name=_name, help=_help, sort_key=_place)
 app.meta.config = (ENVIRONMENT,)  # which also says where the settings file is
 
 

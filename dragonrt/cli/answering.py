@@ -6,7 +6,7 @@ from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import load
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
-from dragonrt.modes.catalogue import MODES, composed
+from dragonrt.modes.catalogue import MODES, composed, entry_of
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.runtime.addresses import LinkSettings, NetworkSettings, members
@@ -15,7 +15,7 @@ from dragonrt.runtime.side_settings import SideSettings
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-WORKERS = f"Mode {next(name for name, each in MODES.items() if each.settings is FederatedSettings)}"
+WORKERS = f"Mode {entry_of(FederatedSettings()).name}"
 
 
 @derived({SideSettings: DOCUMENTS}, without=("rebuild",))
