@@ -176,6 +176,8 @@ def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) 
         if answered:
             assert effects.leave == []
             assert len(verdicts(work_off(mode, MODEL))) == 1
+            again = mode.received("device", block(MAX_OUTSTANDING + 1, prefix_hash=7), 0.0)
+            assert again.leave == [], "they are counted in a row"
         else:
             (leave,) = effects.leave
             assert leave.text == f"{MAX_OUTSTANDING} blocks in a row follow another text"
