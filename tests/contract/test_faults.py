@@ -5,6 +5,7 @@ fails on sessions, tasks and connections that are left. So each of these tests c
 """
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,6 +65,7 @@ def together(*requests: Request, schedule: Schedule = STEADY, **more: Any) -> Sc
     return replace(scene(numbered[0], schedule, **more), requests=tuple(numbered))
 
 
+@functools.cache
 def text(asked: Request) -> list[int]:
     """What comes out where nothing goes wrong."""
     question = replace(asked.question, prompt="0")
@@ -95,6 +97,7 @@ def test_latency_jitter_and_bandwidth_change_nothing(waiting: Settings) -> None:
         assert found.answer.finish in (Finish.STOP, Finish.LENGTH)
 
 
+@pytest.mark.slow
 def test_texts_depend_on_the_seed(way: Settings) -> None:
     """The comparisons here could not fail if all texts were one."""
     script = Script(1, 16, disagreement=0.8, stop=0.0)
@@ -102,6 +105,7 @@ def test_texts_depend_on_the_seed(way: Settings) -> None:
     assert len({tuple(text(each)) for each in asked}) == 6
 
 
+@pytest.mark.slow
 def test_the_shortest_answers(waiting: Settings) -> None:
     """Shorter than their blocks; with a cut, whatever was decided before it is not said twice."""
     for seed, length in itertools.product(range(4), (1, 2, 3)):
@@ -197,6 +201,7 @@ def test_without_any_worker_an_answer_ends_with_one_line() -> None:
 # Clouds that fail while their connection lives.
 
 
+@pytest.mark.slow
 def test_a_cloud_that_stops_in_mid_answer_is_left_after_patience(way: Settings) -> None:
     """A forward on a dead line is stopped before: then nothing is lost."""
     script, left = Script(7, 16, disagreement=1.2, stop=0.0), 0
@@ -256,6 +261,7 @@ def test_a_cloud_that_fails_says_so_and_serves_the_next_question(
     assert not answer.answer.notices
 
 
+@pytest.mark.slow
 def test_a_cloud_process_that_ends_is_replaced_by_the_next(waiting: Settings) -> None:
     """At any moment, the last one of the handshake included."""
     expected = text(request(waiting))
@@ -331,6 +337,7 @@ def test_an_answer_that_is_given_up_leaves_nothing_behind(waiting: Settings, sto
         assert second.answer.tokens == text(again)
 
 
+@pytest.mark.slow
 def test_who_is_shown_a_token_can_end_the_answer_there(
     way: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -203,6 +203,7 @@ def all_that_wait() -> Callable[..., Any]:
     return follow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "broken", "name", "defect", "expected"),
     [
