@@ -71,7 +71,7 @@ class Bench:
 
     async def settled(self) -> None:
         """All that was handed to the threads is done, and the loop has heard of it."""
-        for _ in range(3):  # what follows queues up a job later
+        for _ in range(10):  # what follows queues up jobs later
             passed = asyncio.Event()
             self.engine.call(partial(self.engine.post, passed.set))
             await passed.wait()
