@@ -8,11 +8,15 @@ time, so simulated models charge their decoding delays with timers instead.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")
+
+CLEANINGS = 10
+"""How often tasks may end with interrupts before the rest of them is left as it is."""
 
 
 class DeadlockError(DragonError):
@@ -82,9 +86,18 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             raise context.get("exception") or DragonError(str(context["message"]))
         return result
     finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        _end(loop)
         asyncio.set_event_loop(None)
         loop.close()
+
+
+def _end(loop: VirtualLoop) -> None:
+    """Cancel what is left, even where its tasks end with interrupts, which leave the loop."""
+    for _ in range(CLEANINGS):
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        with suppress(Exception, KeyboardInterrupt):
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            return
