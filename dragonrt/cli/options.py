@@ -91,6 +91,9 @@ class SideOptions:
             kind="NAME",
         ),
     ] = "hybrid"
+    kv_cache: Annotated[
+        str, option("Most disk for documents' KV; the rest is computed.", "--kv-cache", kind="SIZE")
+    ] = "20GB"
     reranker: Annotated[
         str | None,
         option("Cross-encoder that ranks again: directory or hub id.", "--reranker", kind="NAME"),
@@ -127,6 +130,7 @@ def side_settings(
         embedder=index.embedder,
         reranker=own.reranker,
         search=own.search,
+        kv_cache=own.kv_cache,
         chunk_words=index.chunk_words,
         trace=own.trace,
         share_sources=share_sources,

@@ -21,6 +21,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError, Search
 from retrieval.embedding import DEFAULT as DEFAULT_EMBEDDER
+from retrieval.kv_store import parse_size
 
 WARM_UP = Plan(seed=0, sampler=Sampler(temperature=0.0), max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
@@ -45,6 +46,7 @@ class SideSettings:
     reranker: str | None = None
     chunk_words: int = 64
     search: Search = "hybrid"
+    kv_cache: str = "20GB"
     trace: Path | None = None
     share_sources: bool = True
     rebuild: bool = False
@@ -87,6 +89,7 @@ def open_library(
             settings.chunk_words,
             settings.rebuild,
             settings.search,
+            parse_size(settings.kv_cache),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
