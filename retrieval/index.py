@@ -39,11 +39,16 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` files are finished; `file` is the newest of them."""
+    """`done` of `total` files are finished; `file` is the newest of them.
+
+    Once all files are indexed, `done` of `total` chunks have their KV, `file` has the newest of
+    them, and `kv_bytes` is what all will take, as estimated from those that are done.
+    """
 
     file: str
     done: int
     total: int
+    kv_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Report:
         ignored: files of kinds that are not documents.
         chunks: number of chunks now in the index.
         embedded, prefilled: how many chunks were embedded and how many got their KV computed.
+        deferred: how many chunks' KV did not fit the limit and is computed when it is needed.
     """
 
     added: int
@@ -68,6 +74,7 @@ class Report:
     chunks: int
     embedded: int
     prefilled: int
+    deferred: int
 
 
 class Index:
@@ -188,9 +195,10 @@ class Index:
             settings = Manifest(
                 0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
             )
-            report = _Update(store, old, settings, found, embedder, kv).run(progress)
+            update = _Update(store, old, settings, found, embedder)
+            report = update.run(progress)
             prune_kv(directory, store.digests())
-            return report
+            return report if kv is None else _prefill(store, kv, report, progress)
 
 
 class _Update:
@@ -203,7 +211,6 @@ class _Update:
         settings: Manifest,
         found: Found,
         embedder: Embedder,
-        kv: KvWriter | None,
     ) -> None:
         """`old` is None if nothing of the present index is to be kept."""
         self._store = store
@@ -211,7 +218,6 @@ class _Update:
         self._settings = settings
         self._found = found
         self._embedder = embedder
-        self._kv = kv
         self._contents = store.contents() if old else {}
         self._same_cut = old is not None and (old.words, old.overlap) == (
             settings.words,
@@ -219,7 +225,6 @@ class _Update:
         )
         self._changes: dict[str, IndexedFile] = {}
         self._embedded = 0
-        self._prefilled = 0
 
     def run(self, progress: Callable[[Progress], None] | None) -> Report:
         """Bring the index up to date; `progress` is called after every file."""
@@ -246,19 +251,18 @@ class _Update:
             ignored=self._found.ignored,
             chunks=manifest.chunks if manifest else 0,
             embedded=self._embedded,
-            prefilled=self._prefilled,
+            prefilled=0,
+            deferred=0,
         )
 
     def _take(self, name: str, path: Path) -> None:
         content = content_hash(path)
         if self._same_cut and self._contents.get(name) == content:
-            pieces = self._store.pieces(name) if self._kv else ()
-        else:
-            pieces = read_file(path, content, self._settings.words, self._settings.overlap).pieces
-            if self._contents.get(name) != content or pieces != self._store.pieces(name):
-                self._changes[name] = IndexedFile(content, pieces)
-            self._embed(pieces)
-        self._prefill(pieces)
+            return
+        file = read_file(path, content, self._settings.words, self._settings.overlap)
+        if self._contents.get(name) != content or file.pieces != self._store.pieces(name):
+            self._changes[name] = file
+        self._embed(file.pieces)
 
     def _embed(self, pieces: Sequence[Piece]) -> None:
         new = self._store.without_vector(self._embedder.fingerprint, pieces)
@@ -268,21 +272,32 @@ class _Update:
             self._store.keep_vectors(self._embedder.fingerprint, named)
             self._embedded += len(new)
 
-    def _prefill(self, pieces: Sequence[Piece]) -> None:
-        if self._kv is None:
-            return
-        by_digest = {piece.digest: piece for piece in pieces}
-        for digest in self._kv.store.missing(by_digest):
-            piece = by_digest[digest]
-            self._kv.store.write(digest, self._kv.compute(piece.text, piece.title))
-            self._prefilled += 1
-
     def _commit(self, kept: list[str]) -> None:
         same = self._old is not None and self._settings == replace(
             self._old, snapshot=0, files=0, chunks=0, dimension=0
         )
         if not same or self._changes or self._contents.keys() - set(kept):
             self._store.commit(self._settings, self._changes, kept)
+
+
+def _prefill(
+    store: Store, kv: KvWriter, report: Report, progress: Callable[[Progress], None] | None
+) -> Report:
+    """Compute the KV that chunks lack, in their order, as far as the limit allows."""
+    missing = kv.store.missing(store.digests())
+    size = kv.store.size() if missing else 0
+    new = 0
+    for done, digest in enumerate(missing):
+        chunk = store.chunk(store.number(digest))
+        arrays = kv.compute(chunk.text, chunk.title)
+        new += sum(array.nbytes for array in arrays.values())
+        if size + new > kv.store.limit:
+            return replace(report, prefilled=done, deferred=len(missing) - done)
+        kv.store.write(digest, arrays)
+        if progress is not None:
+            estimate = size + new * len(missing) // (done + 1)
+            progress(Progress(chunk.source, done + 1, len(missing), estimate))
+    return replace(report, prefilled=len(missing))
 
 
 def _embedded_text(piece: Piece) -> str:

@@ -8,10 +8,12 @@ What is lost can be computed again, so no write waits for the disk (15 ms a file
 loss of power left with wrong bytes is found by its checksum (0.6 ms for half a megabyte).
 """
 
+import math
 import os
+import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,28 +36,59 @@ _CHECKSUM = "crc32"
 class KvStore:
     """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
 
-    Any number of processes read and write.
+    Any number of processes read and write. Beyond the limit what was not read for longest goes.
     """
 
-    def __init__(self, directory: Path, fingerprint: str) -> None:
-        """`directory` is the index's, `fingerprint` names the model (letters, digits, - _ .)."""
+    def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:
+        """`directory` is the index's, `fingerprint` names the model (letters, digits, - _ .).
+
+        `limit` is in bytes, for all models of the index together.
+        """
         self.directory = directory / _FOLDER / fingerprint
+        self.limit = limit
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Store a chunk's arrays, complete or not at all. bf16 travels as its uint16 bits.
+        """Store a chunk's arrays, complete or not at all, unless they alone exceed the limit.
+
+        bf16 travels as its uint16 bits.
 
         Raises:
             RetrievalError: the disk refuses.
         """
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
+        if len(data) > self.limit:
+            return
         path = self._path(digest)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(save(packed, metadata={_CHECKSUM: _checksum(packed)}))
+            temporary.write_bytes(data)
             temporary.replace(path)
         except OSError as error:
             raise RetrievalError(f"cannot write {path}: {error.strerror or error}") from error
+        self._evict(path)
+
+    def size(self) -> int:
+        """The bytes of all models' KV."""
+        return sum(size for _, size, _ in self._files())
+
+    def _evict(self, newest: Path) -> None:
+        if math.isinf(self.limit):
+            return
+        files = sorted(self._files())
+        excess = sum(size for _, size, _ in files) - self.limit
+        for _, size, path in files:
+            if excess > 0 and path != newest:
+                path.unlink(missing_ok=True)
+                excess -= size
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        """When it was last used, its size and its path, of every file of any model."""
+        for path in self.directory.parent.glob("*/*.safetensors"):
+            with suppress(FileNotFoundError):  # another process has evicted it
+                found = path.stat()
+                yield found.st_mtime_ns, found.st_size, path
 
     def read(self, digest: str) -> Arrays:
         """A chunk's arrays; what is written into them stays in this process.
@@ -73,6 +106,8 @@ class KvStore:
             raise MissingKvError(
                 f"no KV of the chunk {digest}: index the documents again to compute it"
             )
+        with suppress(OSError):  # of a store that is only read, nothing is evicted
+            os.utime(self._path(digest))
         return arrays
 
     def missing(self, digests: Iterable[str]) -> list[str]:
@@ -99,6 +134,19 @@ class KvWriter:
 
     store: KvStore
     compute: Callable[[str, str], Mapping[str, NDArray[Any]]]
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "20GB", "500 MB" or "1e9".
+
+    Raises:
+        RetrievalError: it is no size.
+    """
+    found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    try:
+        return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)
+    except (ValueError, OverflowError):
+        raise RetrievalError(f"{text!r} is no size: write it as 500MB or 20GB") from None
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:

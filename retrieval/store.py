@@ -205,8 +205,14 @@ class Store(ABC):
         return list(dict.fromkeys(number for (number,) in rows))
 
     def digests(self) -> list[str]:
-        """The digests of all chunks."""
-        return [digest for (digest,) in self.run("SELECT digest FROM chunks")]
+        """The digests of all chunks, in the order of their files."""
+        rows = self.run("SELECT digest, id FROM chunks")
+        names = {number: digest for digest, number in rows}
+        return [names[number] for number in self.order()]
+
+    def number(self, digest: str) -> int:
+        """The id of the chunk of a digest."""
+        return int(self.run("SELECT id FROM chunks WHERE digest = ?", digest)[0][0])
 
     def contents(self) -> dict[str, str]:
         """The content hash of every file, by its path."""

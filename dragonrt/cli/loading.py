@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dragonrt.cli.console import messages, say
 
@@ -21,6 +21,7 @@ def progress_bar(what: str) -> Progress:
         TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
         console=messages,
         transient=True,
@@ -48,7 +49,12 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
         library, report = open_library(
             settings,
             model,
-            lambda now: bar.update(task, completed=now.done, total=now.total, description=now.file),
+            lambda now: bar.update(
+                task,
+                completed=now.done,
+                total=now.total,
+                description=f"{now.kv_bytes / 1e9:.2g} GB of KV" if now.kv_bytes else now.file,
+            ),
         )
     if report is not None:
         say(_index_line(report))
@@ -63,4 +69,4 @@ def _index_line(report: "Report") -> str:
         f"index: {report.chunks} chunks of {files} files ({report.added} new, {report.changed} "
         f"changed, {report.deleted} deleted, {len(report.skipped)} skipped; "
         f"{report.embedded} embedded, {report.prefilled} prefilled)"
-    )
+    ) + (f"; {report.deferred} are prefilled when needed: see --kv-cache" * (report.deferred > 0))

@@ -1,6 +1,8 @@
 """The documents of one side: their index, and the KV that the side's model made of them."""
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from retrieval import (
     Progress,
     Report,
     Reranker,
+    RetrievalError,
     Retriever,
     Search,
 )
@@ -31,13 +34,14 @@ def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
     return model.document_kv(tokens[: model.context_length // 2])
 
 
-def kv_writer(model: LanguageModel, directory: Path) -> KvWriter:
-    """How indexing computes KV with `model` and keeps it beside the index in `directory`."""
+def kv_writer(model: LanguageModel, directory: Path, limit: float = math.inf) -> KvWriter:
+    """How KV is computed with `model` and kept beside the index in `directory`, up to a limit."""
 
     def compute(text: str, title: str) -> dict[str, NDArray[Any]]:
         return compute_kv(model, text, title).to_arrays()
 
-    return KvWriter(KvStore(directory, model.document_fingerprint.replace(":", "-")), compute)
+    name = model.document_fingerprint.replace(":", "-")
+    return KvWriter(KvStore(directory, name, limit), compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,13 @@ class Library:
         words: int = 64,
         rebuild: bool = False,
         search: Search = "hybrid",
+        kv_limit: float = math.inf,
     ) -> tuple["Library", Report | None]:
         """The library indexed in `directory`, brought up to date with `documents` if given.
 
         The report says what the update did. Raises RetrievalError.
         """
-        kv = kv_writer(model, directory)
+        kv = kv_writer(model, directory, kv_limit)
         report = None
         if documents:
             report = Index.update(
@@ -94,8 +99,11 @@ class Library:
         return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
 
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
-        """The stored KV of a chunk; computed now if the index was made for another model."""
+        """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""
         try:
             return DocumentKV.from_arrays(self.kv.read(chunk.digest))
         except MissingKvError:
-            return compute_kv(model, chunk.text, chunk.title)
+            made = compute_kv(model, chunk.text, chunk.title)
+            with suppress(RetrievalError):  # the answer does not depend on it
+                self.kv.write(chunk.digest, made.to_arrays())
+            return made

@@ -18,6 +18,7 @@ from dragonrt.runtime.side_settings import SideSettings as SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
+from retrieval.kv_store import parse_size
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
@@ -60,6 +61,7 @@ def open_library(
             settings.chunk_words,
             settings.rebuild,
             settings.search,
+            parse_size(settings.kv_cache),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error

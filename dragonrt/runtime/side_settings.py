@@ -44,6 +44,9 @@ class SideSettings:
     search: Search = setting(
         "hybrid", "How documents are chosen: by meaning (dense), by words, or both (hybrid)."
     )
+    kv_cache: str = setting(
+        "20GB", "Most disk for documents' KV, such as 20GB; the rest is computed when needed."
+    )
     trace: Path | None = setting(
         None,
         "Write every event to this file, about 1 kB a token, more where --codec sends more; "

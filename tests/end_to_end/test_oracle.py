@@ -92,7 +92,7 @@ async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
         monkeypatch.setattr(type(model), "document_kv", count)
         stored = [await device.ask(question, hot) for question in asked]
         assert computed == []
-    nothing_stored = kv_writer(model, tmp_path_factory.mktemp("empty")).store
+    nothing_stored = kv_writer(model, tmp_path_factory.mktemp("empty"), limit=0).store
     async with device_at(port, documents=replace(library, kv=nothing_stored)) as device:
         computed.clear()  # of the warm-up
         fresh = [await device.ask(question, hot) for question in asked]

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 
 from dragonrt.experiments.arena import played
 from dragonrt.experiments.sides import BlockPace, PacedWorker, RecalledAnswers, text_side
 from dragonrt.link.profile import LinkProfile
-from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
 from dragonrt.sampling import Sampler
 from dragonrt.training.model_pair import ModelPair
 

@@ -3,6 +3,10 @@
 import json
 
 import pytest
+from dragonrt.runtime.counts import Counts
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.outcome import Decision
+from dragonrt.runtime.plan import Plan
 from rich.console import Console
 
 from dragonrt.experiments.arena import Outcome
@@ -10,10 +14,6 @@ from dragonrt.experiments.bench import latency, overhead
 from dragonrt.experiments.bench.assisted import bench_assisted
 from dragonrt.experiments.bench.decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.runtime.counts import Counts
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Decision
-from dragonrt.runtime.plan import Plan
 from dragonrt.sampling.samplers import Sampler
 
 PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))

@@ -3,6 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from dragonrt.runtime.counts import Counts
+from dragonrt.runtime.modes.dragon import Answer
+from dragonrt.runtime.outcome import Decision
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
 from rich.console import Console
 
 from dragonrt.experiments.arena import Outcome
@@ -20,11 +25,6 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
-from dragonrt.runtime.counts import Counts
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Decision
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
 
 PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))

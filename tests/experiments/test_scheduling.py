@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
+from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.scheduler import Placement
+from dragonrt.simulation.drafter import Acceptances
 
 from dragonrt.experiments import recorded_acceptance, scheduling
 from dragonrt.experiments.arena import Pace, linked, replayed
 from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, Case, measure
 from dragonrt.experiments.sides import LoadedSide, document_side, run, sample_settings
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Acceptances
 
 
 @pytest.mark.slow

@@ -423,12 +423,39 @@ def test_an_interrupted_update_is_resumed(
 
     with pytest.raises(KeyboardInterrupt):
         Index.update(where, documents, embedder, progress=interrupt, kv=kv)
-    assert (len(hashes.encoded), len(computed)) == (3, 3)
+    assert (len(hashes.encoded), len(computed)) == (3, 0)
     with pytest.raises(RetrievalError, match="there is no index"):
         Index.open(where)
     report = Index.update(where, documents, embedder, kv=kv)
-    assert (report.added, report.embedded, report.prefilled) == (4, 1, 1)
+    assert (report.added, report.embedded, report.prefilled) == (4, 1, 4)
     assert len(set(hashes.encoded)) == len(hashes.encoded) == len(computed) == 4
+
+
+def test_an_interrupted_prefill_is_resumed(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    kv = KvWriter(KvStore(where, "model"), lambda text, title: {"k": np.zeros(3, np.uint16)})
+
+    def interrupt(progress: Progress) -> None:
+        if progress.kv_bytes and progress.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Index.update(where, documents, embedder, progress=interrupt, kv=kv)
+    assert len(Index.open(where)) == 4  # the index itself is whole
+    assert Index.update(where, documents, embedder, kv=kv).prefilled == 1
+
+
+def test_kv_beyond_the_limit_is_left_for_later(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    store = KvStore(where, "model", limit=5000)
+    kv = KvWriter(store, lambda text, title: {"k": np.zeros(2000, np.uint8)})
+    seen: list[Progress] = []
+    report = Index.update(where, documents, embedder, progress=seen.append, kv=kv)
+    assert (report.prefilled, report.deferred, report.chunks) == (2, 2, 4)
+    assert [progress.kv_bytes for progress in seen if progress.kv_bytes] == [8000, 8000]
+    assert Index.update(where, documents, embedder, kv=kv).deferred == 2
 
 
 def test_work_of_another_model_is_not_resumed(

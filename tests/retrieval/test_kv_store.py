@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from retrieval import KvStore, MissingKvError
-from retrieval.kv_store import prune_kv
+from retrieval import KvStore, MissingKvError, RetrievalError
+from retrieval.kv_store import parse_size, prune_kv
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "layer.0.keys": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
@@ -125,3 +126,43 @@ def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:
 def test_pruning_without_a_store_is_nothing(tmp_path: Path) -> None:
     prune_kv(tmp_path, [])
     assert not list(tmp_path.iterdir())
+
+
+def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:
+    sizes = {"x": np.zeros(1000, np.uint8)}
+    one, two = KvStore(tmp_path, "one", limit=3500), KvStore(tmp_path, "two", limit=3500)
+    for age, (store, digest) in enumerate([(one, "a"), (two, "b"), (one, "c")]):
+        store.write(digest, sizes)
+        os.utime(store.directory / f"{digest}.safetensors", ns=(age, age))
+    one.read("a")  # now the last one used
+    one.write("d", sizes)
+    assert (one.missing("acd"), two.missing("b")) == ([], ["b"])
+    assert one.size() <= 3500
+    one.write("huge", {"x": np.zeros(4000, np.uint8)})
+    assert one.missing(["huge", "d"]) == ["huge"]
+
+
+@pytest.mark.parametrize("place", [-1, -1500, -2999])
+def test_a_changed_byte_is_missing(tmp_path: Path, place: int) -> None:
+    store = KvStore(tmp_path, "m")
+    store.write("a", {"x": np.zeros(1000, np.uint8), "y": np.zeros(500, np.float32)})
+    path = store.directory / "a.safetensors"
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MissingKvError):
+        store.read("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20e9), ("1.5 mb", 1.5e6), ("0", 0), ("1e3k", 1e6), ("2TB", 2e12), ("7B", 7)],
+)
+def test_sizes(text: str, size: float) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1..2GB", "20 GiB", "nan", "1e999"])
+def test_what_is_no_size_is_one_line(text: str) -> None:
+    with pytest.raises(RetrievalError, match="write it as 500MB or 20GB"):
+        parse_size(text)
