@@ -27,7 +27,8 @@ from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.simulation import loop
-from dragonrt.simulation.model import (
+from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.simulation.scripted import (
     ACCEPTANCE_VOCABULARY,
     AcceptanceModel,
     Acceptances,
@@ -35,7 +36,6 @@ from dragonrt.simulation.model import (
     SimulatedContext,
     SimulatedModel,
 )
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.traces.counts import AnswerCounts, Counts
 from dragonrt.traces.file import Sink
 

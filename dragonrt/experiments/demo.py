@@ -47,7 +47,7 @@ def run_demo(
     ask: str | None = None,
     as_json: bool = False,
     stops: tuple[str, ...] = (),
-    questions: Sequence[bundled.Question] | None = None,
+    questions: Sequence[bundled.SampleQuestion] | None = None,
 ) -> None:
     """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
 
@@ -114,7 +114,7 @@ class _Comparison:
     output: Console
     messages: Console
 
-    async def show(self, questions: Sequence[bundled.Question], link: str) -> None:
+    async def show(self, questions: Sequence[bundled.SampleQuestion], link: str) -> None:
         """All of it."""
         from dragonrt.experiments.comparison import LEGEND, comparison_table
 
@@ -129,7 +129,7 @@ class _Comparison:
         self.output.print(comparison_table(rows))
         self.output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
-    async def _answer(self, question: bundled.Question) -> "Given":
+    async def _answer(self, question: bundled.SampleQuestion) -> "Given":
         """One question, its answer streamed with its sources."""
         from dragonrt.experiments.arena import Given
         from dragonrt.experiments.comparison import LEADERLESS

@@ -38,8 +38,8 @@ from dragonrt.runtime.process import SideSettings, open_library
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.simulation import loop
-from dragonrt.simulation.model import Script, ScriptedModel, SimulatedContext
 from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedContext
 from dragonrt.traces.file import Sink
 from retrieval import Progress
 

@@ -22,8 +22,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation import loop
-from dragonrt.simulation.model import Script
 from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script
 from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object

@@ -76,7 +76,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _answers(
-    pair: "ModelPair", question: bundled.Question, sampler: Sampler, noise: Noise
+    pair: "ModelPair", question: bundled.SampleQuestion, sampler: Sampler, noise: Noise
 ) -> Iterator[Row]:
     """The rows of all ways to answer one question with the same noise."""
     from dragonrt.experiments.speculation import Speculation

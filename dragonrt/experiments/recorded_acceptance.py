@@ -20,7 +20,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.model import Acceptances
+from dragonrt.simulation.scripted import Acceptances
 from dragonrt.traces.events import TokenDecided
 
 SIDES: tuple[Side, ...] = ("device", "cloud")

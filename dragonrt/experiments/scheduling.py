@@ -18,7 +18,7 @@ from dragonrt.experiments.arena import JITTER_PERIOD_S, Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, mean
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.simulation.model import Acceptances
+from dragonrt.simulation.scripted import Acceptances
 
 NAME = "scheduling"
 SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 25 minutes)"

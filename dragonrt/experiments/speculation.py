@@ -19,7 +19,7 @@ from dragonrt.distributions import (
     backtrack,
 )
 from dragonrt.language.model import LanguageModel
-from dragonrt.sampling.speculative import SpeculativeRule, Verdict
+from dragonrt.sampling.verification import Judgement, SpeculativeRule
 from dragonrt.training.model_pair import AnswerReader, ModelPair
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
@@ -65,7 +65,7 @@ class JudgedBlock:
 
     drafted: list[DraftedStep]
     p: list[NDArray[np.float64]]
-    verdict: Verdict
+    verdict: Judgement
 
     @property
     def tokens(self) -> list[int]:
@@ -144,7 +144,7 @@ class Speculation:
             threshold = threshold and threshold.after(quantized.dropped)
         return drafted
 
-    def _steer(self, drafted: list[DraftedStep], verdict: Verdict) -> None:
+    def _steer(self, drafted: list[DraftedStep], verdict: Judgement) -> None:
         if self.threshold is not None:
             dropped = [each.quantized.dropped for each in drafted]
             self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

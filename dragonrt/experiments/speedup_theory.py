@@ -23,7 +23,7 @@ from dragonrt.experiments.parallel import measure_all
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.model import Acceptances, Script
+from dragonrt.simulation.scripted import Acceptances, Script
 
 NAME = "speedup-theory"
 SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 25 minutes)"

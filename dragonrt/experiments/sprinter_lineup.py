@@ -21,8 +21,8 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.speculative import CoupledSpeculation
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
+from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from dragonrt.training.model_pair import ModelPair
 

@@ -28,7 +28,7 @@ from dragonrt.sampling import (
     mixture_tv,
     stopping_time,
 )
-from dragonrt.simulation.model import SimulatedSaid
+from dragonrt.simulation.scripted import SimulatedSaid
 from dragonrt.simulation.sprinting import KnownRates, Lockstep
 from dragonrt.wire.limits import MAX_BLOCK
 

@@ -45,12 +45,12 @@ def prompts(form: "PromptFormat", count: int, corpus: Path | None = None) -> lis
     return found
 
 
-def answerable() -> list[bundled.Question]:
+def answerable() -> list[bundled.SampleQuestion]:
     """The sample questions that one document answers."""
     return [each for each in bundled.questions() if len(each.evidence) == 1]
 
 
-def with_evidence(form: "PromptFormat", question: bundled.Question) -> str:
+def with_evidence(form: "PromptFormat", question: bundled.SampleQuestion) -> str:
     """The document with the evidence, then the question."""
     ((side, name),) = question.evidence
     document = load(bundled.documents(side) / name)

@@ -12,7 +12,7 @@ from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, SchedulingCase, 
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.model import Acceptances
+from dragonrt.simulation.scripted import Acceptances
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.model import PrefixVerifier
+from dragonrt.simulation.scripted import PrefixVerifier
 
 Ts = TypeVarTuple("Ts")
 
