@@ -109,18 +109,18 @@ def experiment(
     replot: Annotated[bool, option("Draw the picture again from the CSV, run nothing.")] = False,
 ) -> None:
     """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
-    from dragonrt.experiments import catalogue, framework
+    from dragonrt.experiments import figures, framework
 
     if name is None:
-        width = max(len(each.NAME) for each in catalogue.EXPERIMENTS)
-        for each in catalogue.EXPERIMENTS:
+        width = max(len(each.NAME) for each in figures.EXPERIMENTS)
+        for each in figures.EXPERIMENTS:
             clocks = " or ".join(each.CLOCKS)
             output.print(f"{each.NAME:<{width}} {each.SUMMARY} ({clocks})", soft_wrap=True)
         output.print(NOTES.format(_over_a_network()), soft_wrap=True)
         return
-    chosen = catalogue.experiment(name)
+    chosen = figures.experiment(name)
     clock = framework.clock(chosen, real)
-    if cloud is not None and chosen not in catalogue.OVER_A_NETWORK:
+    if cloud is not None and chosen not in figures.OVER_A_NETWORK:
         raise DragonError(f"{name} asks no cloud: --cloud is for {_over_a_network()}")
     if cloud is not None and clock != "real":
         raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
@@ -147,9 +147,9 @@ def experiment(
 
 
 def _over_a_network() -> str:
-    from dragonrt.experiments import catalogue
+    from dragonrt.experiments import figures
 
-    return ", ".join(each.NAME for each in catalogue.OVER_A_NETWORK)
+    return ", ".join(each.NAME for each in figures.OVER_A_NETWORK)
 
 
 def _address(cloud: str, key_file: Path | None) -> "Address":
@@ -169,6 +169,7 @@ BENCHES = {
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
     "assisted": "Speculative decoding in one process, against transformers' assisted generation.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
+    "loop": "How long the event loop is held in each mode, beside the time of a token.",
 }
 
 bench = App(
@@ -179,7 +180,7 @@ bench = App(
 def _bench(name: str) -> None:
     @bench.command(name=name, help=BENCHES[name])
     def run() -> None:
-        module = import_module(f"dragonrt.experiments.bench.{name}")
+        module = import_module(f"dragonrt.experiments.bench.bench_{name}")
         getattr(module, f"bench_{name}")(output=output, messages=messages)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.statistics import Interval
+from dragonrt.experiments.intervals import Interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

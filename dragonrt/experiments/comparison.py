@@ -1,14 +1,14 @@
 """Ways of answering, the same questions answered each way, and what each of them cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from rich.table import Table
 
-from dragonrt.experiments.arena import Outcome
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.arena import Given
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.side import Side
 
@@ -17,27 +17,28 @@ from dragonrt.side import Side
 class Method:
     """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
 
-    `follow` lets it follow the better line (SPEC 1.7), unless the plan forbids it.
+    `follow` lets it follow the better line (SPEC 1.7), unless the user forbids it.
     """
 
     name: str
     rule: str
-    placement: Placement
+    aggregator: Aggregator
     follow: bool
 
-    def plan(self, plan: Plan) -> Plan:
-        """The same plan, this way."""
-        follow = plan.follow and self.follow
-        return replace(plan, rule=self.rule, placement=self.placement, follow=follow)
+    def settings(self, follow: bool = True) -> DragonSettings:
+        """Answering this way; without `follow` no method follows."""
+        return DragonSettings(
+            rule=self.rule, aggregator=self.aggregator, follow=follow and self.follow
+        )
 
 
-SYNCHRONOUS = Method("synchronous", Coupled.name, Placement.SYNC, follow=False)
+SYNCHRONOUS = Method("synchronous", Coupled.name, Aggregator.SYNC, follow=False)
 SYNCHRONOUS_ALGORITHM1 = Method(
-    "synchronous, Algorithm 1", Algorithm1.name, Placement.SYNC, follow=False
+    "synchronous, Algorithm 1", Algorithm1.name, Aggregator.SYNC, follow=False
 )
-ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Placement.GREEDY, follow=False)
-COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Placement.GREEDY, follow=True)
-LEADERLESS = Method("coupled, leaderless", Coupled.name, Placement.BOTH, follow=True)
+ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Aggregator.GREEDY, follow=False)
+COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Aggregator.GREEDY, follow=True)
+LEADERLESS = Method("coupled, leaderless", Coupled.name, Aggregator.BOTH, follow=True)
 
 LEGEND = (
     "ms per token: from the question to the last token, over all tokens; after first: the same "
@@ -68,7 +69,7 @@ class AnswerCosts:
     bytes_per_token: float
 
 
-def costs(answers: Sequence[Outcome]) -> AnswerCosts:
+def costs(answers: Sequence[Given]) -> AnswerCosts:
     """The costs of answers that have at least one token each."""
     tokens = sum(len(answer.tokens) for answer in answers)
     whole_ms = 1000 * sum(answer.seconds for answer in answers)
@@ -84,12 +85,13 @@ def costs(answers: Sequence[Outcome]) -> AnswerCosts:
     )
 
 
-def _accepted(answers: Sequence[Outcome], side: Side) -> float | None:
-    accepted, compared = map(sum, zip(*(answer.compared[side] for answer in answers), strict=True))
+def _accepted(answers: Sequence[Given], side: Side) -> float | None:
+    compared = sum(answer.counts.compared[side] for answer in answers)
+    accepted = sum(answer.counts.accepted[side] for answer in answers)
     return accepted / compared if compared else None
 
 
-def equal_answers(answers: Sequence[Outcome], oracle: Sequence[Outcome]) -> int:
+def equal_answers(answers: Sequence[Given], oracle: Sequence[Given]) -> int:
     """How many answers have the very tokens of the oracle's."""
     pairs = zip(answers, oracle, strict=True)
     return sum(answer.tokens == truth.tokens for answer, truth in pairs)

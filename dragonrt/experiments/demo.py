@@ -15,14 +15,14 @@ from rich.text import Text
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.modes.dragon import OnLoss
-from dragonrt.runtime.plan import Plan
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.arena import Outcome, RealArena
+    from dragonrt.experiments.arena import Given, RealArena
     from dragonrt.experiments.comparison import MethodRow
-    from dragonrt.experiments.sides import LoadedSide
+    from dragonrt.experiments.model_sides import LoadedSide
     from retrieval import Progress
 
 KNOWN_BY = {
@@ -38,7 +38,8 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 
 
 def run_demo(
-    plan: Plan,
+    question: Question,
+    how: DragonSettings,
     *,
     output: Console,
     messages: Console,
@@ -46,38 +47,34 @@ def run_demo(
     ask: str | None = None,
     as_json: bool = False,
     stops: tuple[str, ...] = (),
-    on_loss: OnLoss = "alone",
-    questions: Sequence[bundled.Question] | None = None,
+    questions: Sequence[bundled.SampleQuestion] | None = None,
 ) -> None:
     """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
 
-    `plan` holds the seed and the sampling; its rule and placement count with `ask` only, as do
-    `as_json`, which prints one JSON object, and `on_loss`. `emulate` is the device's end of an
-    emulated link. Answers go to `output`, everything else to `messages`. Raises DragonError or
-    RetrievalError; the second process has ended when this returns or raises.
+    `question` holds the seed and the sampling; `how` counts with `ask` only, as does `as_json`,
+    which prints one JSON object. `emulate` is the device's end of an emulated link. Answers go to
+    `output`, everything else to `messages`. Raises DragonError or RetrievalError; the second
+    process has ended when this returns or raises.
     """
     with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
         with messages.status("starting two processes") as status:
             device = _load(status)
             status.update("waiting for the cloud")
             port = cloud.wait_ready()
-        from dragonrt.chat.terminal import ask_once, ask_once_json
-        from dragonrt.experiments.sides import run
+        from dragonrt.experiments.model_sides import run
+        from dragonrt.service.terminal import talk
 
-        async def answer(question: str) -> None:
+        async def answer(prompt: str) -> None:
             async with device.connected(port, emulate) as arena:
-                conversation = arena.conversation(plan, stops, on_loss)
-                if as_json:
-                    await ask_once_json(conversation, question)
-                else:
-                    await ask_once(conversation, question, output)
+                conversation = arena.conversation(question, how, stops)
+                await talk(conversation, prompt, output, as_json=as_json)
 
         async def demonstrate() -> None:
             _introduce(f"process {cloud.pid}, 127.0.0.1:{port}", output)
             asked = questions or [each for each in bundled.questions() if each.demo]
             async with device.connected(port, emulate) as arena:
                 link = "emulated" if emulate is not None else "not emulated"
-                await _Comparison(arena, plan, stops, output, messages).show(asked, link)
+                await _Comparison(arena, question, stops, output, messages).show(asked, link)
             output.print(NEXT, highlight=False, soft_wrap=True)
 
         run(demonstrate() if ask is None else answer(ask), virtual=False)
@@ -85,7 +82,7 @@ def run_demo(
 
 def _load(status: Status) -> "LoadedSide":
     """Load and index this side while the other process does the same."""
-    from dragonrt.experiments.sides import LoadedSide, sample_settings
+    from dragonrt.experiments.model_sides import LoadedSide, sample_settings
 
     def show(now: "Progress") -> None:
         status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})")
@@ -112,12 +109,12 @@ class _Comparison:
     """Questions answered before the user's eyes, then the other ways, then the table."""
 
     arena: "RealArena"
-    plan: Plan
+    question: Question
     stops: tuple[str, ...]
     output: Console
     messages: Console
 
-    async def show(self, questions: Sequence[bundled.Question], link: str) -> None:
+    async def show(self, questions: Sequence[bundled.SampleQuestion], link: str) -> None:
         """All of it."""
         from dragonrt.experiments.comparison import LEGEND, comparison_table
 
@@ -125,30 +122,30 @@ class _Comparison:
         rows = await self._measure([question.text for question in questions], shown)
         round_trip_ms = 1000 * shown[-1].answer.rtt_s
         self.output.print(
-            f"\n{len(questions)} questions, temperature {self.plan.sampler.temperature:g}, "
-            f"seed {self.plan.seed}, round trip {round_trip_ms:.0f} ms ({link})",
+            f"\n{len(questions)} questions, temperature {self.question.sampler.temperature:g}, "
+            f"seed {self.question.seed}, round trip {round_trip_ms:.0f} ms ({link})",
             highlight=False,
         )
         self.output.print(comparison_table(rows))
         self.output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
-    async def _answer(self, question: bundled.Question) -> "Outcome":
+    async def _answer(self, question: bundled.SampleQuestion) -> "Given":
         """One question, its answer streamed with its sources."""
-        from dragonrt.chat.view import AnswerView
-        from dragonrt.experiments.arena import Outcome
+        from dragonrt.experiments.arena import Given
         from dragonrt.experiments.comparison import LEADERLESS
+        from dragonrt.service.view import AnswerView
 
         heading = Text(f"\n{question.text}", style="bold")
         heading.append(f"  ({KNOWN_BY[question.kind]})", style="dim not bold")
         self.output.print(heading, soft_wrap=True)
         view = AnswerView(self.output)
-        conversation = self.arena.conversation(LEADERLESS.plan(self.plan), self.stops)
+        conversation = self.arena.conversation(self.question, LEADERLESS.settings(), self.stops)
         reply = await conversation.ask(question.text, view.piece, view.notice)
         view.end(reply)
-        return Outcome(reply.answer)
+        return Given(reply.answer)
 
     async def _measure(
-        self, questions: Sequence[str], leaderless: "list[Outcome]"
+        self, questions: Sequence[str], leaderless: "list[Given]"
     ) -> "list[MethodRow]":
         """The rows of all methods; the answers that were shown are the leaderless ones."""
         from dragonrt.experiments import comparison as methods
@@ -164,7 +161,8 @@ class _Comparison:
                 status.update(f"asking the same questions again: {method.name}")
                 only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
                 ask = self.arena.ask_at_once if only_texts else self.arena.ask_each
-                measured[method] = await ask(method.plan(self.plan), questions, self.stops)
+                settings = method.settings()
+                measured[method] = await ask(questions, self.question, settings, self.stops)
 
         def row(method: methods.Method, oracle: methods.Method | None) -> methods.MethodRow:
             answers = measured[method]

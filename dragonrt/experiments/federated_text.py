@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.experiments.prompts import prompts
+from dragonrt.experiments.texts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.training.model_pair import AnswerReader
@@ -23,7 +23,7 @@ WEIGHTS = (0.5, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class FederatedPosition:
     """The distributions before token `step` of a text, float64 [V], the temperature applied."""
 
     text: int
@@ -46,7 +46,7 @@ class Federation:
 
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[FederatedPosition]:
         """Every position of so many texts at this temperature, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         sampler = Sampler(temperature)
@@ -60,6 +60,6 @@ class Federation:
                 *workers, draft = (
                     sampler.dense(reader.after(text, len(text))[0]) for reader in readers
                 )
-                yield Position(number, len(text), tuple(workers), draft)
+                yield FederatedPosition(number, len(text), tuple(workers), draft)
                 target = np.average(workers, axis=0, weights=WEIGHTS)
                 text.append(int(random.choice(target.size, p=target / target.sum())))

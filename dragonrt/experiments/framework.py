@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
 
 if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address

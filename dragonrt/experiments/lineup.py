@@ -6,19 +6,18 @@ models in virtual time, or against a cloud that already runs, on another host pe
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, replace
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Arena, Outcome, linked
+from dragonrt.experiments.arena import Arena, Given, RealArena, emulated, linked
 from dragonrt.experiments.baselines.cloud import serve_baselines
-from dragonrt.experiments.baselines.connection import baselines_process, connected_baselines
-from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice
-from dragonrt.experiments.baselines.messages import Channel
+from dragonrt.experiments.baselines.device import BASELINES, NOTICE, Asked, BaselineDevice
+from dragonrt.experiments.baselines.exchange import Channel
 from dragonrt.experiments.baselines.reading import BaselineSide
-from dragonrt.experiments.baselines.server import baseline_side
-from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.experiments.baselines.server import HOST, baseline_side
+from dragonrt.experiments.cloud_process import listening_process
 from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
     COUPLED_GREEDY,
@@ -26,20 +25,22 @@ from dragonrt.experiments.comparison import (
     SYNCHRONOUS,
     Method,
 )
-from dragonrt.experiments.framework import ExperimentError
-from dragonrt.experiments.sides import (
+from dragonrt.experiments.framework import ExperimentError, Progress, Settings
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.model_sides import (
     LoadedSide,
     PacedWorker,
     document_side,
     run,
+    sample_pair,
     sample_settings,
 )
-from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Stream, connect
+from dragonrt.modes.question import Question
 from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.plan import Plan
+from dragonrt.runtime.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
 
 DRDG_TW, DRAGON = "DRDG/TW", "DRAGON"
@@ -101,10 +102,16 @@ class Lineup:
             1000 * (first_s - answer.asked_s), 1000 * (last_s - answer.asked_s), answer.wire_bytes
         )
 
-    async def aggregate(self, method: Method, asked: Asked) -> Outcome:
+    async def aggregate(self, method: Method, asked: Asked) -> Given:
         """The answer in which the sides aggregate."""
-        plan = Plan(asked.seed, Sampler(asked.temperature), documents=asked.documents)
-        return await self.arena.ask_long(method.plan(plan), asked.question, asked.tokens)
+        question = Question(
+            prompt=asked.question,
+            seed=asked.seed,
+            sampler=Sampler(asked.temperature),
+            max_tokens=asked.tokens,
+            documents=asked.documents,
+        )
+        return await self.arena.ask(question, replace(method.settings(), on_loss="wait"))
 
 
 def _link(extra_round_trip_s: float) -> LinkProfile:
@@ -124,37 +131,37 @@ class RealProcesses:
     @asynccontextmanager
     async def lineup(self, extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
         """Connected to both over links of the same kind."""
-
-        def emulate(stream: Stream) -> Stream:
-            return EmulatedStream(stream, *_link(extra_round_trip_s).models("device", seed))
-
+        emulate = emulated(_link(extra_round_trip_s), seed)
         async with (
             self.device.connected(self.cloud_port, emulate) as arena,
-            connected_baselines(arena.side, self.baselines_port, emulate) as baselines,
+            _connected_baselines(arena.side, self.baselines_port, emulate) as baselines,
         ):
             yield Lineup(arena, baselines)
-
-    def measure(
-        self, extra_round_trip_s: float, seed: int, ask: Callable[[Lineup], Awaitable[None]]
-    ) -> None:
-        """Run `ask` connected."""
-
-        async def connected() -> None:
-            async with self.lineup(extra_round_trip_s, seed) as lineup:
-                await ask(lineup)
-
-        run(connected(), virtual=False)
 
 
 @contextmanager
 def real_processes(model: str = bundled.models()[0]) -> Iterator[RealProcesses]:
     """Two processes with the cloud's sample documents, and this one with the device's."""
-    documents = str(bundled.documents("cloud"))
-    with cloud_process("--model", model, "--documents", documents) as cloud:
-        device = LoadedSide.load(sample_settings("device", model))
-        port = cloud.wait_ready()  # the index is complete: the other process only opens it
-        with baselines_process(model) as baselines:
-            yield RealProcesses(device, port, baselines.wait_ready())
+    server = ("dragonrt.experiments.baselines.server", str(bundled.documents("cloud")), model)
+    with sample_pair(model) as (device, port), listening_process(*server) as baselines:
+        yield RealProcesses(device, port, baselines.wait_ready())
+
+
+@asynccontextmanager
+async def _connected_baselines(
+    side: LocalSide, port: int, emulate: Callable[[Stream], Stream] | None
+) -> AsyncIterator[BaselineDevice]:
+    """This device connected to the baselines' cloud on that loopback port, until the context ends.
+
+    Raises LinkError or BaselineError.
+    """
+    stream: Stream = await connect(HOST, port)
+    channel = Channel(emulate(stream) if emulate is not None else stream)
+    try:
+        await channel.greet(side.model.document_fingerprint)
+        yield BaselineDevice(baseline_side(side), channel)
+    finally:
+        await channel.close()
 
 
 class PacedModels:
@@ -174,7 +181,7 @@ class PacedModels:
         """Both connections, over emulated links; used in virtual time."""
         link = _link(extra_round_trip_s)
         ours, theirs = memory_streams()
-        channel = Channel(EmulatedStream(ours, *link.models("device", seed)))
+        channel = Channel(emulated(link, seed)(ours))
         serving = asyncio.create_task(serve_baselines(theirs, self._baseline(self.cloud)))
         device, cloud = (document_side(each, self._decode_s) for each in (self.device, self.cloud))
         try:
@@ -185,17 +192,6 @@ class PacedModels:
             await channel.close()
             await serving
 
-    def measure(
-        self, extra_round_trip_s: float, seed: int, ask: Callable[[Lineup], Awaitable[None]]
-    ) -> None:
-        """Run `ask` connected."""
-
-        async def connected() -> None:
-            async with self.lineup(extra_round_trip_s, seed) as lineup:
-                await ask(lineup)
-
-        run(connected(), virtual=True)
-
 
 def asked_of(methods: tuple[str, ...]) -> tuple[str, ...]:
     """Those of `methods` that an ordinary cloud can be asked; stderr says which cannot."""
@@ -204,20 +200,71 @@ def asked_of(methods: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in methods if name in OVER_A_NETWORK)
 
 
-def measure_over_network(address: Address, ask: Callable[[Lineup], Awaitable[None]]) -> int:
-    """Run `ask` connected to the cloud at `address`; the round trip meanwhile, milliseconds.
+@dataclass(frozen=True, slots=True)
+class RunningCloud:
+    """An ordinary cloud that already runs: it can be asked what is in `OVER_A_NETWORK` only."""
 
-    Nothing is emulated. Raises DragonError if the cloud cannot be reached, does not fit or was
-    lost.
-    """
-    device = LoadedSide.load(sample_settings("device"))
+    address: Address
+    device: LoadedSide
 
-    async def connected() -> int:
-        async with device.connected_to(address) as arena:
+    @asynccontextmanager
+    async def lineup(self, extra_round_trip_s: float, seed: int) -> AsyncIterator[Lineup]:
+        """Connected to it, nothing emulated."""
+        async with self.device.connected_to(self.address) as arena:
             unused, _ = memory_streams()  # the device alone sends nothing
-            await ask(Lineup(arena, BaselineDevice(baseline_side(arena.side), Channel(unused))))
-            if (round_trip_s := arena.round_trip_s()) is None:
-                raise ExperimentError("the cloud was lost while measuring: run it again")
-            return round(1000 * round_trip_s)
+            yield Lineup(arena, BaselineDevice(baseline_side(arena.side), Channel(unused)))
 
-    return run(connected(), virtual=False)
+
+@contextmanager
+def _contestants(
+    settings: Settings, decode_s: float
+) -> Iterator[RealProcesses | PacedModels | RunningCloud]:
+    if settings.cloud is not None:
+        yield RunningCloud(settings.cloud, LoadedSide.load(sample_settings("device")))
+        return
+    print(NOTICE, file=sys.stderr)
+    if not settings.real:
+        yield PacedModels(decode_s)
+        return
+    with real_processes() as processes:
+        yield processes
+
+
+def measured(
+    settings: Settings,
+    methods: tuple[str, ...],
+    round_trips_ms: Sequence[int],
+    asked: Sequence[tuple[Asked, Row]],
+    progress: Progress,
+    decode_s: float = 0.0,
+) -> list[Row]:
+    """A row for every method, round trip and question asked, which has columns of its own.
+
+    In virtual time a forward takes `decode_s`. Over a network there is one round trip, the measured
+    one. Raises DragonError if the cloud cannot be reached, does not fit or was lost.
+    """
+    if settings.cloud is not None:
+        methods, round_trips_ms = asked_of(methods), [0]
+    total = len(round_trips_ms) * len(asked) * len(methods)
+    rows: list[Row] = []
+
+    async def ask_all(milliseconds: int, connecting: AbstractAsyncContextManager[Lineup]) -> None:
+        async with connecting as lineup:
+            for each, columns in asked:
+                for name in methods:
+                    sample = await lineup.ask(name, each)
+                    row = {"round_trip_ms": milliseconds, "method": name}
+                    rows.append(row | columns | asdict(sample))
+                    progress(len(rows), total)
+            if settings.cloud is not None and isinstance(lineup.arena, RealArena):
+                round_trip_s = lineup.arena.round_trip_s()
+                if round_trip_s is None:
+                    raise ExperimentError("the cloud was lost while measuring: run it again")
+                for row in rows:
+                    row["round_trip_ms"] = round(1000 * round_trip_s)
+
+    with _contestants(settings, decode_s) as contestants:
+        for milliseconds in round_trips_ms:
+            connecting = contestants.lineup(milliseconds / 1000, settings.seed)
+            run(ask_all(milliseconds, connecting), virtual=not settings.real)
+    return rows

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dragonrt import bundled
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Interval, Row, distinct, estimates, having
+from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -88,7 +88,7 @@ def _windows(
     model: "LanguageModel", settings: Settings, count: int, documents: int
 ) -> Iterator[tuple[str, Window]]:
     """So many windows, spread evenly over the evaluated text from a place that the seed gives."""
-    from dragonrt.experiments.corpus import found_corpus, read_corpus
+    from dragonrt.experiments.texts import found_corpus, read_corpus
     from retrieval import Embedder
     from retrieval.chunking import chunk
 

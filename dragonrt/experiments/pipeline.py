@@ -8,26 +8,26 @@ that cloud was started with --trace, `dragonrt trace` draws both.
 """
 
 import asyncio
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments.arena import Pace, linked, scripted
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.arena import Pace, emulated, linked, scripted
 from dragonrt.experiments.framework import Clock, ExperimentError, Progress, Settings
+from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.experiments.pipeline_picture import draw_pipeline
-from dragonrt.experiments.statistics import Row, grouped
-from dragonrt.experiments.timeline import SIDES, Event, Timeline, aligned, timeline
-from dragonrt.link.emulation import EmulatedStream
-from dragonrt.link.stream import Stream
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.runtime.trace import TraceFile
-from dragonrt.runtime.trace_summary import read_events
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation import loop
-from dragonrt.simulation.drafter import Script
+from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script
+from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
+from dragonrt.traces.file import read_trace
+from dragonrt.traces.schema import SCHEMA, from_object, to_object
+from dragonrt.traces.timeline import SIDES, Timeline, aligned, timeline
 
 NAME = "pipeline"
 SUMMARY = "A snapshot of both sides' pipelines, RTT, ΔZ and acceptance (DRAGON Fig. 9; a minute)"
@@ -46,83 +46,79 @@ class Way:
     name: str
     picture: str
     rule: str
-    placement: Placement
+    aggregator: Aggregator
+
+    @property
+    def settings(self) -> DragonSettings:
+        return DragonSettings(rule=self.rule, aggregator=self.aggregator, follow=False)
 
 
 WAYS = (
-    Way("algorithm1, greedy", "", "algorithm1", Placement.GREEDY),
-    Way("coupled, leaderless", "-leaderless", "coupled", Placement.BOTH),
+    Way("algorithm1, greedy", "", "algorithm1", Aggregator.GREEDY),
+    Way("coupled, leaderless", "-leaderless", "coupled", Aggregator.BOTH),
 )
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row for every event of both sides' traces (`dragonrt.runtime.trace` lists them)."""
-    plans = [
-        Plan(
-            settings.seed,
-            Sampler(0.8),
-            rule=way.rule,
-            placement=way.placement,
-            max_tokens=TOKENS_QUICK if settings.quick else TOKENS,
-            follow=False,
+    """A row for every event of both sides' traces (`dragonrt.traces.events` lists them)."""
+    question = Question(
+        prompt="a question",
+        seed=settings.seed,
+        sampler=Sampler(0.8),
+        max_tokens=TOKENS_QUICK if settings.quick else TOKENS,
+    )
+    record = _record_real(question, settings) if settings.real else _record_virtual(question)
+    found: list[Row] = []
+    for done, (way, traces) in enumerate(zip(WAYS, record, strict=True), start=1):
+        found += (
+            {"way": way.name, **to_object(each)}
+            for trace in traces
+            for each in trace
+            if not isinstance(each.event, Drafted)
         )
-        for way in WAYS
-    ]
-    recorded = _record_real(plans, settings) if settings.real else map(_record_virtual, plans)
-    events: list[Row] = []
-    for done, (way, traces) in enumerate(zip(WAYS, recorded, strict=True), start=1):
-        for trace in traces:
-            events += ({"way": way.name, **event} for event in trace if event["event"] != "draft")
         progress(done, len(WAYS))
-    columns = list(dict.fromkeys(name for event in events for name in event))
-    return [{column: event.get(column) for column in columns} for event in events]
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    return [{column: row.get(column) for column in columns} for row in found]
 
 
-def _record_virtual(plan: Plan) -> list[list[Event]]:
-    """Both sides' traces of one simulated answer, on the virtual clock."""
-    files = {side: io.StringIO() for side in SIDES}
-
-    async def answer() -> None:
-        clock = asyncio.get_running_loop().time
-        sides = []
-        for side, file in files.items():
-            trace = TraceFile(file, clock, side=side)
-            trace.event(0, "start", version="", model="simulated", clock="virtual")
-            script = replace(SCRIPT, seed=plan.seed)
-            sides.append(scripted(side, script, PACE.forward_s[side], trace))
-        async with linked(sides[0], sides[1:], PACE.link) as arena:
-            await asyncio.sleep(2.0)  # the round trip is known before the question, as in a chat
-            await arena.ask(plan, "a question")
-
-    loop.run(answer())
-    return [
-        read_events(file.getvalue().splitlines(keepends=True), f"the {side}'s trace")
-        for side, file in files.items()
-    ]
+def _record_virtual(question: Question) -> Iterator[list[list[Record]]]:
+    """Both sides' traces of one simulated answer in each way, on the virtual clock."""
+    for way in WAYS:
+        started = TraceStarted(SCHEMA, "", "simulated", "virtual")
+        traces = {side: [Record(0.0, side, 0, started)] for side in SIDES}
+        sides = [
+            scripted(side, replace(SCRIPT, seed=question.seed), PACE.forward_s[side], (sink,))
+            for side, sink in ((side, traces[side].append) for side in SIDES)
+        ]
+        loop.run(_answer(question, way, sides))
+        yield list(traces.values())
 
 
-def _record_real(plans: Sequence[Plan], settings: Settings) -> Iterator[list[list[Event]]]:
-    """The traces of an answer for each plan, over one connection; kept beside the results.
+async def _answer(question: Question, way: Way, sides: Sequence[SimulatedSide]) -> None:
+    async with linked(sides[0], sides[1:], PACE.link) as arena:
+        await asyncio.sleep(2.0)  # the round trip is known before the question, as in a chat
+        await arena.ask(question, way.settings)
+
+
+def _record_real(question: Question, settings: Settings) -> Iterator[list[list[Record]]]:
+    """The traces of an answer in each way, over one connection; kept beside the results.
 
     Of both sides, or the device's alone where the cloud runs elsewhere.
     """
     from dragonrt import bundled
     from dragonrt.experiments.cloud_process import cloud_process
-    from dragonrt.experiments.sides import LoadedSide, run, sample_settings
+    from dragonrt.experiments.model_sides import LoadedSide, run, sample_settings
     from dragonrt.runtime.endpoints import Address
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
-    question = bundled.questions()[0].text
+    question = replace(question, prompt=bundled.questions()[0].text)
     side_settings = replace(sample_settings("device"), trace=paths["device"])
 
     async def ask(device: LoadedSide, address: Address) -> None:
         async with device.connected_to(address) as arena:
             await asyncio.sleep(1.0)  # the round trip is known before the question
-            for plan in plans:
-                await arena.ask(plan, question)
-
-    def emulate(stream: Stream) -> Stream:
-        return EmulatedStream(stream, *PACE.link.models("device"))
+            for way in WAYS:
+                await arena.ask(question, way.settings)
 
     if settings.cloud is not None:
         del paths["cloud"]
@@ -131,17 +127,14 @@ def _record_real(plans: Sequence[Plan], settings: Settings) -> Iterator[list[lis
         options = ("--documents", str(bundled.documents("cloud")), "--trace", str(paths["cloud"]))
         with cloud_process(*options) as cloud:
             device = LoadedSide.load(side_settings)
-            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulated(PACE.link))
             run(ask(device, address), virtual=False)
-    traces = []
-    for path in paths.values():
-        with path.open(encoding="utf-8") as lines:
-            traces.append(read_events(lines, str(path)))
-    asked = [event["session"] for event in traces[0] if event["event"] == "open"]
-    if len(asked) != len(plans):
+    traces = [read_trace(path) for path in paths.values()]
+    asked = [each.session for each in traces[0] if isinstance(each.event, AnswerOpened)]
+    if len(asked) != len(WAYS):
         raise ExperimentError("the cloud was lost while recording: run it again")
     for session in asked:
-        yield [[event for event in trace if event["session"] in (0, session)] for trace in traces]
+        yield [[each for each in trace if each.session in (0, session)] for trace in traces]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
@@ -150,12 +143,12 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     for way, line in _timelines(rows).items():
         decisions = line.decisions
         between_s = decisions[-1].time_s - decisions[0].time_s
-        compared = [one.accepted for one in decisions if None not in one.accepted.values()]
+        compared = [each.event for each in decisions if None not in map(each.event.accepted, SIDES)]
         summary[way] = {
             "tokens": len(decisions),
             "ms_per_token_after_the_first": round(1000 * between_s / (len(decisions) - 1), 2),
             "accepted": {
-                side: round(sum(bool(one[side]) for one in compared) / len(compared), 4)
+                side: round(sum(bool(one.accepted(side)) for one in compared) / len(compared), 4)
                 for side in SIDES
             },
             "switches": len(line.switches),
@@ -176,10 +169,12 @@ def _timelines(rows: list[Row]) -> dict[str, Timeline]:
     """The timelines of the ways, from the events that the rows are."""
     lines = {}
     for (way,), group in grouped(rows, "way").items():
-        events = [
-            {name: value for name, value in row.items() if value is not None and name != "way"}
+        records = [
+            from_object(
+                {key: each for key, each in row.items() if each is not None and key != "way"}
+            )
             for row in group
         ]
-        traces = [[event for event in events if event["side"] == side] for side in SIDES]
+        traces = [[each for each in records if each.side == side] for side in SIDES]
         lines[way] = timeline(aligned([trace for trace in traces if trace]))
     return lines

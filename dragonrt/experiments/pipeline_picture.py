@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.experiments import charts
-from dragonrt.experiments.timeline import SIDES, Flight, Forward, Timeline
 from dragonrt.side import Side
+from dragonrt.traces.timeline import SIDES, Flight, Forward, Timeline
 
 SHOWN_TOKENS = 16
 """Further tokens would be too narrow to read."""
@@ -77,7 +77,7 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
         base = top - TALL
         _draw_forwards(axes, track.forwards, side, base, (_start(timeline), end_s))
         for decision in track.decisions:
-            refused = decision.accepted[side] is False
+            refused = decision.event.accepted(side) is False
             axes.plot(
                 decision.time_s,
                 top + 0.16,
@@ -101,8 +101,8 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
         low = base - GAP - max(len(lanes), 1) * height
         places.append(((base - GAP + low) / 2, f"{side}\nsends"))
         top = low - 5 * GAP
-    for time_s, _ in timeline.switches:
-        axes.axvline(time_s, color=charts.PURPLE, linestyle=":")
+    for switch in timeline.switches:
+        axes.axvline(switch.time_s, color=charts.PURPLE, linestyle=":")
     axes.set_ylim(top, 0.4)
     axes.set_yticks([place for place, _ in places], [name for _, name in places])
     axes.grid(visible=False, axis="y")
@@ -206,7 +206,7 @@ def _draw_rtt(axes: Any, timeline: Timeline) -> None:
     samples = [(time_s, 1000 * rtt_s) for time_s, rtt_s in timeline.rtts]
     if samples:
         axes.plot(*zip(*samples, strict=True), marker="o", color=charts.GREY, label="probes")
-    expected = [(each.time_s, 1000 * each.rtt_s) for each in timeline.estimates]
+    expected = [(each.time_s, 1000 * each.event.rtt) for each in timeline.estimates]
     if expected:
         axes.step(
             *zip(*expected, strict=True),
@@ -225,10 +225,11 @@ def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
     """ΔZ, and who aggregated when."""
     from matplotlib.patches import Patch
 
-    points = [(each.time_s, 1000 * each.difference_s) for each in timeline.estimates]
+    points = [(each.time_s, 1000 * each.event.difference) for each in timeline.estimates]
     axes.step(*zip(*points, strict=True), where="post", marker=".", color=charts.BLACK)
     axes.axhline(0, color=charts.GREY, linewidth=0.8)
-    moves = [(0.0, "device"), *timeline.switches, (end_s, "device")]
+    switches = ((each.time_s, each.event.to) for each in timeline.switches)
+    moves: list[tuple[float, Side]] = [(0.0, "device"), *switches, (end_s, "device")]
     for (start_s, side), (until_s, _) in pairwise(moves):
         axes.axvspan(start_s, until_s, color=charts.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
     handles = [
@@ -244,9 +245,10 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
         points: list[tuple[float, float]] = []
         accepted = compared = 0
         for decision in timeline.decisions:
-            if decision.accepted[side] is not None:
+            stands = decision.event.accepted(side)
+            if stands is not None:
                 compared += 1
-                accepted += bool(decision.accepted[side])
+                accepted += stands
                 points.append((decision.time_s, accepted / compared))
         if points:
             axes.plot(*zip(*points, strict=True), color=charts.SIDE_COLOURS[side], label=side)

@@ -18,8 +18,9 @@ from dragonrt import bundled
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.intervals import Row, estimates
 from dragonrt.experiments.rouge import rouge_n
-from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.experiments.texts import answerable, with_evidence
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 
@@ -46,7 +47,7 @@ METRICS = ("tv", "rouge2", "entropy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Position:
+class PairPosition:
     """Both models' distributions before a token of the cloud's own text, float64 [V]."""
 
     q: NDArray[np.float64]
@@ -60,8 +61,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
     pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
-    asked = [each for each in bundled.questions() if len(each.evidence) == 1]
-    asked = asked[: QUESTIONS_QUICK if settings.quick else None]
+    asked = answerable()[: QUESTIONS_QUICK if settings.quick else None]
     rows: list[Row] = []
     total = len(heats) * len(asked) * settings.repeats
     for done in range(total):
@@ -76,12 +76,12 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _answers(
-    pair: "ModelPair", question: bundled.Question, sampler: Sampler, noise: Noise
+    pair: "ModelPair", question: bundled.SampleQuestion, sampler: Sampler, noise: Noise
 ) -> Iterator[Row]:
     """The rows of all ways to answer one question with the same noise."""
     from dragonrt.experiments.speculation import Speculation
 
-    prompt = _prompt(pair, question)
+    prompt = pair.draft.encode(with_evidence(pair.draft.prompt, question))
     stops = (*pair.draft.stop_tokens, *pair.draft.encode("\n"))
     text, positions = _cloud_text(pair, prompt, sampler, noise, stops)
     expected = " ".join(question.expected)
@@ -102,20 +102,9 @@ def _answers(
     yield {"way": CLOUD} | _row(laws, positions, _until(text, stops, pair), expected)
 
 
-def _prompt(pair: "ModelPair", question: bundled.Question) -> list[int]:
-    """The document with the evidence, then the question."""
-    from retrieval.documents import load
-
-    ((side, name),) = question.evidence
-    document = load(bundled.documents(side) / name)
-    form = pair.draft.prompt
-    told = form.document_text(document.title, document.text)
-    return pair.draft.encode(told + form.question_text((), question.text))
-
-
 def _cloud_text(
     pair: "ModelPair", prompt: list[int], sampler: Sampler, noise: Noise, stops: tuple[int, ...]
-) -> tuple[list[int], list[Position]]:
+) -> tuple[list[int], list[PairPosition]]:
     """What the target alone says, token by token, and what both models say on the way."""
     from dragonrt.experiments.speculation import alone
     from dragonrt.training.model_pair import AnswerReader
@@ -126,7 +115,7 @@ def _cloud_text(
         map(rule.shape, AnswerReader(model, prompt, len(text)).after(text[:-1], 0))
         for model in (pair.draft, pair.target)
     )
-    return text, list(map(Position, q, p))
+    return text, list(map(PairPosition, q, p))
 
 
 def _until(tokens: list[int], stops: tuple[int, ...], pair: "ModelPair") -> str:
@@ -136,7 +125,7 @@ def _until(tokens: list[int], stops: tuple[int, ...], pair: "ModelPair") -> str:
 
 
 def _row(
-    laws: list[NDArray[np.float64]], positions: list[Position], said: str, expected: str
+    laws: list[NDArray[np.float64]], positions: list[PairPosition], said: str, expected: str
 ) -> Row:
     first = [Distribution.from_dense(law) for law in laws]
     exact = [Distribution.from_dense(each.p) for each in positions]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Interval, Row, estimate, grouped
+from dragonrt.experiments.intervals import Interval, Row, estimate, grouped
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
@@ -164,10 +164,10 @@ def _record(case: RecordedCase) -> list[Row]:
 
 def _answer(case: RuntimeCase) -> list[Row]:
     """One answer of the runtime in every way but the cloud's alone, which needs no uplink."""
-    from dragonrt.control import Heuristic, Static, controller
-    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
+    from dragonrt.experiments.model_sides import BlockPace, RecalledAnswers
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+    from dragonrt.modes.question import Question
+    from dragonrt.modes.settings import SpeculativeSettings
 
     planned, pair = case.texts.plan(), case.texts.load()
     prompt, sampler, _ = case.texts.tasks().choose(case.seed)
@@ -176,22 +176,19 @@ def _answer(case: RuntimeCase) -> list[Row]:
     pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
     answers = RecalledAnswers(pair.draft, pair.target, prompt, case.seed)
     action = case.action
+    question = Question(seed=case.seed, sampler=sampler, max_tokens=case.texts.tokens)
+    static = f"static:{action.length}:{action.resolution}"
     rows: list[Row] = []
     for way, rule, control in (
-        (S_Q, "sample-quantize", Static(action)),
-        (STATIC, "rejection", Static(action)),
-        (HEURISTIC, "rejection", Heuristic(action.resolution)),
-        (LEARNED, "rejection", controller("default")),
+        (S_Q, "sample-quantize", static),
+        (STATIC, "rejection", static),
+        (HEURISTIC, "rejection", f"heuristic:{action.resolution}"),
+        (LEARNED, "rejection", "default"),
     ):
-        plan = SpeculativePlan(
-            seed=case.seed,
-            sampler=sampler,
-            rule=rule,
-            codec=planned.codec,
-            max_tokens=case.texts.tokens,
-            shape=BlockShape(controller=control, outstanding=1),
+        settings = SpeculativeSettings(
+            rule=rule, codec=planned.codec, controller=control, pipelined=False
         )
-        answer = answers.answer(plan, pace)
+        answer = answers.answer(question, settings, pace)
         fixed = way in (S_Q, STATIC)
         rows.append(
             {
@@ -204,7 +201,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
                 "tokens": len(answer.tokens),
                 "seconds": answer.seconds,
                 "bits": answer.counts.bits,
-                "bytes": answer.bytes_sent,
+                "bytes": answer.answer.bytes_sent,
             }
         )
     return rows

@@ -9,17 +9,21 @@ of consecutive answers, cut to its length; the order of the questions and the no
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from dragonrt import bundled
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.arena import linked
 from dragonrt.experiments.framework import ExperimentError, read_rows, write_rows
-from dragonrt.experiments.sides import LoadedSide, document_side, run, sample_settings
-from dragonrt.experiments.statistics import grouped
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
+from dragonrt.experiments.intervals import grouped
+from dragonrt.experiments.model_sides import LoadedSide, document_side, run, sample_settings
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Acceptances
+from dragonrt.side import Side
+from dragonrt.simulation.scripted import Acceptances
+from dragonrt.traces.events import TokenDecided
+
+SIDES: tuple[Side, ...] = ("device", "cloud")
 
 TEMPERATURE = 0.8
 SOURCE = f"{bundled.models()[0]} on the sample questions, coupled rule, temperature {TEMPERATURE}"
@@ -27,22 +31,6 @@ QUESTIONS = [question.text for question in bundled.questions()]
 LONGEST_ANSWER = 64
 DECODE_S = 0.01
 """Of virtual time: nothing recorded here depends on it."""
-
-
-class Decided:
-    """A Trace that keeps whose drafts were accepted at each step."""
-
-    def __init__(self) -> None:
-        self.device: list[bool] = []
-        self.cloud: list[bool] = []
-
-    def event(self, session: int, event: str, **fields: Any) -> None:
-        if event == "decide":
-            self.device.append(fields["device"])
-            self.cloud.append(fields["cloud"])
-
-    def of(self, peer: str) -> "Decided":
-        return self
 
 
 def recorded(
@@ -73,21 +61,27 @@ def _record(
 
 async def _sequence(device: LoadedSide, cloud: LoadedSide, tokens: int, seed: int) -> Acceptances:
     chance = random.Random(seed)
-    decided = Decided()
+    decided: list[TokenDecided] = []
     left: list[str] = []
-    sides = document_side(device, DECODE_S, decided), document_side(cloud, DECODE_S)
-    async with linked(sides[0], sides[1:]) as arena:
-        while len(decided.device) < tokens:
+    async with linked(document_side(device, DECODE_S), [document_side(cloud, DECODE_S)]) as arena:
+        while len(decided) < tokens:
             left = left or chance.sample(QUESTIONS, len(QUESTIONS))
-            plan = Plan(
-                chance.getrandbits(32),
-                Sampler(TEMPERATURE),
-                placement=Placement.SYNC,
+            question = Question(
+                prompt=left.pop(),
+                seed=chance.getrandbits(32),
+                sampler=Sampler(TEMPERATURE),
                 max_tokens=LONGEST_ANSWER,
                 stop_tokens=tuple(device.model.stop_tokens),
             )
-            await arena.ask(plan, left.pop())
-    return Acceptances(tuple(decided.device[:tokens]), tuple(decided.cloud[:tokens]))
+            given = await arena.ask(question, DragonSettings(aggregator=Aggregator.SYNC))
+            decided += (event for _, event in given.answer.decisions)
+    return acceptances(decided[:tokens])
+
+
+def acceptances(decided: Sequence[TokenDecided]) -> Acceptances:
+    """Whose drafts became the target tokens, where both sides' were compared."""
+    device, cloud = ([bool(each.accepted(side)) for each in decided] for side in SIDES)
+    return Acceptances(tuple(device), tuple(cloud))
 
 
 def _write(sequences: dict[int, Acceptances], path: Path) -> None:

@@ -12,24 +12,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments import charts
 from dragonrt.experiments.arena import JITTER_PERIOD_S, Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, mean
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, mean
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.simulation.drafter import Acceptances
+from dragonrt.simulation.scripted import Acceptances
 
 NAME = "scheduling"
 SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 25 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 SCHEDULERS = {
-    "cloud": Placement.CLOUD,
-    "random": Placement.RANDOM,
-    "device": Placement.DEVICE,
-    "greedy": Placement.GREEDY,
-    "leaderless": Placement.BOTH,
+    "cloud": Aggregator.CLOUD,
+    "random": Aggregator.RANDOM,
+    "device": Aggregator.DEVICE,
+    "greedy": Aggregator.GREEDY,
+    "leaderless": Aggregator.BOTH,
 }
 SPEEDS_MS = ((30, 30), (60, 30), (120, 30))
 """Milliseconds per draft of the device and the cloud."""
@@ -46,7 +46,7 @@ QUICK_SEQUENCES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SchedulingCase:
     """One run: times are milliseconds, `sequence` is the seed of `acceptances`."""
 
     device_ms: float
@@ -73,7 +73,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     kept = settings.results / "acceptances.csv"
     sequences = recorded(seeds, TOKENS, kept, lambda done: progress(done, total))
     cases = [
-        Case(*point, seed, acceptances)
+        SchedulingCase(*point, seed, acceptances)
         for seed, acceptances in zip(seeds, sequences, strict=True)
         for point in points
     ]
@@ -81,7 +81,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return [{"source": SOURCE} | row for row in rows]
 
 
-def measure(case: Case) -> Row:
+def measure(case: SchedulingCase) -> Row:
     """One row: seconds from the question to the device's last token."""
     acceptances = case.acceptances
     pace = Pace(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -36,7 +36,7 @@ TOKENS, TOKENS_QUICK = 32, 12
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FederatedCase:
     """How one answer is made. `rate` is that of each worker's link, in bit/s each way."""
 
     codec: str
@@ -53,12 +53,12 @@ class Case:
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per case and text."""
     from dragonrt.experiments.federated_text import Federation
-    from dragonrt.experiments.prompts import prompts
+    from dragonrt.experiments.texts import prompts
 
     federation = Federation.load()
     rates, workers = (RATES_QUICK, WORKERS_QUICK) if settings.quick else (RATES, WORKERS)
     cases = [
-        Case(codec, block_tokens, count, rate)
+        FederatedCase(codec, block_tokens, count, rate)
         for codec in CODECS
         for block_tokens in LENGTHS
         for count in workers
@@ -80,36 +80,26 @@ def _measure(
     models: "Sequence[LanguageModel]",
     text: str,
     number: int,
-    case: Case,
+    case: FederatedCase,
     tokens: int,
 ) -> Row:
     from dragonrt.experiments.arena import played
-    from dragonrt.experiments.sides import PacedWorker, text_side
+    from dragonrt.experiments.model_sides import text_side
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.runtime.modes.federated import FederatedPlan
+    from dragonrt.modes.question import Question
+    from dragonrt.modes.settings import FederatedSettings
     from dragonrt.sampling import Sampler
 
-    plan = FederatedPlan(
-        seed=number,
-        sampler=Sampler(TEMPERATURE),
-        codec=case.codec,
-        block_tokens=case.block_tokens,
-        max_tokens=tokens,
-        require_all=True,
-    )
-    prompt, link = (
-        draft.encode(text),
-        LinkProfile(latency_s=LATENCY_S, up=case.rate, down=case.rate),
-    )
+    prompt = draft.encode(text)
+    workers = [models[each % len(models)] for each in range(case.workers)]
     given = played(
-        plan,
-        text_side("device", draft, prompt, number, PacedWorker(DRAFT_S)),
-        *(
-            text_side("cloud", models[each % len(models)], prompt, number, PacedWorker(WORKER_S))
-            for each in range(case.workers)
-        ),
-        link=link,
+        Question(seed=number, sampler=Sampler(TEMPERATURE), max_tokens=tokens),
+        FederatedSettings(codec=case.codec, block_tokens=case.block_tokens, require_all=True),
+        text_side("device", draft, prompt, number, DRAFT_S),
+        *(text_side("cloud", model, prompt, number, WORKER_S) for model in workers),
+        link=LinkProfile(latency_s=LATENCY_S, up=case.rate, down=case.rate),
     )
+    counts = given.counts
     return {
         "method": case.method,
         "codec": case.codec,
@@ -120,8 +110,8 @@ def _measure(
         "tokens": len(given.tokens),
         "tokens_per_s": len(given.tokens) / given.seconds,
         "bytes_per_token": given.wire_bytes / len(given.tokens),
-        "tokens_per_round": len(given.tokens) / given.counts.rounds,
-        "acceptance": given.counts.accepted / given.counts.judged if given.counts.judged else None,
+        "tokens_per_round": len(given.tokens) / counts.verified,
+        "acceptance": counts.stood / counts.judged if counts.judged else None,
         "digest": zlib.crc32(repr(given.tokens).encode()),
     }
 

@@ -51,7 +51,7 @@ def alone(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drafted:
+class DraftedStep:
     """One drafted token: `q` is the draft model's distribution after the sampler, float64 [V]."""
 
     token: int
@@ -60,10 +60,10 @@ class Drafted:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class JudgedBlock:
     """One block as it was verified. `p`, float64 [V] each, has one entry more than `drafted`."""
 
-    drafted: list[Drafted]
+    drafted: list[DraftedStep]
     p: list[NDArray[np.float64]]
     verdict: Judgement
 
@@ -74,7 +74,7 @@ class Block:
         return [*(drafted.token for drafted in accepted), self.verdict.token]
 
     @property
-    def judged(self) -> list[Drafted]:
+    def judged(self) -> list[DraftedStep]:
         """The drafted tokens that stand, and the one that was refused if there is one."""
         return self.drafted[: self.verdict.accepted + 1]
 
@@ -108,7 +108,7 @@ class Speculation:
 
     def blocks(
         self, prompt: Sequence[int], rule: SpeculativeRule, tokens: int, stops: Sequence[int] = ()
-    ) -> Iterator[Block]:
+    ) -> Iterator[JudgedBlock]:
         """The blocks of one text of at least `tokens` tokens, or to the first of `stops`."""
         capacity = tokens + self._length + 1
         draft = AnswerReader(self._pair.draft, prompt, capacity)
@@ -121,12 +121,14 @@ class Speculation:
             sent = [each.quantized.distribution for each in drafted]
             verdict = rule.verify(len(text), line[len(text) :], sent, p)
             self._steer(drafted, verdict)
-            block = Block(drafted, p, verdict)
+            block = JudgedBlock(drafted, p, verdict)
             yield block
             text += block.tokens
 
-    def _draft(self, model: AnswerReader, rule: SpeculativeRule, text: list[int]) -> list[Drafted]:
-        drafted: list[Drafted] = []
+    def _draft(
+        self, model: AnswerReader, rule: SpeculativeRule, text: list[int]
+    ) -> list[DraftedStep]:
+        drafted: list[DraftedStep] = []
         bits, threshold = 0, self.threshold
         while len(drafted) < self._length:
             line = text + [each.token for each in drafted]
@@ -138,11 +140,11 @@ class Speculation:
                 break
             exact = None if rule.drafts_from_quantized else Distribution.from_dense(q)
             token = rule.draft(len(line), exact or quantized.distribution)
-            drafted.append(Drafted(token, q, quantized))
+            drafted.append(DraftedStep(token, q, quantized))
             threshold = threshold and threshold.after(quantized.dropped)
         return drafted
 
-    def _steer(self, drafted: list[Drafted], verdict: Judgement) -> None:
+    def _steer(self, drafted: list[DraftedStep], verdict: Judgement) -> None:
         if self.threshold is not None:
             dropped = [each.quantized.dropped for each in drafted]
             self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.experiments import charts
 from dragonrt.experiments.arena import Pace, played, replayed, scripted
 from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.intervals import Row, estimates, grouped, having
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Row, estimates, grouped, having
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Estimate, Placement, expected_latency
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.drafter import Acceptances, Script
+from dragonrt.simulation.scripted import Acceptances, Script
 
 NAME = "speedup-theory"
 SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 25 minutes)"
@@ -43,7 +44,7 @@ ROUND_TRIPS_MS = (50, 150, 300)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SpeedupCase:
     """One point: acceptance rates of both sides, or None for Algorithm 1 on scripted models."""
 
     acceptance: tuple[float, float] | None
@@ -80,7 +81,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     samples = 1 if settings.quick else settings.repeats
     device_ms = DEVICE_MS_QUICK if settings.quick else DEVICE_MS
     cases = [
-        Case((own, acceptance), Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
+        SpeedupCase((own, acceptance), Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
         for sample in range(settings.seed, settings.seed + samples)
         for acceptance in ACCEPTANCES
         for remote, rtt in LINKS_MS
@@ -88,7 +89,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
         for own in (REFUSED, MOSTLY_ACCEPTED)
     ]
     cases += [
-        Case(None, Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
+        SpeedupCase(None, Pace(local / 1e3, remote / 1e3, rtt / 1e3), tokens, sample)
         for sample in range(settings.seed, settings.seed + settings.repeats)
         for local, remote in COMPARABLE_MS
         for rtt in ROUND_TRIPS_MS
@@ -96,7 +97,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return measure_all(measure, cases, progress)
 
 
-def measure(case: Case) -> Row:
+def measure(case: SpeedupCase) -> Row:
     """One row."""
     pace = case.pace
     if case.acceptance is None:
@@ -110,8 +111,8 @@ def measure(case: Case) -> Row:
             _shuffled(acceptance, case.tokens, 2 * case.sample + 1),
         )
         token_s, synchronous_s = (
-            replayed(accepted, placement, pace, RUN_AHEAD).between_s or 0.0
-            for placement in (Placement.DEVICE, Placement.SYNC)
+            replayed(accepted, aggregator, pace, RUN_AHEAD).between_s or 0.0
+            for aggregator in (Aggregator.DEVICE, Aggregator.SYNC)
         )
     return {
         "rule": rule,
@@ -135,22 +136,20 @@ def _shuffled(acceptance: float, tokens: int, seed: int) -> tuple[bool, ...]:
     return tuple(accepted)
 
 
-def _algorithm1(case: Case) -> tuple[float, float]:
+def _algorithm1(case: SpeedupCase) -> tuple[float, float]:
     """The cloud's acceptance rate and the seconds per token of Algorithm 1 on the device."""
     pace = case.pace
-    plan = Plan(
-        seed=case.sample,
-        sampler=Sampler(temperature=1.0),
+    question = Question(seed=case.sample, sampler=Sampler(temperature=1.0), max_tokens=case.tokens)
+    settings = DragonSettings(
         rule="algorithm1",
-        placement=Placement.DEVICE,
+        aggregator=Aggregator.DEVICE,
         codec="topp:0.95",
-        max_tokens=case.tokens,
         run_ahead=RUN_AHEAD,
         follow=False,
     )
     script = Script(case.sample, sharpness=2.0, disagreement=0.7, stop=0.0)
     sides = (scripted(side, script, forward_s) for side, forward_s in pace.forward_s.items())
-    answer = played(plan, *sides, link=pace.link)
+    answer = played(question, settings, *sides, link=pace.link)
     return answer.accepted("cloud") or 0.0, answer.between_s or 0.0
 
 

@@ -14,7 +14,7 @@ each call of a sprinter's target (Eq. 6), although the target has to read the to
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import (
+from dragonrt.experiments.intervals import (
     Interval,
     Row,
     distinct,
@@ -35,7 +35,7 @@ from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.sprinter_lineup import SprinterLineup
-    from dragonrt.sampling.samplers import Sampler
+    from dragonrt.modes.question import Question
 
 NAME = "sprinter-latency"
 SUMMARY = "Tokens per target call, time per token, ROUGE and FLOPs (SPRINTER Table 2; 5 minutes)"
@@ -55,13 +55,11 @@ BASELINE, TARGET_ALONE = "speculative", "target alone"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt, and how texts go on from it and end."""
+    """One prompt, and how texts go on from it and end; the question's seed is its number."""
 
     kind: str
-    number: int
     tokens: list[int]
-    stop_tokens: tuple[int, ...]
-    sampler: "Sampler"
+    question: "Question"
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -83,42 +81,40 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 def _prompts(lineup: "SprinterLineup", settings: Settings) -> "Iterator[Prompt]":
     """Every prompt at every temperature; with a corpus, prose of that only."""
-    from dragonrt import bundled
-    from dragonrt.experiments.prompts import prompts
+    from dragonrt.experiments.texts import answerable, prompts, with_evidence
+    from dragonrt.modes.question import Question
     from dragonrt.sampling.samplers import Sampler
-    from retrieval.documents import load
 
     model = lineup.pair.draft
     count = (TEXTS_QUICK if settings.quick else TEXTS) * settings.repeats
     form = model.prompt
     prose = prompts(form, count, settings.corpus)
-    answers = []
+    answers: list[str] = []
     if settings.corpus is None:
         prose = prompts(form, 2 * count)[1::2]
-        asked = [each for each in bundled.questions() if len(each.evidence) == 1]
-        for number in range(count):
-            question = asked[number % len(asked)]
-            ((side, name),) = question.evidence
-            document = load(bundled.documents(side) / name)
-            told = form.document_text(document.title, document.text)
-            answers.append(told + form.question_text((), question.text))
+        asked = answerable()
+        answers = [with_evidence(form, asked[each % len(asked)]) for each in range(count)]
     ends = (*model.stop_tokens, *model.encode("\n"))
     for kind, texts, stop_tokens in zip(KINDS, (answers, prose), (ends, ()), strict=True):
         for number, text in enumerate(texts, start=settings.seed * count):
             for temperature in TEMPERATURES:
-                yield Prompt(kind, number, model.encode(text), stop_tokens, Sampler(temperature))
+                question = Question(
+                    seed=number,
+                    sampler=Sampler(temperature),
+                    max_tokens=TOKENS,
+                    stop_tokens=tuple(stop_tokens),
+                )
+                yield Prompt(kind, model.encode(text), question)
 
 
 def _references(lineup: "SprinterLineup", prompt: Prompt) -> list[str]:
     """What the target says: its one text without a temperature, else some of its texts."""
-    seeds = [prompt.number]
-    if prompt.sampler.temperature > 0:
-        seeds = [10**6 * (1 + sample) + prompt.number for sample in range(REFERENCES)]
-    return [lineup.pair.target.decode(_alone(lineup, prompt, seed)[0]) for seed in seeds]
-
-
-def _alone(lineup: "SprinterLineup", prompt: Prompt, seed: int) -> tuple[list[int], float]:
-    return lineup.target_text(prompt.tokens, seed, prompt.sampler, TOKENS, prompt.stop_tokens)
+    question = prompt.question
+    seeds = [question.seed]
+    if question.sampler.temperature > 0:
+        seeds = [10**6 * (1 + sample) + question.seed for sample in range(REFERENCES)]
+    texts = [lineup.target_text(replace(question, seed=seed), prompt.tokens) for seed in seeds]
+    return [lineup.pair.target.decode(tokens) for tokens, _ in texts]
 
 
 def _rows(
@@ -135,8 +131,8 @@ def _rows(
         scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in ("gflop", "paper_gflop")}
         return {
             "kind": prompt.kind,
-            "text": prompt.number,
-            "temperature": prompt.sampler.temperature,
+            "text": prompt.question.seed,
+            "temperature": prompt.question.sampler.temperature,
             "rtt_ms": rtt_ms,
             "method": method,
             "tokens": len(tokens),
@@ -146,7 +142,7 @@ def _rows(
             **_quality(lineup, tokens, references),
         }
 
-    text, seconds = _alone(lineup, prompt, prompt.number)
+    text, seconds = lineup.target_text(prompt.question, prompt.tokens)
     yield row(
         TARGET_ALONE,
         text,
@@ -161,17 +157,16 @@ def _rows(
     if not real:
         forward_s = {"device": DRAFT_S, "cloud": TARGET_S}
     for method in METHODS:
-        plan = lineup.plan(method, prompt.number, prompt.sampler, TOKENS, prompt.stop_tokens)
-        given, fed = lineup.answer(plan, prompt.tokens, rtt_ms / 1e3, forward_s)
-        counts, statistics = given.counts, given.counts.statistics()
+        given, fed = lineup.answer(method, prompt.question, prompt.tokens, rtt_ms / 1e3, forward_s)
+        counts = given.counts
         judged = counts.verified if method in SPRINTERS else counts.judged
         yield row(
             method,
             given.tokens,
             given.seconds,
             target_calls=counts.verified,
-            drafts_standing=statistics["accepted"],
-            unverified=statistics.get("unverified", 0),
+            drafts_standing=counts.accepted["device"],
+            unverified=counts.unverified,
             gflop=per_draft * fed["device"] + per_target * fed["cloud"],
             paper_gflop=per_draft * counts.forwards + per_target * judged,
         )

@@ -8,20 +8,19 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 from dragonrt.control.verifier import Verifier
-from dragonrt.experiments.arena import AnyPlan, Outcome, linked
-from dragonrt.experiments.sides import run, text_side, worker
+from dragonrt.experiments.arena import Given, linked
+from dragonrt.experiments.model_sides import ReadingSide, engine, reading_side, run, text_reader
 from dragonrt.experiments.speculation import alone, model_pair
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Mixture, Reader
 from dragonrt.link.profile import LinkProfile
-from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
-from dragonrt.runtime.modes.sprinter import CODEC, SprinterPlan
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
@@ -66,87 +65,69 @@ class SprinterLineup:
         sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
         return cls(pair, sprinter, specdec)
 
-    def plan(
-        self, method: str, seed: int, sampler: Sampler, tokens: int, stop_tokens: tuple[int, ...]
-    ) -> AnyPlan:
-        """How a method makes an answer of at most that many tokens."""
-        shapes = {
-            SPECULATIVE: BlockShape(length=LENGTH, outstanding=1),
-            SPECDEC: BlockShape(
-                length=LONGEST,
-                stopping=SpecDecPlusPlus(LONGEST),
-                acceptance=self.specdec,
-                outstanding=1,
-            ),
-            ADAEDL: BlockShape(length=LONGEST, stopping=AdaEDL(LONGEST), outstanding=1),
-            PIPELINED: BlockShape(),
-        }
+    def settings(self, method: str) -> tuple[Settings, dict[str, Any]]:
+        """How a method makes an answer, and what it has learned for that."""
         if method in SPRINTERS:
-            threshold = SPRINTERS[method]
-            return SprinterPlan(
-                seed=seed,
-                sampler=sampler,
-                max_tokens=tokens,
-                stop_tokens=stop_tokens,
-                threshold=threshold,
-            )
-        exact = method == PIPELINED
-        return SpeculativePlan(
-            seed=seed,
-            sampler=sampler,
-            rule="coupled" if exact else "rejection",
-            codec="ids" if exact else CODEC,
-            max_tokens=tokens,
-            stop_tokens=stop_tokens,
-            shape=shapes[method],
+            return SprinterSettings(threshold=SPRINTERS[method]), {"verifier": self.sprinter}
+        if method == PIPELINED:
+            return SpeculativeSettings(), {}
+        stopping: dict[str, dict[str, Any]] = {
+            SPECDEC: {"stopping": SpecDecPlusPlus(LONGEST), "acceptance": self.specdec},
+            ADAEDL: {"stopping": AdaEDL(LONGEST)},
+        }
+        heads = stopping.get(method, {})
+        settings = SpeculativeSettings(
+            rule="rejection",
+            codec=SprinterSettings().codec,
+            block_tokens=LONGEST if heads else LENGTH,
+            pipelined=False,
         )
+        return settings, heads
 
     def answer(
         self,
-        plan: AnyPlan,
+        method: str,
+        question: Question,
         prompt: Sequence[int],
         rtt_s: float,
         forward_s: dict[Side, float] | None,
-    ) -> tuple[Outcome, dict[Side, int]]:
+    ) -> tuple[Given, dict[Side, int]]:
         """One answer behind the prompt, and how many tokens behind it each model was fed.
 
         A forward takes `forward_s` virtual seconds, or (None) what it takes on the real clock.
         """
-        return run(self._answer(plan, prompt, rtt_s, forward_s), virtual=forward_s is not None)
+        answer = self._answer(method, question, prompt, rtt_s, forward_s)
+        return run(answer, virtual=forward_s is not None)
 
     async def _answer(
         self,
-        plan: AnyPlan,
+        method: str,
+        question: Question,
         prompt: Sequence[int],
         rtt_s: float,
         forward_s: dict[Side, float] | None,
-    ) -> tuple[Outcome, dict[Side, int]]:
+    ) -> tuple[Given, dict[Side, int]]:
         models: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
-        link = LinkProfile(latency_s=rtt_s / 2)
+        settings, heads = self.settings(method)
+        readers: dict[Side, CountingReader] = {}
+        sides: list[ReadingSide] = []
         async with AsyncExitStack() as stack:
-            sides = {}
-            for side, model in models.items():
-                runs = await stack.enter_async_context(
-                    worker(side, forward_s[side] if forward_s is not None else None)
-                )
-                sides[side] = text_side(side, model, prompt, plan.seed, runs, CountingReader)
-            device, cloud = sides.values()
-            arena = await stack.enter_async_context(
-                linked(device, [cloud], link, verifier=self.sprinter)
-            )
-            given = await arena.ask(plan)
-        return given, {side: cast(CountingReader, sides[side].reader).fed for side in sides}
+            for name, model in models.items():
+                reader = readers[name] = text_reader(model, prompt, question.seed, CountingReader)
+                side = reading_side(name, model, reader)
+                if forward_s is not None:
+                    side.decode_s = forward_s[name]
+                else:
+                    side.engine = await stack.enter_async_context(engine())
+                sides.append(side)
+            link = LinkProfile(latency_s=rtt_s / 2)
+            arena = await stack.enter_async_context(linked(sides[0], sides[1:], link))
+            given = await arena.ask(question, settings, **heads)
+        return given, {side: reader.fed for side, reader in readers.items()}
 
-    def target_text(
-        self,
-        prompt: Sequence[int],
-        seed: int,
-        sampler: Sampler,
-        tokens: int,
-        stop_tokens: tuple[int, ...],
-    ) -> tuple[list[int], float]:
+    def target_text(self, question: Question, prompt: Sequence[int]) -> tuple[list[int], float]:
         """What the target alone says behind the prompt, and the real seconds that it took."""
-        rule = CoupledSpeculation(Noise(seed), sampler)
+        rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         start_s = time.perf_counter()
-        text = alone(self.pair.target, prompt, rule, tokens, stop_tokens)
+        text = alone(self.pair.target, prompt, rule, question.max_tokens, question.stop_tokens)
         return text, time.perf_counter() - start_s

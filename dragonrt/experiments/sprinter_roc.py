@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, distinct, estimate, grouped, having, mean
+from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
 
 if TYPE_CHECKING:
     from dragonrt.control.verifier import Verifier

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
+from dragonrt.experiments.intervals import Row, estimates, having
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.experiments.statistics import Row, estimates, having
-from dragonrt.runtime.modes.sprinter import SprinterDrafting, SprinterPlan
-from dragonrt.runtime.predictor import NextToken
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SprinterSettings
+from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.sampling import (
     Sampler,
     expected_acceptance_sprinter,
@@ -27,6 +28,7 @@ from dragonrt.sampling import (
     mixture_tv,
     stopping_time,
 )
+from dragonrt.simulation.scripted import SimulatedSaid
 from dragonrt.simulation.sprinting import KnownRates, Lockstep
 from dragonrt.wire.limits import MAX_BLOCK
 
@@ -58,7 +60,7 @@ TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SprinterCase:
     """One batch at one pair of rates: of a text (`runs` False) or of runs."""
 
     runs: bool
@@ -73,14 +75,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     points = [(False, tp, fp) for tp in LAW_TP for fp in LAW_FP]
     points += [(True, tp, fp) for tp in RUN_TP for fp in RUN_FP]
     cases = [
-        Case(*point, settings.seed + batch * len(points) + number)
+        SprinterCase(*point, settings.seed + batch * len(points) + number)
         for batch in range(batches)
         for number, point in enumerate(points)
     ]
     return [row for rows in measure_all(measure, cases, progress) for row in rows]
 
 
-def measure(case: Case) -> list[Row]:
+def measure(case: SprinterCase) -> list[Row]:
     """The rows of one batch."""
     rates = (case.eta_tp, case.eta_fp)
     if case.runs:
@@ -115,34 +117,28 @@ def pair() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     return p, q
 
 
-def _plan(seed: int, tokens: int) -> SprinterPlan:
-    return SprinterPlan(
-        seed=seed,
-        sampler=Sampler(1.0),
-        codec="dense:fp32",
-        max_tokens=tokens,
-        run_length=MAX_BLOCK,
-    )
+SETTINGS = SprinterSettings(codec="dense:fp32", run_length=MAX_BLOCK)
 
 
-def _text(case: Case) -> tuple[float, float, float]:
+def _question(seed: int, tokens: int) -> Question:
+    return Question(seed=seed, sampler=Sampler(1.0), max_tokens=tokens)
+
+
+def _text(case: SprinterCase) -> tuple[float, float, float]:
     """How far the output is from p, how often drafts stand, and TV(p, q).
 
     By Theorem 1 the output's excess over p on the tokens with q > p is η_FP · TV(p, q) itself, so
     it is measured without the bias that the TV of a sample has.
     """
     p, q = pair()
-    text = Lockstep(_plan(case.seed, TOKENS), VOCABULARY, KnownRates(*_rates(case), case.seed))
-    tokens = [text.next(p, q).token for _ in range(TOKENS)]
-    frequencies = np.bincount(tokens, minlength=VOCABULARY) / TOKENS
+    verifier = KnownRates(case.eta_tp, case.eta_fp, case.seed)
+    text = Lockstep(_question(case.seed, TOKENS), SETTINGS, VOCABULARY, verifier)
+    said = [text.next(p, q) for _ in range(TOKENS)]
+    frequencies = np.bincount([each.token for each in said], minlength=VOCABULARY) / TOKENS
     distance = float((frequencies - p)[q > p].sum())
-    acceptance: float = text.drafting.counts.statistics()["acceptance"]["device"]
+    acceptance = sum(each.stands for each in said) / TOKENS
     tv = total_variation(Distribution.from_dense(_summed(p)), Distribution.from_dense(_summed(q)))
     return distance, acceptance, tv
-
-
-def _rates(case: Case) -> tuple[float, float]:
-    return case.eta_tp, case.eta_fp
 
 
 def _summed(p: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -151,22 +147,22 @@ def _summed(p: NDArray[np.float32]) -> NDArray[np.float64]:
     return wide
 
 
-def _mean_run(case: Case) -> float:
+def _mean_run(case: SprinterCase) -> float:
     """The mean number of tokens that pass before one is refused."""
     _, alike = pair()
     certain = np.eye(VOCABULARY, dtype=np.float32)[0]
     doubted = np.full(VOCABULARY, 0.5 / (VOCABULARY - 1), np.float32)
     doubted[0] = 0.5
-    verifier = KnownRates(*_rates(case), case.seed)
+    verifier = KnownRates(case.eta_tp, case.eta_fp, case.seed)
     passed = 0
     for number in range(RUNS):
-        drafting = SprinterDrafting(
-            _plan(RUNS * case.seed + number, MAX_BLOCK), VOCABULARY, verifier
-        )
+        question = _question(RUNS * case.seed + number, MAX_BLOCK)
+        drafting = SprinterDrafting(question, SETTINGS, VOCABULARY, verifier)
         while drafting.ready:
             acceptable = drafting.decided < ACCEPTABLE
             q, p = (alike, alike) if acceptable else (certain, doubted)
-            drafting.draft(NextToken(q, 0.0, p), float("inf"))
+            drafted = drafting.head(float("inf"))([SimulatedSaid(q, 0.0, p)])
+            drafting.take_draft(drafted)
         passed += drafting.decided
     return passed / RUNS
 

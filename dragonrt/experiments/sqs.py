@@ -7,12 +7,16 @@ uplink without propagation delay.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having, mean
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having, mean
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.model_sides import PromptCase
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"
@@ -28,7 +32,7 @@ TOKENS, TOKENS_QUICK = 48, 24
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class SqsCoding:
     """K-SQS of size `k`, or C-SQS that begins with the threshold `beta` and learns at `eta`."""
 
     k: int = 0
@@ -54,89 +58,68 @@ class Coding:
 
 BETAS = (0.001, 0.01, 0.05)
 CODINGS = (
-    *(Coding(k=k) for k in (8, 32, 128)),
-    *(Coding(beta=beta, eta=ETA) for beta in BETAS),
-    *(Coding(beta=beta) for beta in BETAS),
+    *(SqsCoding(k=k) for k in (8, 32, 128)),
+    *(SqsCoding(beta=beta, eta=ETA) for beta in BETAS),
+    *(SqsCoding(beta=beta) for beta in BETAS),
 )
-CODINGS_QUICK = (Coding(k=32), Coding(beta=0.01, eta=ETA), Coding(beta=0.01))
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One text at one temperature, with every coding."""
-
-    number: int
-    pair: tuple[str, str]
-    prompt: str
-    seed: int
-    temperature: float
-    codings: tuple[Coding, ...]
-    tokens: int
+CODINGS_QUICK = (SqsCoding(k=32), SqsCoding(beta=0.01, eta=ETA), SqsCoding(beta=0.01))
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per text, temperature and coding; `latency_s` is up to the answer's last token."""
+    from dragonrt.experiments.model_sides import PromptCase
     from dragonrt.experiments.parallel import measure_all
-    from dragonrt.experiments.prompts import prompts
-    from dragonrt.experiments.speculation import model_pair
 
-    texts = settings.repeats * (1 if settings.quick else 2)
+    texts = PromptCase.several(settings, settings.repeats * (1 if settings.quick else 2))
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     codings = CODINGS_QUICK if settings.quick else CODINGS
     tokens = TOKENS_QUICK if settings.quick else TOKENS
-    pair = (settings.draft, settings.target)
-    form = model_pair(*pair).draft.prompt
-    cases = [
-        Case(number, pair, prompt, settings.seed * texts + number, heat, codings, tokens)
-        for number, prompt in enumerate(prompts(form, texts, settings.corpus))
-        for heat in heats
-    ]
-    return [row for rows in measure_all(_measure, cases, progress) for row in rows]
+    cases = [(text, heat) for text in texts for heat in heats]
+    measure = partial(_measure, codings, tokens)
+    return [row for rows in measure_all(measure, cases, progress) for row in rows]
 
 
-def _measure(case: Case) -> list[Row]:
-    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
-    from dragonrt.experiments.speculation import model_pair
+def _measure(
+    codings: tuple[SqsCoding, ...], tokens: int, case: "tuple[PromptCase, float]"
+) -> list[Row]:
+    """One text at one temperature, with every coding."""
+    from dragonrt.experiments.model_sides import BlockPace
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+    from dragonrt.modes.question import Question
+    from dragonrt.modes.settings import SpeculativeSettings
     from dragonrt.sampling import Sampler
     from dragonrt.wire.limits import MAX_BLOCK
 
-    pair = model_pair(*case.pair)
-    answers = RecalledAnswers(pair.draft, pair.target, pair.draft.encode(case.prompt), case.seed)
+    text, temperature = case
+    answers = text.answers()
     pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
+    question = Question(seed=text.seed, sampler=Sampler(temperature), max_tokens=tokens)
     rows: list[Row] = []
-    for coding in case.codings:
-        shape = BlockShape(
-            length=MAX_BLOCK,
+    for coding in codings:
+        settings = SpeculativeSettings(
+            rule="rejection",
+            codec=coding.codec,
+            block_tokens=MAX_BLOCK,
             budget=BUDGET,
-            outstanding=1,
+            pipelined=False,
             learning_rate=coding.eta,
             target=ALPHA,
         )
-        plan = SpeculativePlan(
-            seed=case.seed,
-            sampler=Sampler(case.temperature),
-            rule="rejection",
-            codec=coding.codec,
-            max_tokens=case.tokens,
-            shape=shape,
-        )
-        answer = answers.answer(plan, pace)
+        answer = answers.answer(question, settings, pace)
         counts = answer.counts
         rows.append(
             {
                 "method": coding.method,
                 "parameter": coding.parameter,
-                "temperature": case.temperature,
-                "text": case.number,
+                "temperature": temperature,
+                "text": text.number,
                 "tokens": len(answer.tokens),
                 "batches": counts.verified,
                 "resampled": counts.resampled,
                 "latency_s": answer.seconds,
                 "resampling_rate": counts.resampled / counts.verified,
-                "drafted_per_batch": counts.drafted / counts.blocks,
-                "accepted_per_batch": counts.accepted / counts.verified,
+                "drafted_per_batch": counts.block_tokens / counts.blocks,
+                "accepted_per_batch": counts.stood / counts.verified,
                 "bits_per_token": counts.bits / len(answer.tokens),
             }
         )

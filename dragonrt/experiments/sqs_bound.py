@@ -16,12 +16,12 @@ from dragonrt.distributions import ConformalThreshold, Distribution, codec, tota
 from dragonrt.distributions.conformal import theorem2_bound
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, distinct, estimate, grouped, having, mean
+from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.speculation import Block, Speculation
+    from dragonrt.experiments.speculation import JudgedBlock, Speculation
 
 NAME = "sqs-bound"
 SUMMARY = "Rejections and dropped mass against the bounds of SQS's Theorems 1 and 2 (15 minutes)"
@@ -40,7 +40,7 @@ HIGHEST = 1.05
 
 
 @dataclass(frozen=True, slots=True)
-class Coding:
+class BoundCoding:
     """A codec and, for C-SQS, the learning rate η of its threshold."""
 
     name: str
@@ -55,11 +55,11 @@ class Coding:
 
 
 CODINGS = (
-    Coding("K-SQS, K = 16, ℓ = 100", "ksqs:16:100", 100),
-    Coding("K-SQS, K = 64, ℓ = 100", "ksqs:64:100", 100),
-    Coding("K-SQS, K = 64, ℓ = 1000", "ksqs:64:1000", 1000),
-    Coding("C-SQS, β₁ = 0.01, η = 0.001", "csqs:0.01:100", 100, 0.01, 0.001),
-    Coding("C-SQS, β₁ = 0.01, η = 0.1", "csqs:0.01:100", 100, 0.01, 0.1),
+    BoundCoding("K-SQS, K = 16, ℓ = 100", "ksqs:16:100", 100),
+    BoundCoding("K-SQS, K = 64, ℓ = 100", "ksqs:64:100", 100),
+    BoundCoding("K-SQS, K = 64, ℓ = 1000", "ksqs:64:1000", 1000),
+    BoundCoding("C-SQS, β₁ = 0.01, η = 0.001", "csqs:0.01:100", 100, 0.01, 0.001),
+    BoundCoding("C-SQS, β₁ = 0.01, η = 0.1", "csqs:0.01:100", 100, 0.01, 0.1),
 )
 TERMS = ("discrepancy", "dropped", "lattice")
 """Of Theorem 1: Σ TV(q, p), Σ α_n(X_n) and Σ K_n / (4 ℓ_n)."""
@@ -67,8 +67,8 @@ TERMS = ("discrepancy", "dropped", "lattice")
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per setting, temperature and text: sums over its judged tokens."""
-    from dragonrt.experiments.prompts import prompts
     from dragonrt.experiments.speculation import Speculation, model_pair
+    from dragonrt.experiments.texts import prompts
 
     pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
@@ -96,7 +96,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def sums(blocks: "list[Block]", resolution: int) -> Row:
+def sums(blocks: "list[JudgedBlock]", resolution: int) -> Row:
     """Measured rejections, what is expected of them, and the bound's terms.
 
     `steered` is the dropped mass as C-SQS's threshold counts it, once for each token of the text.

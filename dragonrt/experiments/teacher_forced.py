@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.experiments.sides import LoadedSide, sample_settings
+from dragonrt.experiments.model_sides import LoadedSide, sample_settings
 from dragonrt.language.preemption import Preemption
-from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights
-
-DOCUMENTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class AnswerPosition:
     """Both sides' distributions, float32 [V], before token `step` of an answer.
 
     `weights` are η, the device's first.
@@ -47,13 +46,14 @@ class BothSides:
         device = LoadedSide.load(sample_settings("device", model))
         return cls(device, LoadedSide.opened(sample_settings("cloud", model), device.model))
 
-    def positions(self, questions: int, tokens: int, seed: int) -> Iterator[Position]:
+    def positions(self, questions: int, tokens: int, seed: int) -> Iterator[AnswerPosition]:
         """Every position of the answers to the first sample questions, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         stops = self.device.model.stop_tokens
         for number, question in enumerate(bundled.questions()[:questions]):
             readers = [
-                side.reader(question.text, DOCUMENTS, tokens) for side in (self.device, self.cloud)
+                side.reader(Question(prompt=question.text, max_tokens=tokens))
+                for side in (self.device, self.cloud)
             ]
             line = Line(start_hash(0))
             while len(line) < tokens and set(stops).isdisjoint(line.tokens):
@@ -62,6 +62,6 @@ class BothSides:
                     for reader in readers
                 )
                 weights = side_weights(device.relevance, cloud.relevance)
-                yield Position(number, len(line), device.p, cloud.p, weights)
+                yield AnswerPosition(number, len(line), device.p, cloud.p, weights)
                 target = weights[0] * device.p.astype(np.float64) + weights[1] * cloud.p
                 line.append(int(random.choice(target.size, p=target / target.sum())))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped
+from dragonrt.experiments.intervals import Row, estimates, grouped
 from dragonrt.sampling import acceptance_change, aggregation_bias, bias_bound, missed_mass
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.federated_text import Position
+    from dragonrt.experiments.federated_text import FederatedPosition
 
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 KS = (4, 16, 64, 256, 1024, 4096)
@@ -42,7 +42,7 @@ def measure(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def changes(position: "Position", temperature: float) -> Iterator[Row]:
+def changes(position: "FederatedPosition", temperature: float) -> Iterator[Row]:
     """The rows of one position."""
     from dragonrt.experiments.federated_text import WEIGHTS
 
@@ -95,7 +95,7 @@ def _residual_smaller(means: dict[tuple[Any, ...], Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Uploads:
+class TopKUploads:
     """The experiment on one of the two columns: `bias` of the target, or `acceptance_change`."""
 
     NAME: str
@@ -138,14 +138,14 @@ class Uploads:
             axes[0, 0].set_ylabel(self.label)
 
 
-BIAS = Uploads(
+BIAS = TopKUploads(
     "specfed-bias",
     "Aggregation bias of top-K uploads over K and temperature (SPECFED Fig. 2; 3 minutes)",
     "bias",
     "acceptance_change",
     "aggregation bias (TV), mean",
 )
-ACCEPTANCE = Uploads(
+ACCEPTANCE = TopKUploads(
     "specfed-acceptance",
     "Acceptance change by top-K uploads over K and temperature (SPECFED Fig. 3; 3 minutes)",
     "acceptance_change",

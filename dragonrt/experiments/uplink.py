@@ -5,13 +5,17 @@ takes its time for the very bytes. The zero-distribution uplink sends tokens alo
 coupled noise (SPEC 2); all other codecs send distributions and verify by rejection.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimate, estimates, grouped
+from dragonrt.experiments.intervals import Row, estimate, estimates, grouped
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.model_sides import PromptCase
 
 NAME = "uplink"
 SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"
@@ -31,75 +35,55 @@ TEMPERATURE, LENGTH = 0.8, 4
 TOKENS, TOKENS_QUICK = 48, 24
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One text: everything that is measured of it."""
-
-    number: int
-    pair: tuple[str, str]
-    prompt: str
-    seed: int
-    rates: tuple[float, ...]
-    tokens: int
-
-
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per text, codec, number of blocks under way, and rate.
 
     `tokens_per_s` is from the question to the last token; None where the link was so slow that the
     device took it for lost, and went on alone.
     """
+    from dragonrt.experiments.model_sides import PromptCase
     from dragonrt.experiments.parallel import measure_all
-    from dragonrt.experiments.prompts import prompts
-    from dragonrt.experiments.speculation import model_pair
 
-    texts = settings.repeats * (1 if settings.quick else 4)
     rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
-    pair = (settings.draft, settings.target)
-    form = model_pair(*pair).draft.prompt
-    cases = [
-        Case(number, pair, prompt, settings.seed * texts + number, rates, tokens)
-        for number, prompt in enumerate(prompts(form, texts, settings.corpus))
-    ]
-    return [row for rows in measure_all(_measure, cases, progress) for row in rows]
+    cases = PromptCase.several(settings, settings.repeats * (1 if settings.quick else 4))
+    measure = partial(_measure, rates, tokens)
+    return [row for rows in measure_all(measure, cases, progress) for row in rows]
 
 
-def _measure(case: Case) -> list[Row]:
-    from dragonrt.experiments.sides import BlockPace, RecalledAnswers
-    from dragonrt.experiments.speculation import model_pair
+def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[Row]:
+    from dragonrt.experiments.model_sides import BlockPace
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.runtime.modes.speculative import BlockShape, SpeculativePlan
+    from dragonrt.modes.question import Question
+    from dragonrt.modes.settings import SpeculativeSettings
     from dragonrt.sampling import Sampler
 
-    pair = model_pair(*case.pair)
-    answers = RecalledAnswers(pair.draft, pair.target, pair.draft.encode(case.prompt), case.seed)
+    answers = case.answers()
+    question = Question(seed=case.seed, sampler=Sampler(TEMPERATURE), max_tokens=tokens)
     rows: list[Row] = []
     for codec in CODECS:
         for outstanding in OUTSTANDING:
-            plan = SpeculativePlan(
-                seed=case.seed,
-                sampler=Sampler(TEMPERATURE),
+            settings = SpeculativeSettings(
                 rule="coupled" if codec == IDS else "rejection",
                 codec=codec,
-                max_tokens=case.tokens,
-                shape=BlockShape(length=LENGTH, outstanding=outstanding),
+                block_tokens=LENGTH,
+                pipelined=outstanding > 1,
             )
-            for rate in case.rates:
+            for rate in rates:
                 pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
-                answer = answers.answer(plan, pace)
-                counts, tokens = answer.counts, len(answer.tokens)
-                lost = counts.alone_from is not None
+                answer = answers.answer(question, settings, pace)
+                counts, count = answer.counts, len(answer.tokens)
+                lost = answer.told.alone_from is not None
                 rows.append(
                     {
                         "text": case.number,
                         "codec": codec,
                         "outstanding": outstanding,
                         "rate": rate,
-                        "tokens": tokens,
-                        "bits_per_token": counts.bits / tokens,
-                        "bytes_per_token": answer.bytes_sent / tokens,
-                        "accepted_share": counts.accepted / max(counts.judged, 1),
-                        "tokens_per_s": None if lost else tokens / answer.seconds,
+                        "tokens": count,
+                        "bits_per_token": counts.bits / count,
+                        "bytes_per_token": answer.answer.bytes_sent / count,
+                        "accepted_share": counts.stood / max(counts.judged, 1),
+                        "tokens_per_s": None if lost else count / answer.seconds,
                     }
                 )
     return rows

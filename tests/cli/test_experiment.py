@@ -26,7 +26,7 @@ Run = Callable[..., Any]
 @pytest.mark.slow
 def test_listing_loads_no_models() -> None:
     program = (
-        "import sys\nfrom dragonrt.experiments import catalogue\n"
+        "import sys\nfrom dragonrt.experiments import figures\n"
         "print([m for m in ('torch', 'transformers', 'matplotlib') if m in sys.modules])"
     )
     command = [sys.executable, "-c", program]

@@ -1,33 +1,33 @@
 """What benchmarks report: medians with all samples, ratios, and one last line of JSON."""
 
+import asyncio
 import json
 
 import pytest
-from dragonrt.runtime.counts import Counts
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Decision
-from dragonrt.runtime.plan import Plan
 from rich.console import Console
 
-from dragonrt.experiments.arena import Outcome
-from dragonrt.experiments.bench import latency, overhead
-from dragonrt.experiments.bench.assisted import bench_assisted
-from dragonrt.experiments.bench.decode import bench_decode
+from dragonrt.experiments.arena import Given
+from dragonrt.experiments.bench import bench_latency, bench_loop, bench_overhead
+from dragonrt.experiments.bench.bench_assisted import bench_assisted
+from dragonrt.experiments.bench.bench_decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.answer import Answer
+from dragonrt.traces.events import ForwardDone, ForwardStopped, Record, TokenDecided
 
-PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
 
+def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Given:
+    """An answer to a question asked at time 0, with evenly spaced tokens; 4 forwards each.
 
-def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Outcome:
-    """An answer to a question asked at time 0, with evenly spaced tokens."""
-    decisions = [
-        Decision(step, token, first_s + step * step_s, 0.5, None)
-        for step, token in enumerate(tokens)
-    ]
-    counts = Counts(own_accepted=1, own_compared=2, other_accepted=2, other_compared=2)
-    counts.forwards, counts.preempted = 3, 1
-    return Outcome(Answer(plan=PLAN, decisions=decisions, counts=counts))
+    Of the device's drafts every other one is accepted, of the cloud's all are.
+    """
+    forwards = [ForwardDone(0, 1, 0.1)] * 3 + [ForwardStopped(0, 0.1)]
+    records = [Record(0.0, "device", 1, forward) for forward in forwards]
+    for step, token in enumerate(tokens):
+        decided = TokenDecided(step, token, step % 2 == 0, True, "own", 0.0, 0.5)
+        records.append(Record(first_s + step * step_s, "device", 1, decided))
+    return Given(Answer(question=Question(), settings=DragonSettings(), records=records))
 
 
 def test_a_series_reports_its_median_and_keeps_every_sample() -> None:
@@ -54,9 +54,9 @@ def test_the_last_line_is_one_json_object_however_narrow_the_terminal() -> None:
 
 def test_the_table_of_latencies_fits_into_80_columns() -> None:
     same = [answer(0.31, 0.31, (1, 2, 3))] * 6
-    setting = latency.Setting(300, 0.8, False)
-    table = bench_table(*latency.HEADINGS)
-    table.add_row(*latency._cells(setting, latency._result(setting, same, same)))
+    setting = bench_latency.LatencySetting(300, 0.8, False)
+    table = bench_table(*bench_latency.HEADINGS)
+    table.add_row(*bench_latency._cells(setting, bench_latency._result(setting, same, same)))
     console = Console(width=80)
     with console.capture() as captured:
         console.print(table)
@@ -67,24 +67,26 @@ def test_the_table_of_latencies_fits_into_80_columns() -> None:
 def test_latency_is_judged_answer_by_answer_with_and_without_the_first_token() -> None:
     synchronous = [answer(0.4, 0.3, (1, 2, 3)), answer(0.4, 0.3, (4, 5)), answer(0.4, 0.0, (6,))]
     leaderless = [answer(0.4, 0.03, (1, 2, 3)), answer(0.4, 0.03, (4, 7)), answer(0.4, 0.0, (6,))]
-    result = latency._result(latency.Setting(300, 0.0, False), synchronous, leaderless)
+    result = bench_latency._result(
+        bench_latency.LatencySetting(300, 0.0, False), synchronous, leaderless
+    )
     assert result["synchronous_ms"]["samples"] == pytest.approx([333.3333, 350.0, 400.0])
     assert result["leaderless_ms"]["samples"] == pytest.approx([153.3333, 215.0, 400.0])
     assert result["ratio"] == pytest.approx(215 / 350, abs=1e-4)
     assert result["synchronous_between_ms"]["samples"] == pytest.approx([300.0, 300.0])
     assert result["ratio_between"] == pytest.approx(0.1)
     assert (result["answers"], result["same_texts"]) == (3, 2)
-    assert (result["accepted_device"], result["accepted_cloud"]) == (0.5, 1.0)
+    assert (result["accepted_device"], result["accepted_cloud"]) == (4 / 6, 1.0)
 
 
 def test_the_pair_is_compared_with_the_median_of_its_slower_side() -> None:
     one = answer(0.1, 0.01, (1, 2, 3))
     measured = [
-        overhead.Measured(device=2.0, cloud=3.0, pair=3.3, following=1.5, answer=one),
-        overhead.Measured(device=9.0, cloud=3.0, pair=3.6, following=1.5, answer=one),
-        overhead.Measured(device=2.0, cloud=3.0, pair=3.0, following=1.8, answer=one),
+        bench_overhead.Measured(device=2.0, cloud=3.0, pair=3.3, following=1.5, answer=one),
+        bench_overhead.Measured(device=9.0, cloud=3.0, pair=3.6, following=1.5, answer=one),
+        bench_overhead.Measured(device=2.0, cloud=3.0, pair=3.0, following=1.8, answer=one),
     ]
-    result = overhead._result("toy", 2, 3, measured)
+    result = bench_overhead._result("toy", 2, 3, measured)
     assert result["ratio"] == pytest.approx(1.1)
     assert result["ratio_following"] == pytest.approx(0.5)
     assert result["device_forwards_per_token"] == pytest.approx(4 / 3, abs=1e-4)
@@ -129,3 +131,43 @@ def test_speculative_and_assisted_decoding_say_the_same_at_temperature_0() -> No
     assert set(speeds) == {"generate", "assisted", "assisted:2", "alone", "speculative"}
     faster = max(speeds["assisted"], speeds["assisted:2"])
     assert result["ratio"] == pytest.approx(speeds["speculative"] / faster, rel=0.01)
+
+
+def test_a_loop_knows_the_longest_of_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+
+    def work(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    class Clocks:
+        perf_counter = thread_time = staticmethod(lambda: now_s)
+
+    monkeypatch.setattr(bench_loop, "time", Clocks)
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, bench_loop.MeasuredLoop)
+        loop.call_soon(work, 0.25)
+        loop.call_later(0.0, work, 0.75)
+        loop.call_soon_threadsafe(work, 0.5)
+        done = asyncio.Event()
+        loop.call_later(0.0, done.set)
+        await done.wait()
+        return loop.wall_s
+
+    with asyncio.Runner(loop_factory=bench_loop.MeasuredLoop) as runner:
+        assert runner.run(main()) == 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", bench_loop.WAYS)
+def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
+    console = Console(width=100)
+    with console.capture() as captured:
+        bench_loop.bench_loop(
+            output=console, messages=Console(quiet=True), vocabularies=(500,), ways=(way,), tokens=4
+        )
+    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    assert (result["mode"], result["tokens"]) == (way, 4)
+    assert result["longest_callback_ms"] > 0

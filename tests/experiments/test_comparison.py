@@ -3,14 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from dragonrt.runtime.counts import Counts
-from dragonrt.runtime.modes.dragon import Answer
-from dragonrt.runtime.outcome import Decision
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
 from rich.console import Console
 
-from dragonrt.experiments.arena import Outcome
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.arena import Given
 from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
     COUPLED_GREEDY,
@@ -25,19 +21,33 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.answer import Answer
+from dragonrt.traces.events import Record, TokenDecided
 
-PLAN = Plan(seed=3, sampler=Sampler(temperature=0.0))
 
-
-def answer(*times_s: float, asked_s: float = 10.0, tokens: tuple[int, ...] = ()) -> Outcome:
+def answer(
+    *times_s: float,
+    asked_s: float = 10.0,
+    tokens: tuple[int, ...] = (),
+    device: bool | None = None,
+    cloud: bool | None = None,
+) -> Given:
     """An answer whose tokens were decided at these times after the question."""
     named = tokens or tuple(range(len(times_s)))
-    decisions = [
-        Decision(step, token, asked_s + time_s, 0.5, None)
+    records = [
+        Record(
+            asked_s + time_s,
+            "device",
+            1,
+            TokenDecided(step, token, device, cloud, "own", 0.0, 0.5),
+        )
         for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
     ]
-    return Outcome(Answer(plan=PLAN, decisions=decisions, asked_s=asked_s))
+    return Given(
+        Answer(question=Question(), settings=DragonSettings(), records=records, asked_s=asked_s)
+    )
 
 
 def test_the_wait_for_the_first_token_counts_in_one_pace_and_not_in_the_other() -> None:
@@ -54,16 +64,13 @@ def test_an_answer_of_one_token_has_no_pace_between_tokens() -> None:
 
 
 def test_acceptance_and_bytes_are_pooled_over_answers() -> None:
-    first, second = answer(0.1, 0.2, 0.3), answer(0.1)
-    first.answer.counts = Counts(own_accepted=3, own_compared=3, other_accepted=1, other_compared=3)
-    second.answer.counts = Counts(
-        own_accepted=0, own_compared=1, other_accepted=1, other_compared=1
-    )
+    first = answer(0.1, 0.2, 0.3, device=True, cloud=False)
+    second = answer(0.1, device=False, cloud=True)
     first.answer.bytes_sent, first.answer.bytes_received = 100, 200
     second.answer.bytes_sent = 60
     spent = costs([first, second])
     assert spent.accepted_device == pytest.approx(3 / 4)
-    assert spent.accepted_cloud == pytest.approx(2 / 4)
+    assert spent.accepted_cloud == pytest.approx(1 / 4)
     assert spent.bytes_per_token == pytest.approx(360 / 4)
 
 
@@ -83,25 +90,23 @@ def test_answers_are_equal_to_the_oracles_only_token_by_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "rule", "placement", "follow"),
+    ("method", "rule", "aggregator", "follow"),
     [
-        (SYNCHRONOUS, "coupled", Placement.SYNC, False),
-        (SYNCHRONOUS_ALGORITHM1, "algorithm1", Placement.SYNC, False),
-        (ALGORITHM1_GREEDY, "algorithm1", Placement.GREEDY, False),
-        (COUPLED_GREEDY, "coupled", Placement.GREEDY, True),
-        (LEADERLESS, "coupled", Placement.BOTH, True),
+        (SYNCHRONOUS, "coupled", Aggregator.SYNC, False),
+        (SYNCHRONOUS_ALGORITHM1, "algorithm1", Aggregator.SYNC, False),
+        (ALGORITHM1_GREEDY, "algorithm1", Aggregator.GREEDY, False),
+        (COUPLED_GREEDY, "coupled", Aggregator.GREEDY, True),
+        (LEADERLESS, "coupled", Aggregator.BOTH, True),
     ],
 )
-def test_a_method_changes_nothing_of_a_plan_but_the_way_of_answering(
-    method: Method, rule: str, placement: Placement, follow: bool
+def test_a_method_is_a_way_of_answering_and_nothing_else(
+    method: Method, rule: str, aggregator: Aggregator, follow: bool
 ) -> None:
-    plan = replace(PLAN, max_tokens=7, documents=3)
-    assert method.plan(plan) == replace(plan, rule=rule, placement=placement, follow=follow)
-    method.plan(plan).check()
+    assert method.settings() == DragonSettings(rule=rule, aggregator=aggregator, follow=follow)
 
 
-def test_no_method_follows_where_the_plan_forbids_it() -> None:
-    assert not LEADERLESS.plan(replace(PLAN, follow=False)).follow
+def test_no_method_follows_where_the_user_forbids_it() -> None:
+    assert not LEADERLESS.settings(follow=False).follow
 
 
 def shown(*rows: MethodRow, width: int = 80) -> str:

@@ -16,15 +16,18 @@ import sys
 from rich.console import Console
 from dragonrt import bundled
 from dragonrt.experiments.demo import run_demo
-from dragonrt.runtime.endpoints import emulation
-from dragonrt.runtime.plan import Plan
+from dragonrt.link.profile import LinkProfile
+from dragonrt.experiments.arena import emulated
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 
 run_demo(
-    Plan(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
+    Question(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
+    DragonSettings(),
     output=Console(width=80),
     messages=Console(stderr=True),
-    emulate=emulation("device", None, sys.argv[1], None, None, None, 0),
+    emulate=emulated(LinkProfile(latency_s=float(sys.argv[1]))),
     questions=bundled.questions()[:2],
 )
 """
@@ -67,7 +70,7 @@ def has_ended(pid: int) -> bool:
 def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
     environment: dict[str, str],
 ) -> None:
-    shown, errors = start(environment, "5ms").communicate(timeout=60)
+    shown, errors = start(environment, "0.005").communicate(timeout=60)
     lines = shown.splitlines()
     assert [line.split("  ")[0] for line in lines[-20:] if "coupled, " in line] == [
         "coupled, greedy",
@@ -87,7 +90,7 @@ def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
 
 @pytest.mark.slow
 def test_ctrl_c_ends_both_processes(environment: dict[str, str]) -> None:
-    with start(environment, "500ms") as demo:
+    with start(environment, "0.5") as demo:
         assert demo.stdout is not None
         cloud = next(
             int(found[1]) for line in demo.stdout if (found := re.search(r"process (\d+),", line))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments import catalogue
+from dragonrt.experiments import figures
 from dragonrt.experiments.charts import WIDTH_INCHES, errors, lines, looks, picture
 from dragonrt.experiments.framework import (
     Clock,
@@ -27,7 +27,7 @@ from dragonrt.experiments.framework import (
     run_experiment,
     write_rows,
 )
-from dragonrt.experiments.statistics import Interval, Row, estimate, estimates, grouped, having
+from dragonrt.experiments.intervals import Interval, Row, estimate, estimates, grouped, having
 
 
 class Doubling:
@@ -123,21 +123,21 @@ def test_an_experiment_runs_on_its_own_clock_unless_told() -> None:
         clock(Doubling(), True)
 
 
-@pytest.mark.parametrize("experiment", catalogue.EXPERIMENTS, ids=lambda each: each.NAME)
+@pytest.mark.parametrize("experiment", figures.EXPERIMENTS, ids=lambda each: each.NAME)
 def test_every_experiment_promises_how_long_a_full_run_takes(experiment: Experiment) -> None:
     assert re.search(r"\W(a minute|\d+ (minutes|seconds))\)$", experiment.SUMMARY)
 
 
 def test_the_catalogue_knows_every_experiment_by_one_name() -> None:
-    names = [each.NAME for each in catalogue.EXPERIMENTS]
+    names = [each.NAME for each in figures.EXPERIMENTS]
     assert len(set(names)) == len(names)
-    for each in catalogue.EXPERIMENTS:
-        assert catalogue.experiment(each.NAME) is each
+    for each in figures.EXPERIMENTS:
+        assert figures.experiment(each.NAME) is each
         assert each.CLOCKS
         assert "\n" not in each.SUMMARY
         assert len(each.SUMMARY) <= 90
     with pytest.raises(DragonError, match="there is no experiment 'nothing'; there are "):
-        catalogue.experiment("nothing")
+        figures.experiment("nothing")
 
 
 def test_the_estimate_is_the_median_within_its_interval() -> None:

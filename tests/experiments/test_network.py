@@ -7,7 +7,7 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments import pipeline, ttft
+from dragonrt.experiments import first_token, pipeline
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.framework import Settings
 from dragonrt.experiments.lineup import asked_of
@@ -26,7 +26,7 @@ def settings(cloud: Address, results: Path) -> Settings:
 
 
 def test_what_an_ordinary_cloud_does_not_do_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked_of(ttft.METHODS) == ("CRCG/device", "DRAGON")
+    assert asked_of(first_token.METHODS) == ("CRCG/device", "DRAGON")
     assert capsys.readouterr().err.startswith("baselines: CRCG/cloud, DRCG/Text, DRCG/KV are left")
 
 
@@ -34,14 +34,14 @@ def test_what_an_ordinary_cloud_does_not_do_is_said(capsys: pytest.CaptureFixtur
 def test_the_first_token_over_a_network_has_the_measured_round_trip(
     cloud: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ttft, "DOCUMENTS", (2,))
-    rows = ttft.run(settings(cloud, tmp_path), lambda done, total: None)
+    monkeypatch.setattr(first_token, "DOCUMENTS", (2,))
+    rows = first_token.run(settings(cloud, tmp_path), lambda done, total: None)
     assert {row["method"] for row in rows} == {"CRCG/device", "DRAGON"}
     (measured_ms,) = {row["round_trip_ms"] for row in rows}
     assert measured_ms >= 60
     assert all(row["first_ms"] > 60 for row in rows if row["method"] == "DRAGON")
-    assert list(ttft.summarise(rows)["2 documents a side"]) == ["CRCG/device", "DRAGON"]
-    ttft.plot(rows, tmp_path / "ttft.png")
+    assert list(first_token.summarise(rows)["2 documents a side"]) == ["CRCG/device", "DRAGON"]
+    first_token.plot(rows, tmp_path / "ttft.png")
     assert (tmp_path / "ttft.png").stat().st_size > 10_000
 
 
@@ -62,4 +62,4 @@ def test_the_pipeline_over_a_network_is_the_devices(cloud: Address, tmp_path: Pa
 def test_a_cloud_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     nobody = Address("127.0.0.1", 1)
     with pytest.raises(DragonError, match=r"127\.0\.0\.1"):
-        ttft.run(settings(nobody, tmp_path), lambda done, total: None)
+        first_token.run(settings(nobody, tmp_path), lambda done, total: None)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments import perplexity
-from dragonrt.experiments.corpus import read_corpus
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.texts import read_corpus
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.relevance import aggregate_locally
 from retrieval.documents import load

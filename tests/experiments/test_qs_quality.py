@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.distributions import Distribution, codec, total_variation
 from dragonrt.experiments import qs_quality
-from dragonrt.experiments.qs_quality import Position, first_token_law
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.qs_quality import PairPosition, first_token_law
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 
@@ -55,7 +55,7 @@ def rows() -> list[Row]:
     for heat in (0.5, 1.0):
         for way in (qs_quality.CLOUD, *qs_quality.WAYS):
             law = first_token_law(exact if way.startswith("S-Q") else SENT, SENT, P)
-            row = qs_quality._row([law], [Position(Q, P)], "press green", "press green twice")
+            row = qs_quality._row([law], [PairPosition(Q, P)], "press green", "press green twice")
             found.append({"way": way, "temperature": heat, "question": 0, "repeat": 0} | row)
     return found
 

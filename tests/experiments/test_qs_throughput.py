@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt.control import Action
 from dragonrt.experiments import qs_throughput as experiment
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
 
 PAIR = ("dragon-draft", "dragon-small")
 

@@ -3,30 +3,31 @@
 from pathlib import Path
 
 import pytest
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
-from dragonrt.simulation.drafter import Acceptances
 
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments import recorded_acceptance, scheduling
 from dragonrt.experiments.arena import Pace, linked, replayed
-from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, Case, measure
-from dragonrt.experiments.sides import LoadedSide, document_side, run, sample_settings
+from dragonrt.experiments.model_sides import LoadedSide, document_side, run, sample_settings
+from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.simulation.scripted import Acceptances
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", SCHEDULERS.values())
-def test_the_runtime_accepts_what_the_sequence_says(placement: Placement) -> None:
+@pytest.mark.parametrize("aggregator", SCHEDULERS.values())
+def test_the_runtime_accepts_what_the_sequence_says(aggregator: Aggregator) -> None:
     acceptances = Acceptances(
         (True, False, False, True, True, False) * 4, (True, True, False, False, True, True) * 4
     )
-    answer = replayed(acceptances, placement, Pace(0.02, 0.03, 0.1), 16)
+    answer = replayed(acceptances, aggregator, Pace(0.02, 0.03, 0.1), 16)
     counts = answer.counts
-    assert counts.own_accepted <= sum(acceptances.device)
-    if counts.own_compared == 24:
-        assert counts.own_accepted == sum(acceptances.device)
-        assert counts.other_accepted == sum(acceptances.cloud)
-    assert counts.other_compared > 0
+    assert counts.accepted["device"] <= sum(acceptances.device)
+    if counts.compared["device"] == 24:
+        assert counts.accepted["device"] == sum(acceptances.device)
+        assert counts.accepted["cloud"] == sum(acceptances.cloud)
+    assert counts.compared["cloud"] > 0
     assert len(answer.tokens) == 24
 
 
@@ -61,16 +62,15 @@ def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
     device = LoadedSide.load(sample_settings("device"))
     cloud = document_side(LoadedSide.opened(sample_settings("cloud"), device.model), 0.01)
 
-    async def decided(placement: Placement) -> recorded_acceptance.Decided:
-        trace = recorded_acceptance.Decided()
-        plan = Plan(5, Sampler(0.8), placement=placement, max_tokens=12, follow=False)
-        async with linked(document_side(device, 0.01, trace), [cloud]) as arena:
-            await arena.ask(plan, question)
-        return trace
+    async def decided(aggregator: Aggregator) -> Acceptances:
+        asked = Question(prompt=question, seed=5, sampler=Sampler(0.8), max_tokens=12)
+        async with linked(document_side(device, 0.01), [cloud]) as arena:
+            given = await arena.ask(asked, DragonSettings(aggregator=aggregator, follow=False))
+        return recorded_acceptance.acceptances([event for _, event in given.answer.decisions])
 
-    one, other = (run(decided(each), virtual=True) for each in (Placement.SYNC, Placement.BOTH))
+    one, other = (run(decided(each), virtual=True) for each in (Aggregator.SYNC, Aggregator.BOTH))
     assert len(one.device) == 12
-    assert (one.device, one.cloud) == (other.device, other.cloud)
+    assert one == other
 
 
 @pytest.mark.slow
@@ -78,10 +78,11 @@ def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones()
     stretches = Acceptances(
         (True,) * 40 + (True, False) * 20 + (True,) * 20, (True, False) * 20 + (True,) * 60
     )
-    floor = measure(Case(120, 30, 0, "device", 1, stretches))
+    floor = measure(SchedulingCase(120, 30, 0, "device", 1, stretches))
     assert floor["seconds"] == pytest.approx(TOKENS * 0.12, rel=0.02)
     seconds = {
-        name: measure(Case(30, 30, 300, name, 1, stretches))["seconds"] for name in SCHEDULERS
+        name: measure(SchedulingCase(30, 30, 300, name, 1, stretches))["seconds"]
+        for name in SCHEDULERS
     }
     assert seconds["leaderless"] < seconds["greedy"] < min(seconds["device"], seconds["cloud"])
     assert seconds["leaderless"] > TOKENS * 0.03

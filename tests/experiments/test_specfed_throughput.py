@@ -6,7 +6,13 @@ import pytest
 
 from dragonrt.experiments import specfed_throughput
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.specfed_throughput import DRAFT_S, LATENCY_S, WORKER_S, Case, _measure
+from dragonrt.experiments.specfed_throughput import (
+    DRAFT_S,
+    LATENCY_S,
+    WORKER_S,
+    FederatedCase,
+    _measure,
+)
 from dragonrt.language.model import LanguageModel
 
 FAST = 1e9
@@ -23,7 +29,7 @@ def test_a_round_takes_what_its_parts_take(draft: LanguageModel) -> None:
     round_s = 2 * LATENCY_S + WORKER_S
     rows = {
         length: _measure(
-            draft, [draft], "The sea", 0, Case("dense:fp32", length, 2, FAST), tokens=10
+            draft, [draft], "The sea", 0, FederatedCase("dense:fp32", length, 2, FAST), tokens=10
         )
         for length in (4, 0)
     }

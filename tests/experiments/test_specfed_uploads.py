@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from dragonrt.experiments import federated_text, top_k_uploads
-from dragonrt.experiments.federated_text import DRAFT, WEIGHTS, WORKERS, Federation, Position
+from dragonrt.experiments.federated_text import (
+    DRAFT,
+    WEIGHTS,
+    WORKERS,
+    FederatedPosition,
+    Federation,
+)
 from dragonrt.experiments.framework import Settings
 from dragonrt.language.model import LanguageModel
 from dragonrt.sampling import Sampler
@@ -15,12 +21,12 @@ from dragonrt.sampling import Sampler
 V = 60
 
 
-def position(text: int, temperature: float) -> Position:
+def position(text: int, temperature: float) -> FederatedPosition:
     random = np.random.default_rng(text)
     shared = 2 * random.standard_normal(V)
     heated = Sampler(temperature)
     p = [heated.dense(np.exp(shared + random.standard_normal(V))) for _ in range(3)]
-    return Position(text, 0, (p[0], p[1]), p[2])
+    return FederatedPosition(text, 0, (p[0], p[1]), p[2])
 
 
 class FakeFederation:
@@ -28,7 +34,7 @@ class FakeFederation:
 
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
-    ) -> Iterator[Position]:
+    ) -> Iterator[FederatedPosition]:
         return (position(text, temperature) for text in range(texts))
 
 
@@ -43,7 +49,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
 @pytest.mark.slow
 @pytest.mark.parametrize("experiment", [top_k_uploads.BIAS, top_k_uploads.ACCEPTANCE])
 def test_rows_summary_and_picture(
-    experiment: top_k_uploads.Uploads, settings: Settings, tmp_path: Path
+    experiment: top_k_uploads.TopKUploads, settings: Settings, tmp_path: Path
 ) -> None:
     column = experiment.column
     rows = experiment.run(settings, lambda done, total: None)

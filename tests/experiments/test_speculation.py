@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
-from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import Speculation, alone
+from dragonrt.experiments.texts import prompts
 from dragonrt.language.prompt import PlainPrompt
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule

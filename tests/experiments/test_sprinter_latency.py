@@ -7,8 +7,8 @@ import pytest
 
 from dragonrt.experiments import sprinter_latency
 from dragonrt.experiments.framework import Settings
+from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.sprinter_latency import BASELINE, TARGET_ALONE, plot, run, summarise
-from dragonrt.experiments.statistics import Row
 
 
 @pytest.mark.slow

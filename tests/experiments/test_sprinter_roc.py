@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dragonrt.experiments.framework import Settings
+from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.experiments.sprinter_roc import BUNDLED, SAMPLES_QUICK, plot, run, summarise
-from dragonrt.experiments.statistics import Row, grouped
 from dragonrt.training import verifier_training as training
 from dragonrt.training.verifier_samples import Samples
 from dragonrt.training.verifier_texts import SHARES, Texts

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dragonrt.experiments import sprinter_theory
-from dragonrt.experiments.sprinter_theory import Case, measure
-from dragonrt.experiments.statistics import Row, estimates
+from dragonrt.experiments.intervals import Row, estimates
+from dragonrt.experiments.sprinter_theory import SprinterCase, measure
 
 
 def rows_of(runs: bool, eta_tp: float, eta_fp: float, batches: int) -> list[Row]:
-    cases = [Case(runs, eta_tp, eta_fp, seed) for seed in range(batches)]
+    cases = [SprinterCase(runs, eta_tp, eta_fp, seed) for seed in range(batches)]
     return [row for case in cases for row in measure(case)]
 
 
@@ -29,7 +29,7 @@ def test_the_formulas_hold(runs: bool) -> None:
 
 
 def test_an_error_free_verifier_changes_nothing() -> None:
-    (distance, acceptance) = measure(Case(False, 1.0, 0.0, 3))
+    (distance, acceptance) = measure(SprinterCase(False, 1.0, 0.0, 3))
     assert distance["expected"] == 0
     assert abs(distance["measured"]) < 0.1
     assert acceptance["expected"] == pytest.approx(acceptance["measured"], abs=0.15)

@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 
 from dragonrt.experiments import sqs
-from dragonrt.experiments.sqs import Case, Coding
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.model_sides import PromptCase
+from dragonrt.experiments.sqs import SqsCoding
 
 
 def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None:
-    assert Coding(k=8).codec == "ksqs:8:100"
-    assert Coding(beta=0.01, eta=0.001).codec == "csqs:0.01:100"
-    assert Coding(beta=0.01, eta=0.001).method == "C-SQS"
-    assert Coding(beta=0.01).method == "C-SQS, η = 0"
+    assert SqsCoding(k=8).codec == "ksqs:8:100"
+    assert SqsCoding(beta=0.01, eta=0.001).codec == "csqs:0.01:100"
+    assert SqsCoding(beta=0.01, eta=0.001).method == "C-SQS"
+    assert SqsCoding(beta=0.01).method == "C-SQS, η = 0"
 
 
 @pytest.mark.slow
 def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
-    codings = (Coding(k=128), Coding(beta=0.05, eta=0.001), Coding(beta=0.05))
-    rows = sqs._measure(
-        Case(0, ("dragon-draft", "dragon-small"), "The ferry", 3, 1.0, codings, tokens=8)
-    )
+    codings = (SqsCoding(k=128), SqsCoding(beta=0.05, eta=0.001), SqsCoding(beta=0.05))
+    case = PromptCase(0, ("dragon-draft", "dragon-small"), "The ferry", 3)
+    rows = sqs._measure(codings, 8, (case, 1.0))
     dense, adaptive, fixed = rows
     # K = 128 of 8192 at ℓ = 100 takes 1117 bits and at most 7 of a rank: four fit in 5000.
     assert dense["drafted_per_batch"] <= 4

@@ -7,19 +7,19 @@ import pytest
 
 from dragonrt.distributions import codec
 from dragonrt.experiments import sqs_bound
-from dragonrt.experiments.speculation import Block, Drafted
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.speculation import DraftedStep, JudgedBlock
 from dragonrt.sampling.verification import Judgement
 
 Q = np.array((0.5, 0.25, 0.15, 0.1))
 P = np.array((0.25, 0.5, 0.15, 0.1))
 
 
-def block(accepted: int) -> Block:
+def block(accepted: int) -> JudgedBlock:
     """Two drafts from the two likeliest tokens of Q, in sixths: 4/6 and 2/6."""
     quantized = codec("ksqs:2:6", 4).quantize(Q)
-    drafted = [Drafted(0, Q, quantized), Drafted(0, Q, quantized)]
-    return Block(drafted, [P, P, P], Judgement(accepted, 1))
+    drafted = [DraftedStep(0, Q, quantized), DraftedStep(0, Q, quantized)]
+    return JudgedBlock(drafted, [P, P, P], Judgement(accepted, 1))
 
 
 def test_the_terms_are_summed_over_the_tokens_that_were_judged() -> None:

@@ -5,17 +5,18 @@ from pathlib import Path
 import pytest
 
 from dragonrt.experiments import uplink
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.model_sides import PromptCase
 
 PAIR = ("dragon-draft", "dragon-small")
 
 
 @pytest.fixture(scope="module")
 def measured() -> list[Row]:
-    case = uplink.Case(0, PAIR, "The ferry", seed=3, rates=(10e3, 1e6), tokens=6)
+    case = PromptCase(0, PAIR, "The ferry", seed=3)
     patch = pytest.MonkeyPatch()
     patch.setattr(uplink, "CODECS", ("ids", "ksqs:16:100"))
-    rows = uplink._measure(case)
+    rows = uplink._measure((10e3, 1e6), 6, case)
     patch.undo()
     return rows
 

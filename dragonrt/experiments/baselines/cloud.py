@@ -3,12 +3,12 @@
 from safetensors.numpy import save
 
 from dragonrt.errors import LinkError
-from dragonrt.experiments.baselines.messages import (
+from dragonrt.experiments.baselines.exchange import (
     BaselineError,
+    BaselineRequest,
     Channel,
     Drawn,
     End,
-    Request,
     Score,
     Scored,
     StoredKv,
@@ -17,7 +17,7 @@ from dragonrt.experiments.baselines.messages import (
     pack,
     unpack,
 )
-from dragonrt.experiments.baselines.reading import BaselineSide, Found
+from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText
 from dragonrt.link.stream import Stream
 
 
@@ -27,14 +27,14 @@ async def serve_baselines(stream: Stream, side: BaselineSide) -> None:
     try:
         await channel.greet(side.model.document_fingerprint)
         while True:
-            await _answer(channel, side, await channel.receive(Request))
+            await _answer(channel, side, await channel.receive(BaselineRequest))
     except (BaselineError, LinkError):
         pass  # the device has left, or was no baseline's device: there is nobody to tell
     finally:
         await channel.close()
 
 
-async def _answer(channel: Channel, side: BaselineSide, request: Request) -> None:
+async def _answer(channel: Channel, side: BaselineSide, request: BaselineRequest) -> None:
     hits = await side.find(request.question, request.documents)
     match request.what:
         case "texts":
@@ -46,7 +46,7 @@ async def _answer(channel: Channel, side: BaselineSide, request: Request) -> Non
                 await channel.send(StoredKv(save(stored.to_arrays()), hit.score))
             await channel.send(End())
         case "answer":
-            found = [Found.of(hit) for hit in hits]
+            found = [RetrievedText.of(hit) for hit in hits]
             reader = await side.read_context(found, request.question, request.tokens)
             decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
             async for token, _ in decoded:

@@ -12,11 +12,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from dragonrt.experiments.baselines.messages import (
+from dragonrt.experiments.baselines.exchange import (
     BaselineError,
+    BaselineRequest,
     Channel,
     Drawn,
-    Request,
     Score,
     Scored,
     StoredKv,
@@ -25,7 +25,7 @@ from dragonrt.experiments.baselines.messages import (
     pack,
     unpack,
 )
-from dragonrt.experiments.baselines.reading import BaselineSide, Found
+from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.reader import Reader
 
@@ -45,9 +45,9 @@ class Asked:
     temperature: float
     tokens: int
 
-    def request(self, what: str) -> Request:
+    def request(self, what: str) -> BaselineRequest:
         """The same for the cloud."""
-        return Request(
+        return BaselineRequest(
             what, self.question, self.documents, self.seed, float(self.temperature), self.tokens
         )
 
@@ -97,7 +97,7 @@ class BaselineDevice:
         """The device alone, with both sides' documents in the context: it fetches the texts."""
         await self.channel.send(asked.request("texts"))
         texts = await self.channel.receive_until_end(Text)
-        fetched = [Found(each.title, each.text, each.score) for each in texts]
+        fetched = [RetrievedText(each.title, each.text, each.score) for each in texts]
         await self._decode(await self._read(fetched, asked), asked, show)
 
     async def drcg_kv(self, asked: Asked, show: Callable[[int], None]) -> None:
@@ -139,10 +139,10 @@ class BaselineDevice:
         for token in own if own_score >= other_score else other:
             show(token)
 
-    async def _read(self, fetched: list[Found], asked: Asked) -> Reader:
+    async def _read(self, fetched: list[RetrievedText], asked: Asked) -> Reader:
         """Own and fetched documents and the question, in one context."""
         own = await self.side.find(asked.question, asked.documents)
-        found = [*(Found.of(hit) for hit in own), *fetched]
+        found = [*(RetrievedText.of(hit) for hit in own), *fetched]
         return await self.side.read_context(found, asked.question, asked.tokens)
 
     async def _decode(self, reader: Reader, asked: Asked, show: Callable[[int], None]) -> None:

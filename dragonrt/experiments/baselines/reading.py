@@ -17,7 +17,7 @@ from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader, Weighing
-from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.modes.line import Line, start_hash
 from dragonrt.runtime.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
@@ -54,7 +54,7 @@ class KnownDocuments(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RetrievedText:
     """A retrieved document: its text and its score."""
 
     title: str
@@ -62,7 +62,7 @@ class Found:
     score: float
 
     @classmethod
-    def of(cls, hit: Hit) -> "Found":
+    def of(cls, hit: Hit) -> "RetrievedText":
         """What the index found."""
         return cls(hit.chunk.title, hit.chunk.text, hit.score)
 
@@ -87,7 +87,9 @@ class BaselineSide:
             lambda: [self.library.document_kv(self.model, hit.chunk) for hit in hits]
         )
 
-    async def read_context(self, found: Sequence[Found], question: str, tokens: int) -> Reader:
+    async def read_context(
+        self, found: Sequence[RetrievedText], question: str, tokens: int
+    ) -> Reader:
         """Prefill all documents and the question as one text, with room for `tokens` more.
 
         Documents that do not fit are left out, the least relevant first.
@@ -154,7 +156,7 @@ class BaselineSide:
         return await self.worker.run(run)
 
 
-def concatenated(model: LanguageModel, found: Sequence[Found], room: int) -> list[int]:
+def concatenated(model: LanguageModel, found: Sequence[RetrievedText], room: int) -> list[int]:
     """The tokens of as many documents as fit into `room`, the most relevant ones, best last."""
     chosen: list[list[int]] = []
     for each in sorted(found, key=lambda one: -one.score):

@@ -26,7 +26,8 @@ def baseline_side(side: LocalSide) -> BaselineSide:
     """The same model, documents and threads for baselines; DragonError without documents."""
     if side.library is None:
         raise DragonError("a baseline needs documents to retrieve from")
-    return BaselineSide(side.side, side.model, side.library, side.worker, side.librarian)
+    # A baseline does one thing after another, and nobody else asks meanwhile: one thread is enough.
+    return BaselineSide(side.side, side.model, side.library, side.librarian, side.librarian)
 
 
 async def run_server(settings: SideSettings, model: LanguageModel, library: Library | None) -> None:
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
     documents, name = arguments
     try:
         settings = SideSettings("cloud", model=name, documents=(Path(documents),))
-        model = LanguageModel.load(settings.model, settings.device, settings.dtype)
+        model = LanguageModel.load(settings.model, settings.on, settings.dtype)
         library, _ = open_library(settings, model)
         programs.run(run_server(settings, model, library))
     except DragonError as error:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.sides import LoadedSide, sample_settings
+from dragonrt.experiments.model_sides import LoadedSide, sample_settings
 from dragonrt.language.preemption import Preemption
-from dragonrt.runtime.draft import Line, start_hash
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.question import Question
 from dragonrt.side import Side
 
 
@@ -25,7 +26,9 @@ class DecodeLoop:
     def __init__(self, loaded: LoadedSide, question: str, rows: int, tokens: list[int]) -> None:
         """`rows` documents are found for the question."""
         self._line = Line(start_hash(0), tokens)
-        self._reader = loaded.reader(question, rows, len(tokens))
+        self._reader = loaded.reader(
+            Question(prompt=question, documents=rows, max_tokens=len(tokens))
+        )
 
     def run(self) -> float:
         """Milliseconds per token of decoding all tokens, each by its own forward."""

@@ -8,9 +8,9 @@ import pytest
 
 from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice, Timed
-from dragonrt.experiments.baselines.messages import Channel
-from dragonrt.experiments.baselines.reading import BaselineSide, Found, concatenated
-from dragonrt.experiments.sides import PacedWorker
+from dragonrt.experiments.baselines.exchange import Channel
+from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText, concatenated
+from dragonrt.experiments.model_sides import PacedWorker
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
@@ -143,7 +143,9 @@ def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
 
 
 def test_the_best_documents_stand_last_and_the_worst_are_left_out(model: LanguageModel) -> None:
-    found = [Found("", text, score) for text, score in (("a b", 0.2), ("c d", 0.9), ("e f", 0.5))]
+    found = [
+        RetrievedText("", text, score) for text, score in (("a b", 0.2), ("c d", 0.9), ("e f", 0.5))
+    ]
     one = len(model.encode(model.prompt.document_text("", "c d")))
     assert model.decode(concatenated(model, found, 2 * one + 1)).split() == [
         *("Document:", "e", "f"),

@@ -10,7 +10,7 @@ from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import Asked
 from dragonrt.experiments.baselines.reading import BaselineSide
 from dragonrt.experiments.lineup import ALL, real_processes
-from dragonrt.experiments.sides import PacedWorker
+from dragonrt.experiments.model_sides import PacedWorker
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.link.memory import memory_streams

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments import ttft
-from dragonrt.experiments.statistics import Row
+from dragonrt.experiments import first_token
+from dragonrt.experiments.intervals import Row
 
 ROWS: list[Row] = [
     {
@@ -17,14 +17,14 @@ ROWS: list[Row] = [
         "first_ms": (40.0 + ms) * (3 if name == "DRCG/KV" else 1) * (2 if ms == 0 else 1),
         "wire_bytes": 100,
     }
-    for name in ttft.METHODS
+    for name in first_token.METHODS
     for ms in (0, 300)
     for repeat in range(3)
 ]
 
 
 def test_every_method_is_compared_with_dragon_at_each_round_trip() -> None:
-    summary = ttft.summarise(ROWS)["2 documents a side"]
+    summary = first_token.summarise(ROWS)["2 documents a side"]
     assert summary["DRCG/KV"]["times DRAGON's"] == {"0 ms": 3.0, "300 ms": 3.0, "mean": 3.0}
     assert summary["DRAGON"]["times DRAGON's"]["mean"] == 1.0
     assert summary["DRAGON"]["ms"]["0 ms"]["median"] == 80.0
@@ -32,5 +32,5 @@ def test_every_method_is_compared_with_dragon_at_each_round_trip() -> None:
 
 def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    ttft.plot(ROWS, tmp_path / "ttft.png")
-    assert (tmp_path / "ttft.png").stat().st_size > 10_000
+    first_token.plot(ROWS, tmp_path / "first_token.png")
+    assert (tmp_path / "first_token.png").stat().st_size > 10_000

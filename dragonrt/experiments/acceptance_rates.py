@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dragonrt.distributions import codec, mix, total_variation
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, estimates, grouped, having, mean
+from dragonrt.experiments.intervals import Row, estimates, grouped, having, mean
 from dragonrt.sampling import (
     Candidate,
     Noise,
@@ -25,7 +25,7 @@ from dragonrt.sampling import (
 from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.teacher_forced import Position
+    from dragonrt.experiments.teacher_forced import AnswerPosition
 
 NAME = "acceptance"
 SUMMARY = (
@@ -62,7 +62,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(
-    position: "Position", step: int, name: str, sampler: Sampler, noises: list[Noise]
+    position: "AnswerPosition", step: int, name: str, sampler: Sampler, noises: list[Noise]
 ) -> Iterator[Row]:
     """Both sides' rows of one position. `step` is where its noise is taken from: no two positions
     share any. At temperature 0 every draw is the same."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dragonrt.experiments import latency
+from dragonrt.experiments import latency_figure
 from dragonrt.experiments.baselines.device import BASELINES, Asked
 from dragonrt.experiments.framework import Settings
+from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.lineup import ALL, METHODS, OVER_A_NETWORK, PacedModels
-from dragonrt.experiments.statistics import Row
 from dragonrt.simulation import loop
 
 QUESTION = "What is needed to make lemon cake?"
@@ -23,7 +23,7 @@ def row(method: str, round_trip_ms: int, total_ms: float, accepted: float | None
         "method": method,
         "temperature": 0.8,
         "seed": 1,
-        "ms_per_token": total_ms / latency.TOKENS,
+        "ms_per_token": total_ms / latency_figure.TOKENS,
         "first_ms": 100.0,
         "total_ms": total_ms,
         "wire_bytes": 10,
@@ -41,7 +41,7 @@ ROWS = [
 
 
 def test_the_summary_says_what_is_saved_at_the_longest_round_trip() -> None:
-    at = latency.summarise(ROWS)["temperature 0.8"]["at 300 ms"]
+    at = latency_figure.summarise(ROWS)["temperature 0.8"]["at 300 ms"]
     assert at["DRAGON below DRDG/TW, %"] == 60.0
     assert at["DRAGON below DRDG/SW, %"] == -100.0
     assert at["leaderless over DRAGON"] == 0.5
@@ -57,7 +57,7 @@ def test_the_summary_says_what_is_saved_at_the_longest_round_trip() -> None:
 
 def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    latency.plot(ROWS, tmp_path / "latency.png")
+    latency_figure.plot(ROWS, tmp_path / "latency.png")
     assert (tmp_path / "latency.png").stat().st_size > 10_000
 
 
@@ -77,10 +77,10 @@ def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
         row(name, 101, 20.0 * number) | {"decode_ms": None}
         for number, name in enumerate(OVER_A_NETWORK, start=1)
     ]
-    latency.plot(rows, tmp_path / "latency.png")
+    latency_figure.plot(rows, tmp_path / "latency.png")
     assert bars == [(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0), (4, 5.0)]
     assert (tmp_path / "latency.png").stat().st_size > 10_000
-    at = latency.summarise(rows)["temperature 0.8"]["at 101 ms"]
+    at = latency_figure.summarise(rows)["temperature 0.8"]["at 101 ms"]
     assert at["leaderless over DRAGON"] == pytest.approx(5 / 3, abs=1e-4)
     assert "DRAGON below DRDG/SW, %" not in at
 
@@ -89,12 +89,12 @@ def test_one_measured_round_trip_is_a_bar_for_each_method_asked(
 def test_every_method_answers_in_virtual_time_and_waits_as_it_must(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(latency, "TOKENS", 6)
-    monkeypatch.setattr(latency, "ROUND_TRIPS_MS", (0, 300))
-    monkeypatch.setattr(latency, "TEMPERATURES", (0.0,))
+    monkeypatch.setattr(latency_figure, "TOKENS", 6)
+    monkeypatch.setattr(latency_figure, "ROUND_TRIPS_MS", (0, 300))
+    monkeypatch.setattr(latency_figure, "TEMPERATURES", (0.0,))
     settings = Settings(quick=True, real=False, repeats=1, seed=0, results=tmp_path)
     seen: list[tuple[int, int]] = []
-    rows = latency.run(settings, lambda done, all_: seen.append((done, all_)))
+    rows = latency_figure.run(settings, lambda done, all_: seen.append((done, all_)))
     assert [one["method"] for one in rows] == [*ALL, *ALL]
     assert seen[-1] == (len(rows), len(rows))
     at = {(one["method"], one["round_trip_ms"]): one for one in rows}

@@ -12,13 +12,13 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.arena import emulated
 from dragonrt.experiments.bench.report import bench_table, print_report
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import Method
-from dragonrt.experiments.sides import LoadedSide, run, sample_settings
-from dragonrt.runtime.endpoints import emulation
-from dragonrt.runtime.plan import Plan
-from dragonrt.runtime.scheduler import Placement
+from dragonrt.experiments.model_sides import run, sample_pair
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
 
@@ -26,9 +26,9 @@ NOTE = (
     "Each cell: answers equal to the synchronous one of the same question, seed, temperature and "
     "rule, of all answers. All answers of a cell are under way at once, on one connection."
 )
-PLACEMENTS = {
-    Coupled.name: tuple(Placement),
-    Algorithm1.name: tuple(one for one in Placement if one is not Placement.BOTH),
+AGGREGATORS = {
+    Coupled.name: tuple(Aggregator),
+    Algorithm1.name: tuple(one for one in Aggregator if one is not Aggregator.BOTH),
 }
 
 Texts = dict[tuple[str, int], list[int]]
@@ -54,39 +54,42 @@ def bench_oracle(*, output: Console, messages: Console, matrix: Matrix | None = 
     )
     results: list[dict[str, Any]] = []
     with (
-        cloud_process("--documents", str(bundled.documents("cloud"))) as cloud,
         messages.status("starting two processes") as status,
+        sample_pair() as (device, port),
     ):
-        device = LoadedSide.load(sample_settings("device"))
-        port = cloud.wait_ready()
 
         async def ask(method: Method, temperature: float, latency_ms: int) -> Texts:
-            emulate = emulation(
-                "device", None, f"{latency_ms / 2:g}ms", f"{latency_ms / 10:g}ms", None, None, 0
-            )
-            async with device.connected(port, emulate) as arena:
-                plans = [method.plan(Plan(seed, Sampler(temperature))) for seed in matrix.seeds]
-                asked = (arena.ask_at_once(plan, questions) for plan in plans)
+            link = LinkProfile(latency_s=latency_ms / 2000, jitter_s=latency_ms / 10_000)
+            async with device.connected(port, emulated(link)) as arena:
+                asked = (
+                    arena.ask_at_once(
+                        questions,
+                        Question(seed=seed, sampler=Sampler(temperature)),
+                        method.settings(),
+                    )
+                    for seed in matrix.seeds
+                )
                 answers = [each for some in await asyncio.gather(*asked) for each in some]
-            keys = [(question, seed) for seed in matrix.seeds for question in questions]
+            asked_of = (each.answer.question for each in answers)
+            keys = [(each.prompt, each.seed) for each in asked_of]
             return {key: each.tokens for key, each in zip(keys, answers, strict=True)}
 
-        for rule, placements in PLACEMENTS.items():
+        for rule, aggregators in AGGREGATORS.items():
             for temperature in matrix.temperatures:
-                synchronous = Method("oracle", rule, Placement.SYNC, follow=False)
+                synchronous = Method("oracle", rule, Aggregator.SYNC, follow=False)
                 oracle = run(ask(synchronous, temperature, 0), virtual=False)
-                for placement in placements:
-                    method = Method(placement.value, rule, placement, follow=True)
+                for aggregator in aggregators:
+                    method = Method(aggregator.value, rule, aggregator, follow=True)
                     equal: list[int] = []
                     for latency_ms in matrix.latencies_ms:
-                        status.update(f"{rule}, {placement.value}, {latency_ms} ms")
+                        status.update(f"{rule}, {aggregator.value}, {latency_ms} ms")
                         texts = run(ask(method, temperature, latency_ms), virtual=False)
                         equal.append(sum(texts[key] == oracle[key] for key in oracle))
                     results.append(
                         {
                             "rule": rule,
                             "temperature": temperature,
-                            "aggregator": placement.value,
+                            "aggregator": aggregator.value,
                             "latencies_ms": matrix.latencies_ms,
                             "answers": len(oracle),
                             "equal": equal,

@@ -17,10 +17,9 @@ from dragonrt import bundled
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import LEADERLESS
-from dragonrt.experiments.sides import LoadedSide, run, sample_settings
-from dragonrt.runtime.plan import Plan
+from dragonrt.experiments.model_sides import LoadedSide, run, sample_pair
+from dragonrt.modes.question import GREEDY, Question
 from dragonrt.runtime.process import default_index
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 
 NOTE = (
@@ -42,19 +41,14 @@ def bench_ttft(
     with ExitStack() as stack:
         stack.enter_context(messages.status("starting two pairs of processes"))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragonrt-"))
-        common = ("--model", model)
-        cloud = stack.enter_context(
-            cloud_process(*common, "--documents", str(bundled.documents("cloud")))
-        )
-        stored = LoadedSide.load(sample_settings("device", model))
-        port = cloud.wait_ready()  # from here on both indexes are complete
+        stored, port = stack.enter_context(sample_pair(model))
         bare = {side: _without_kv(side, Path(folder) / side) for side in ("device", "cloud")}
-        other = stack.enter_context(cloud_process(*common, "--index", str(bare["cloud"])))
+        other = stack.enter_context(cloud_process("--model", model, "--index", str(bare["cloud"])))
         settings = replace(stored.settings, documents=(), index=bare["device"])
         afresh = LoadedSide.load(settings)
-        plan = Plan(seed, Sampler(temperature=0.0), documents=documents)
+        question = Question(seed=seed, sampler=GREEDY, max_tokens=1, documents=documents)
         times = run(
-            _measure((stored, port), (afresh, other.wait_ready()), plan, repeats), virtual=False
+            _measure((stored, port), (afresh, other.wait_ready()), question, repeats), virtual=False
         )
     stored_ms, afresh_ms = times
     ratio = afresh_ms.median / stored_ms.median
@@ -84,18 +78,20 @@ def _without_kv(side: Side, copy: Path) -> Path:
 
 
 async def _measure(
-    stored: tuple[LoadedSide, int], afresh: tuple[LoadedSide, int], plan: Plan, repeats: int
+    stored: tuple[LoadedSide, int], afresh: tuple[LoadedSide, int], question: Question, repeats: int
 ) -> tuple[Series, Series]:
     """Milliseconds to the first token of every question, the two pairs by turns."""
-    questions = [question.text for question in bundled.questions()]
+    prompts = [each.text for each in bundled.questions()]
     times: tuple[list[float], list[float]] = [], []
     async with (
         stored[0].connected(stored[1]) as with_kv,
         afresh[0].connected(afresh[1]) as without_kv,
     ):
         for _ in range(repeats):
-            for question in questions:
+            for prompt in prompts:
                 for arena, samples in zip((with_kv, without_kv), times, strict=True):
-                    answer = await arena.ask_long(LEADERLESS.plan(plan), question, 1)
+                    answer = await arena.ask(
+                        replace(question, prompt=prompt), LEADERLESS.settings()
+                    )
                     samples.append(1000 * answer.first_s)
     return Series(tuple(times[0])), Series(tuple(times[1]))

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from dragonrt.distributions import codec
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.experiments.prompts import prompts
 from dragonrt.experiments.speculation import DRAFT, TARGET, Speculation, alone, model_pair
+from dragonrt.experiments.texts import prompts
 from dragonrt.language.checkpoint import load_checkpoint
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule

@@ -27,7 +27,7 @@ from dragonrt.distributions import (
 from dragonrt.distributions.bits import BitWriter
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Row, distinct, estimates, grouped, having
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
 

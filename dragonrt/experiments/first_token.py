@@ -8,18 +8,13 @@ a document in milliseconds and its KV is small, so ratios stay far below those o
 With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
 """
 
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import Interval, Row, distinct, estimates, grouped
-
-if TYPE_CHECKING:
-    from dragonrt.experiments.lineup import Lineup
+from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, grouped
 
 NAME = "ttft"
 SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 6 minutes)"
@@ -29,6 +24,15 @@ DRAGON = "DRAGON"
 METHODS = ("CRCG/device", "CRCG/cloud", "DRCG/Text", "DRCG/KV", DRAGON)
 DOCUMENTS = (2, 4)
 ROUND_TRIPS_MS = (0, 100, 200, 300)
+COLUMNS = (
+    "method",
+    "round_trip_ms",
+    "documents",
+    "question",
+    "repeat",
+    "first_ms",
+    "wire_bytes",
+)
 REPORTED = {"DRCG/Text": 8.6, "DRCG/KV": 15.3}
 """Times DRAGON's, on average over its networks, with OPT-1.3B and Qwen2.5-1.5B."""
 
@@ -36,43 +40,24 @@ REPORTED = {"DRCG/Text": 8.6, "DRCG/KV": 15.3}
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per answer; quick has every other round trip. Each repeat has three questions."""
     from dragonrt import bundled
-    from dragonrt.experiments.baselines.device import NOTICE, Asked
-    from dragonrt.experiments.lineup import asked_of, measure_over_network, real_processes
+    from dragonrt.experiments.baselines.device import Asked
+    from dragonrt.experiments.lineup import measured
 
     questions = [question.text for question in bundled.questions() if question.demo][:3]
     round_trips = ROUND_TRIPS_MS[::3] if settings.quick else ROUND_TRIPS_MS
-    names, links = (METHODS, len(round_trips)) if settings.cloud is None else (asked_of(METHODS), 1)
-    total = links * len(DOCUMENTS) * settings.repeats * len(questions) * len(names)
-    rows: list[Row] = []
-
-    async def measure(milliseconds: int, lineup: "Lineup") -> None:
-        for number in range(settings.repeats * len(questions)):
-            question = questions[number % len(questions)]
-            for documents in DOCUMENTS:
-                for name in names:
-                    asked = Asked(question, documents, settings.seed, 0.0, 1)
-                    sample = await lineup.ask(name, asked)
-                    rows.append(
-                        {
-                            "method": name,
-                            "round_trip_ms": milliseconds,
-                            "documents": documents,
-                            "question": number % len(questions),
-                            "repeat": number // len(questions),
-                            "first_ms": sample.first_ms,
-                            "wire_bytes": sample.wire_bytes,
-                        }
-                    )
-                    progress(len(rows), total)
-
-    if settings.cloud is not None:
-        measured_ms = measure_over_network(settings.cloud, partial(measure, 0))
-        return [row | {"round_trip_ms": measured_ms} for row in rows]
-    print(NOTICE, file=sys.stderr)
-    with real_processes() as processes:
-        for milliseconds in round_trips:
-            processes.measure(milliseconds / 1000, settings.seed, partial(measure, milliseconds))
-    return rows
+    asked: list[tuple[Asked, Row]] = [
+        (
+            Asked(question, documents, settings.seed, 0.0, 1),
+            {"documents": documents, "question": number, "repeat": repeat},
+        )
+        for repeat in range(settings.repeats)
+        for number, question in enumerate(questions)
+        for documents in DOCUMENTS
+    ]
+    return [
+        {name: row[name] for name in COLUMNS}
+        for row in measured(settings, METHODS, round_trips, asked, progress)
+    ]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:

@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
-from dragonrt.experiments import acceptance, teacher_forced
+from dragonrt.experiments import acceptance_rates, teacher_forced
 from dragonrt.experiments.framework import Settings
-from dragonrt.experiments.sides import LoadedSide
-from dragonrt.experiments.teacher_forced import BothSides, Position
+from dragonrt.experiments.model_sides import LoadedSide
+from dragonrt.experiments.teacher_forced import AnswerPosition, BothSides
 from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.process import SideSettings
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler
 
 
-def position(step: int, sharpness: float = 3.0) -> Position:
+def position(step: int, sharpness: float = 3.0) -> AnswerPosition:
     random = np.random.default_rng(step)
     shared = sharpness * random.standard_normal(40)
     p, q = (np.exp(shared + random.standard_normal(40)) for _ in range(2))
-    return Position(
+    return AnswerPosition(
         step % 3,
         step,
         (p / p.sum()).astype(np.float32),
@@ -32,21 +32,21 @@ def position(step: int, sharpness: float = 3.0) -> Position:
 class FakeSides:
     """A reading of made-up distributions."""
 
-    def positions(self, questions: int, tokens: int, seed: int) -> list[Position]:
+    def positions(self, questions: int, tokens: int, seed: int) -> list[AnswerPosition]:
         return [position(step) for step in range(6)]
 
 
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
     monkeypatch.setattr(teacher_forced.BothSides, "load", lambda model: FakeSides())
-    monkeypatch.setattr(acceptance, "TEMPERATURES", (0.0, 0.8))
-    return acceptance.run(Settings(True, True, 2, 0, tmp_path), lambda done, total: None)
+    monkeypatch.setattr(acceptance_rates, "TEMPERATURES", (0.0, 0.8))
+    return acceptance_rates.run(Settings(True, True, 2, 0, tmp_path), lambda done, total: None)
 
 
-@pytest.mark.parametrize("name", acceptance.RULES)
+@pytest.mark.parametrize("name", acceptance_rates.RULES)
 def test_what_is_measured_is_what_is_expected(name: str) -> None:
     noises = [Noise(seed) for seed in range(600)]
-    for row in acceptance._measure(position(1), 1, name, Sampler(0.8), noises):
+    for row in acceptance_rates._measure(position(1), 1, name, Sampler(0.8), noises):
         error = 3.5 * (row["expected"] * (1 - row["expected"]) / 600) ** 0.5
         assert 0.2 < row["expected"] < 1
         assert row["accepted"] == pytest.approx(row["expected"], abs=error)
@@ -54,8 +54,8 @@ def test_what_is_measured_is_what_is_expected(name: str) -> None:
 
 def test_without_temperature_nothing_is_left_to_chance() -> None:
     noises = [Noise(seed) for seed in range(5)]
-    for name in acceptance.RULES:
-        for row in acceptance._measure(position(2), 2, name, Sampler(0.0), noises):
+    for name in acceptance_rates.RULES:
+        for row in acceptance_rates._measure(position(2), 2, name, Sampler(0.0), noises):
             assert row["draws"] == 1
             assert row["accepted"] in (0, 1)
             assert row["expected"] is None
@@ -64,16 +64,16 @@ def test_without_temperature_nothing_is_left_to_chance() -> None:
 @pytest.mark.slow
 def test_the_summary_sets_both_side_by_side(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     assert len(rows) == 2 * 2 * 2 * 6
-    summary = acceptance.summarise(rows)
+    summary = acceptance_rates.summarise(rows)
     assert summary["positions"] == 6
-    for name in acceptance.RULES:
+    for name in acceptance_rates.RULES:
         assert summary[name]["0.0"]["difference"] is None
         heated = summary[name]["0.8"]
         mean = (heated["device"] + heated["cloud"]) / 2
         assert heated["measured"]["mean"] == pytest.approx(mean, abs=1e-3)
         apart = heated["measured"]["mean"] - heated["expected"]
         assert heated["difference"]["mean"] == pytest.approx(apart, abs=1e-3)
-    acceptance.plot(rows, tmp_path / "acceptance.png")
+    acceptance_rates.plot(rows, tmp_path / "acceptance.png")
     assert (tmp_path / "acceptance.png").exists()
 
 

@@ -5,15 +5,14 @@ in each direction.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Outcome
+from dragonrt.experiments.arena import Given, emulated
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import (
     LEADERLESS,
     SYNCHRONOUS,
@@ -21,9 +20,9 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
-from dragonrt.experiments.sides import LoadedSide, run, sample_settings
-from dragonrt.runtime.endpoints import emulation
-from dragonrt.runtime.plan import Plan
+from dragonrt.experiments.model_sides import run, sample_pair
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
 
 HEADINGS = (
@@ -46,7 +45,7 @@ NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class LatencySetting:
     """One line of the table; `long` answers do not end where the model would end them."""
 
     round_trip_ms: float
@@ -54,10 +53,10 @@ class Setting:
     long: bool
 
 
-def default_settings() -> list[Setting]:
+def default_settings() -> list[LatencySetting]:
     """All round trips with the sample questions, and everything at 300 ms."""
-    quick = [Setting(milliseconds, 0.0, False) for milliseconds in (0, 100, 200)]
-    slow = [Setting(300, heat, long) for long in (False, True) for heat in (0.0, 0.8)]
+    quick = [LatencySetting(milliseconds, 0.0, False) for milliseconds in (0, 100, 200)]
+    slow = [LatencySetting(300, heat, long) for long in (False, True) for heat in (0.0, 0.8)]
     return quick + slow
 
 
@@ -65,7 +64,7 @@ def bench_latency(
     *,
     output: Console,
     messages: Console,
-    settings: Sequence[Setting] | None = None,
+    settings: Sequence[LatencySetting] | None = None,
     long_tokens: int = 48,
     long_answers: int = 2,
     seed: int = 1,
@@ -78,21 +77,24 @@ def bench_latency(
     results: list[dict[str, Any]] = []
     questions = [each.text for each in bundled.questions() if each.demo]
     with (
-        cloud_process("--documents", str(bundled.documents("cloud"))) as cloud,
         messages.status("starting two processes") as status,
+        sample_pair() as (device, port),
     ):
-        device = LoadedSide.load(sample_settings("device"))
-        port = cloud.wait_ready()
 
-        async def ask(setting: Setting, method: Method) -> list[Outcome]:
-            one_way = f"{setting.round_trip_ms / 2:g}ms" if setting.round_trip_ms else None
-            emulate = emulation("device", None, one_way, None, None, None, 0)
-            plan = method.plan(Plan(seed, Sampler(setting.temperature)))
-            async with device.connected(port, emulate) as arena:
+        async def ask(setting: LatencySetting, method: Method) -> list[Given]:
+            link = LinkProfile(latency_s=setting.round_trip_ms / 2000)
+            question, settings = (
+                Question(seed=seed, sampler=Sampler(setting.temperature)),
+                method.settings(),
+            )
+            async with device.connected(port, emulated(link)) as arena:
                 if not setting.long:
-                    return await arena.ask_each(plan, questions)
-                asked = questions[-long_answers:]
-                return [await arena.ask_long(plan, each, long_tokens) for each in asked]
+                    return await arena.ask_each(questions, question, settings)
+                long = [
+                    replace(question, prompt=prompt, max_tokens=long_tokens)
+                    for prompt in questions[-long_answers:]
+                ]
+                return [await arena.ask(each, settings) for each in long]
 
         for setting in default_settings() if settings is None else settings:
             status.update(f"answering at {setting.round_trip_ms:g} ms")
@@ -104,7 +106,7 @@ def bench_latency(
 
 
 def _result(
-    setting: Setting, synchronous: Sequence[Outcome], leaderless: Sequence[Outcome]
+    setting: LatencySetting, synchronous: Sequence[Given], leaderless: Sequence[Given]
 ) -> dict[str, Any]:
     series = {}
     for name, answers in (("synchronous", synchronous), ("leaderless", leaderless)):
@@ -130,7 +132,7 @@ def _result(
     }
 
 
-def _cells(setting: Setting, result: dict[str, Any]) -> list[str]:
+def _cells(setting: LatencySetting, result: dict[str, Any]) -> list[str]:
     kind = "long" if setting.long else "sample"
     return [
         f"{setting.round_trip_ms:g} ms",

@@ -9,17 +9,13 @@ DRDG/SW is cheap by that measure, but it shows no token before the last one is t
 With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
 """
 
-import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.statistics import (
+from dragonrt.experiments.intervals import (
     Interval,
     Row,
     distinct,
@@ -28,9 +24,6 @@ from dragonrt.experiments.statistics import (
     having,
     mean,
 )
-
-if TYPE_CHECKING:
-    from dragonrt.experiments.lineup import Lineup
 
 NAME = "latency"
 SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 10 minutes)"
@@ -53,56 +46,23 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     The repeats take the demonstration's questions in turn, each with its own seed.
     """
     from dragonrt import bundled
-    from dragonrt.experiments.baselines.device import NOTICE
-    from dragonrt.experiments.lineup import (
-        ALL,
-        PacedModels,
-        asked_of,
-        measure_over_network,
-        real_processes,
-    )
+    from dragonrt.experiments.baselines.device import Asked
+    from dragonrt.experiments.lineup import ALL, measured
 
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1] if settings.quick else ROUND_TRIPS_MS
     temperatures = TEMPERATURES[-1:] if settings.quick and settings.real else TEMPERATURES
-    names, links = (ALL, len(round_trips)) if settings.cloud is None else (asked_of(ALL), 1)
-    total = links * len(temperatures) * settings.repeats * len(names)
-    rows: list[Row] = []
-
-    async def measure(milliseconds: int, lineup: "Lineup") -> None:
-        for temperature in temperatures:
-            for repeat in range(settings.repeats):
-                for name in names:
-                    number = repeat % len(questions)
-                    seed = settings.seed + repeat
-                    row = await _ask(lineup, name, questions[number], temperature, seed)
-                    rows.append({"round_trip_ms": milliseconds, "question": number} | row)
-                    progress(len(rows), total)
-
-    if settings.cloud is not None:
-        measured_ms = measure_over_network(settings.cloud, partial(measure, 0))
-        return [{"decode_ms": None} | row | {"round_trip_ms": measured_ms} for row in rows]
-    print(NOTICE, file=sys.stderr)
-    with real_processes() if settings.real else nullcontext(PacedModels(DECODE_S)) as models:
-        for milliseconds in round_trips:
-            models.measure(milliseconds / 1000, settings.seed, partial(measure, milliseconds))
-    return [{"decode_ms": None if settings.real else 1000 * DECODE_S} | row for row in rows]
-
-
-async def _ask(
-    lineup: "Lineup", name: str, question: str, temperature: float, seed: int
-) -> dict[str, Any]:
-    from dragonrt.experiments.baselines.device import Asked
-
-    asked = Asked(question, DOCUMENTS, seed, temperature, TOKENS)
-    sample = await lineup.ask(name, asked)
-    return {
-        "method": name,
-        "temperature": temperature,
-        "seed": seed,
-        "ms_per_token": sample.total_ms / TOKENS,
-        **asdict(sample),
-    }
+    asked: list[tuple[Asked, Row]] = []
+    for temperature in temperatures:
+        for repeat in range(settings.repeats):
+            number, seed = repeat % len(questions), settings.seed + repeat
+            each = Asked(questions[number], DOCUMENTS, seed, temperature, TOKENS)
+            asked.append((each, {"question": number, "temperature": temperature, "seed": seed}))
+    decode_ms = None if settings.real else 1000 * DECODE_S
+    return [
+        {"decode_ms": decode_ms, **row, "ms_per_token": row["total_ms"] / TOKENS}
+        for row in measured(settings, ALL, round_trips, asked, progress, DECODE_S)
+    ]
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:

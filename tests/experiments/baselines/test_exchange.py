@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.experiments.baselines.messages import (
+from dragonrt.experiments.baselines.exchange import (
     BaselineError,
+    BaselineRequest,
     Channel,
     End,
     Greeting,
     Message,
-    Request,
     StoredKv,
     Text,
     Token,
@@ -34,7 +34,9 @@ from dragonrt.wire.reasons import HandshakeError, RemoteProtocolError
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 floats = st.floats(allow_nan=False)
 messages = st.one_of(
-    st.builds(Request, texts, texts, st.integers(0, 99), st.integers(0, 9), floats, st.just(3)),
+    st.builds(
+        BaselineRequest, texts, texts, st.integers(0, 99), st.integers(0, 9), floats, st.just(3)
+    ),
     st.builds(Text, texts, texts, floats),
     st.builds(StoredKv, st.binary(max_size=99), floats),
     st.builds(Token, st.integers(0, 2**31)),
@@ -96,7 +98,11 @@ def test_a_message_out_of_turn_and_a_hang_up_are_errors() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Greeting("p", "m"), Request("texts", "q", 2, 1, 0.0, 20), Request("kv", "", 1, 0, 0.0, 1)],
+    [
+        Greeting("p", "m"),
+        BaselineRequest("texts", "q", 2, 1, 0.0, 20),
+        BaselineRequest("kv", "", 1, 0, 0.0, 1),
+    ],
 )
 def test_a_normal_cloud_understands_none_of_it(message: Message) -> None:
     hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "cloud", "t", 8, "m", "s")

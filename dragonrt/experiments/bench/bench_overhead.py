@@ -12,14 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Outcome
+from dragonrt.experiments.arena import Given
 from dragonrt.experiments.bench.decode_loop import DecodeLoop, RemoteLoop, remote_loop
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
-from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import LEADERLESS, costs
-from dragonrt.experiments.sides import LoadedSide, run, sample_settings
-from dragonrt.runtime.plan import Plan
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.experiments.model_sides import LoadedSide, run, sample_pair
+from dragonrt.modes.question import GREEDY, Question
 
 NOTE = (
     "alone: each side decodes the pair's answer by itself, one forward per token, both at the same "
@@ -36,7 +34,7 @@ class Measured:
     cloud: float
     pair: float
     following: float
-    answer: Outcome
+    answer: Given
 
 
 def bench_overhead(
@@ -59,17 +57,14 @@ def bench_overhead(
     for model in models:
         with ExitStack() as stack:
             status = stack.enter_context(messages.status(f"starting {model}"))
-            documents = str(bundled.documents("cloud"))
-            cloud = stack.enter_context(cloud_process("--model", model, "--documents", documents))
-            device = LoadedSide.load(sample_settings("device", model))
-            port = cloud.wait_ready()  # before another process opens the index that it updates
+            device, port = stack.enter_context(sample_pair(model))
             beside = stack.enter_context(remote_loop("cloud", model))
             for count in rows:
                 status.update(f"answering with {model}, {count} rows a side")
-                plan = Plan(seed, Sampler(temperature=0.0), documents=count)
-                measured = run(
-                    _measure(device, port, beside, plan, question, tokens, repeats), virtual=False
+                asked = Question(
+                    prompt=question, seed=seed, sampler=GREEDY, max_tokens=tokens, documents=count
                 )
+                measured = run(_measure(device, port, beside, asked, repeats), virtual=False)
                 results.append(_result(model, count, tokens, measured))
                 table.add_row(model, str(count), *_cells(results[-1]))
     print_report(output, "overhead", table, results, seed=seed, note=NOTE)
@@ -79,31 +74,27 @@ async def _measure(
     device: LoadedSide,
     port: int,
     beside: RemoteLoop,
-    plan: Plan,
-    question: str,
-    tokens: int,
+    question: Question,
     repeats: int,
 ) -> list[Measured]:
     """Repeats after one that warms everything up."""
     async with device.connected(port) as arena:
-        plain, following = (
-            replace(LEADERLESS, follow=follow).plan(plan) for follow in (False, True)
-        )
-        answer = await arena.ask_long(plain, question, tokens)
-        rows = plan.documents
-        own = DecodeLoop(device, question, rows, answer.tokens)
-        beside.prepare(question, rows, answer.tokens)
+        following = LEADERLESS.settings()
+        plain = replace(following, follow=False)
+        answer = await arena.ask(question, plain)
+        own = DecodeLoop(device, question.prompt, question.documents, answer.tokens)
+        beside.prepare(question.prompt, question.documents, answer.tokens)
         measured = []
         for _ in range(repeats):
-            answer = await arena.ask_long(plain, question, tokens)
-            followed = await arena.ask_long(following, question, tokens)
+            answer = await arena.ask(question, plain)
+            followed = await arena.ask(question, following)
             beside.start()
             alone = own.run()
             measured.append(Measured(alone, beside.finish(), _ms(answer), _ms(followed), answer))
     return measured
 
 
-def _ms(answer: Outcome) -> float:
+def _ms(answer: Given) -> float:
     return 1000 * (answer.between_s or 0.0)
 
 
@@ -133,8 +124,8 @@ def _result(model: str, rows: int, tokens: int, measured: Sequence[Measured]) ->
 def _forwards_per_token(measured: Sequence[Measured]) -> float:
     """The device's forwards, preempted ones included: above 1 is work that rejections wasted."""
     counts = [each.answer.counts for each in measured]
-    forwards: int = sum(count.forwards + count.preempted for count in counts)
-    return forwards / sum(len(each.answer.tokens) for each in measured)
+    forwards = sum(each.forwards + each.preempted for each in counts)
+    return forwards / sum(each.tokens for each in counts)
 
 
 def _cells(result: dict[str, Any]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from dragonrt.errors import DragonError
 from dragonrt.experiments import (
-    acceptance,
-    latency,
+    acceptance_rates,
+    first_token,
+    latency_figure,
     perplexity,
     pipeline,
     qs_quality,
@@ -17,21 +18,20 @@ from dragonrt.experiments import (
     sqs,
     sqs_bound,
     top_k_uploads,
-    ttft,
     uplink,
-    wire,
+    wire_bytes,
 )
 from dragonrt.experiments.framework import Experiment
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    latency,
-    ttft,
+    latency_figure,
+    first_token,
     perplexity,
     scheduling,
     pipeline,
     speedup_theory,
-    acceptance,
-    wire,
+    acceptance_rates,
+    wire_bytes,
     sqs,
     sqs_bound,
     qs_quality,
@@ -45,7 +45,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sprinter_latency,
 )
 
-OVER_A_NETWORK: tuple[Experiment, ...] = (latency, ttft, pipeline)
+OVER_A_NETWORK: tuple[Experiment, ...] = (latency_figure, first_token, pipeline)
 """Those that can use a cloud that already runs, on another host perhaps.
 
 The others ask no cloud: they run in virtual time, or read texts in one process.

@@ -34,7 +34,7 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BaselineRequest:
     """The device asks for `what`: "texts", "kv", "answer" or "sequence".
 
     `documents` are to be retrieved for `question`; an answer or sequence has `tokens` tokens.
@@ -100,12 +100,12 @@ class Scored:
     log_probability: float
 
 
-Message = Greeting | Request | Text | StoredKv | End | Token | Drawn | Score | Scored
+Message = Greeting | BaselineRequest | Text | StoredKv | End | Token | Drawn | Score | Scored
 M = TypeVar("M", bound=Message)
 
 _KINDS: tuple[type[Message], ...] = (
     Greeting,
-    Request,
+    BaselineRequest,
     Text,
     StoredKv,
     End,

@@ -1,0 +1,110 @@
+"""Texts of experiments: what generated ones go on from, and what is predicted or retrieved.
+
+They are sample questions and articles, or those of a file or directory of the user's.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dragonrt import bundled
+from dragonrt.errors import DragonError
+from retrieval import DocumentError
+from retrieval.documents import SUFFIXES, load
+
+if TYPE_CHECKING:
+    from dragonrt.language.prompt import PromptFormat
+
+PROSE_WORDS = 24
+
+
+def prompts(form: "PromptFormat", count: int, corpus: Path | None = None) -> list[str]:
+    """So many prompts: questions and beginnings of articles in turn, or pieces of the corpus.
+
+    The pieces lie evenly spread in it. Raises DragonError for a corpus that is no text, or shorter.
+    """
+    if corpus is not None:
+        words = read_corpus(corpus).evaluated.split()
+        apart = len(words) // count
+        if apart < PROSE_WORDS:
+            raise DragonError(
+                f"{corpus} has {len(words)} words to go on from, {count} prompts need "
+                f"{count * PROSE_WORDS}: give --corpus a longer text"
+            )
+        starts = range(0, apart * count, apart)
+        return [" ".join(words[start : start + PROSE_WORDS]) for start in starts]
+    questions = [form.question_text((), question.text) for question in bundled.questions()]
+    articles = sorted(bundled.documents("cloud").iterdir())
+    found = []
+    for number in range(count):
+        if number % 2:
+            words = load(articles[number // 2 % len(articles)]).text.split()
+            found.append(" ".join(words[:PROSE_WORDS]))
+        else:
+            found.append(questions[number // 2 % len(questions)])
+    return found
+
+
+def answerable() -> list[bundled.SampleQuestion]:
+    """The sample questions that one document answers."""
+    return [each for each in bundled.questions() if len(each.evidence) == 1]
+
+
+def with_evidence(form: "PromptFormat", question: bundled.SampleQuestion) -> str:
+    """The document with the evidence, then the question."""
+    ((side, name),) = question.evidence
+    document = load(bundled.documents(side) / name)
+    told = form.document_text(document.title, document.text)
+    return told + form.question_text((), question.text)
+
+
+EVALUATED = 5
+"""Where nothing is set apart for evaluation, one part in so many is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """`evaluated` is predicted with the help of what is found in `retrieved`."""
+
+    name: str
+    evaluated: str
+    retrieved: tuple[str, ...]
+
+
+def found_corpus() -> Path:
+    """WikiText-2 in data/ here or in a directory beside this one; else the sample articles."""
+    for directory in (Path("data"), *sorted(Path("..").glob("*/data"))):
+        if (directory / "wikitext-2").is_dir():
+            return directory / "wikitext-2"
+    return bundled.documents("cloud")
+
+
+def read_corpus(path: Path) -> Corpus:
+    """A file: its last fifth is evaluated. A directory: its file named test.*, or each fifth file.
+
+    Raises DragonError if there is nothing to read.
+    """
+    if path.is_file():
+        text = _read(path)
+        cut = len(text) - len(text) // EVALUATED
+        return Corpus(path.name, text[cut:], (text[:cut],))
+    files = sorted(
+        file for file in path.rglob("*") if file.is_file() and file.suffix.lower() in SUFFIXES
+    )
+    if len(files) < 2:
+        raise DragonError(f"{path} is neither a text file nor a directory of at least two")
+    apart = [file for file in files if file.stem == "test"][:1]
+    evaluated = apart or files[EVALUATED - 1 :: EVALUATED] or files[-1:]
+    name = "the sample articles" if path == bundled.documents("cloud") else path.name
+    return Corpus(
+        name,
+        "\n\n".join(_read(file) for file in evaluated),
+        tuple(_read(file) for file in files if file not in evaluated),
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return load(path).text
+    except DocumentError as error:
+        raise DragonError(f"{path} {error}") from None
