@@ -4,15 +4,20 @@ A test makes them again and compares.
 """
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from dragonrt.wire import connection, encoding, frames, sessions
+from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.question import Question
+from dragonrt.setting import Entry, SettingError, assemble, entries
+from dragonrt.traces import events, file, schema
+from dragonrt.wire import connection, encoding, frames, sessions, values
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
@@ -63,15 +68,58 @@ def wire_page() -> str:
         *(_message(kind) for kind in CONNECTION_MESSAGES),
         "## Messages of a session",
         *(_message(kind) for kind in SESSION_MESSAGES),
+        "## What an Open carries",
+        _text(values),
+        "### The question",
+        _text(Question),
+        _settings(Question),
+        *(f"### Settings of mode `{name}`\n\n{_mode(name)}" for name in MODES),
         "## Parts of messages",
-        _part(Source),
+        f"### {Source.__name__}",
+        _text(Source),
+        _fields(Source),
         "## Reasons",
         _text(Reason),
         _states(Reason),
     )
 
 
-PAGES: Mapping[str, Callable[[], str]] = {"wire.md": wire_page}
+def traces_page() -> str:
+    """docs/traces.md: the file, and every event with its fields."""
+    decided = events.TokenDecided(3, 421, True, False, "other", 0.0125, 0.75)
+    line = schema.to_object(events.Record(12.5, "device", 1, decided))
+    return _page(
+        f"# Traces: schema {schema.SCHEMA}",
+        "What `--trace FILE` writes and `dragonrt trace FILE` reads.",
+        _text(events),
+        "## Files",
+        _text(file),
+        _text(schema),
+        f"```json\n{json.dumps(line)}\n```",
+        "## Records",
+        _text(events.Record),
+        _types(events.Record),
+        "## Events",
+        *(
+            f"### `{kind.KIND}`\n\n{_text(kind)}" + (f"\n\n{_types(kind)}" if fields(kind) else "")
+            for kind in events.EVENTS
+        ),
+        "## Settings in `open`",
+        "Those of the question and of the mode; a question's own words are never among them.",
+        _table(
+            ("", "settings"),
+            (
+                ("every mode", _names(each for each in entries(Question) if each.about.traced)),
+                *(
+                    (f"`{name}`", _names(each for each in entries(mode.settings)))
+                    for name, mode in MODES.items()
+                ),
+            ),
+        ),
+    )
+
+
+PAGES: Mapping[str, Callable[[], str]] = {"wire.md": wire_page, "traces.md": traces_page}
 """What each file in docs/ is made by."""
 
 
@@ -112,32 +160,78 @@ def _states(states: type[Enum]) -> str:
     return _table(("", "meaning"), ((f"`{value}`", comment) for value, comment in said))
 
 
-def _message(kind: type[Message]) -> str:
-    return f"### {kind.TYPE} {kind.__name__}\n\n{_part_body(kind)}"
+def _message(kind: Any) -> str:
+    return f"### {kind.TYPE} {kind.__name__}\n\n{_text(kind)}\n\n{_fields(kind)}"
 
 
-def _part(kind: type) -> str:
-    return f"### {kind.__name__}\n\n{_part_body(kind)}"
-
-
-def _part_body(kind: Any) -> str:
-    hints = get_type_hints(kind)
-    must = limits(kind)
-    rows = (
-        (f"`{each.name}`", f"`{_type(hints[each.name])}`", must[each.name], _default(each))
-        for each in fields(kind)
+def _fields(kind: Any) -> str:
+    """The fields of a message, or of a part of one."""
+    hints, must = get_type_hints(kind), limits(kind)
+    return _table(
+        ("field", "type", "must be", "default"),
+        (
+            (f"`{each.name}`", _type(hints[each.name]), must[each.name], _default(each.default))
+            for each in fields(kind)
+        ),
     )
-    return f"{_text(kind)}\n\n{_table(('field', 'type', 'must be', 'default'), rows)}"
+
+
+def _types(kind: Any) -> str:
+    """The fields of what checks none itself."""
+    hints = get_type_hints(kind, include_extras=True)
+    return _table(
+        ("field", "type", "default"),
+        (
+            (f"`{each.name}`", _type(hints[each.name]), _default(each.default))
+            for each in fields(kind)
+        ),
+    )
+
+
+def _mode(name: str) -> str:
+    kind = MODES[name].settings
+    return f"{_text(kind)}\n\n{_settings(kind)}"
+
+
+def _settings(kind: type) -> str:
+    """What travels of a class of settings."""
+
+    def must(each: Entry) -> str:
+        try:
+            assemble(kind, {each.name: _Wrong()})
+        except SettingError as error:
+            return _readable(error.args[0].partition(", not ")[0].partition(" must be ")[2])
+        raise ValueError(f"{kind.__name__} takes anything for {each.name}")
+
+    return _table(
+        ("field", "type", "must be", "default", "what it is"),
+        (
+            (f"`{e.name}`", _type(e.type), must(e), _default(e.default), e.about.help)
+            for e in entries(kind)
+            if e.about.travels
+        ),
+    )
+
+
+def _names(chosen: Iterable[Entry]) -> str:
+    return ", ".join(f"`{each.name}`" for each in chosen)
 
 
 def _type(hint: Any) -> str:
+    if hint == events.Event:
+        return "one of those below"
+    if get_origin(hint) is Annotated:
+        return ", ".join(hint.__metadata__)
     if get_origin(hint) is Literal:
-        return " | ".join(repr(value) for value in get_args(hint))
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
+        return " or ".join(f"`{value!r}`" for value in get_args(hint))
+    shown = re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
+    return f"`{shown}`"
 
 
-def _default(each: Field[Any]) -> str:
-    return "" if each.default is MISSING else f"`{each.default!r}`"
+def _default(value: Any) -> str:
+    if value is MISSING:
+        return ""
+    return f"`{(value.value if isinstance(value, Enum) else value)!r}`"
 
 
 class _Wrong:

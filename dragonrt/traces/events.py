@@ -1,4 +1,4 @@
-"""Every event as a frozen type (SPEC, ARCHITECTURE).
+"""Every event as a frozen type.
 
 An event says what happened, never when or to whom: that is its Record. Statistics, summaries and
 pictures are folds over records, live or from a file. `KIND` is the event's name in a file.

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import sys
+from collections import deque
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,16 @@ import pytest
 
 from dragonrt.distributions import Codec, codec
 from dragonrt.experiments.framework import Settings, draw_again, files, run_experiment
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Effects, Finish, Grounds, Mode
+from dragonrt.modes.question import Question
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.verification import CoupledSpeculation
+from dragonrt.side import Side
+from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.wire.messages import SessionMessage
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "adding.md").read_text("utf-8")
@@ -77,3 +88,76 @@ class TestTheCodec(contract.TestContract):  # type: ignore[misc]  # a module loa
     def each(self, powers: Any) -> Codec:
         made: Codec = powers(POWERS, contract.VOCABULARY, 16)
         return made
+
+
+def driven(modes: dict[Side, Mode], models: dict[Side, ScriptedModel]) -> Finish:
+    """Run both sides of an answer to the end of the device's: no network, no time."""
+    inboxes: dict[Side, deque[SessionMessage]] = {"device": deque(), "cloud": deque()}
+    others: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
+    finished: dict[Side, Finish] = {}
+
+    def carry_out(side: Side, effects: Effects) -> None:
+        inboxes[others[side]].extend(message for _, message in effects.send)
+        if effects.finished is not None:
+            finished[side] = effects.finished
+
+    for side, mode in modes.items():
+        carry_out(side, mode.prepared(Grounds(), 0.0))
+        carry_out(side, mode.joined(others[side], 1, 0.0))
+    while "device" not in finished:
+        for side, mode in modes.items():
+            while inboxes[side]:
+                carry_out(side, mode.received(others[side], inboxes[side].popleft(), 0.0))
+            while (work := mode.wanted()) is not None:
+                lengths = range(work.span.first, len(work.span.hashes)) if work.span else ()
+                hashes = work.span.hashes if work.span else ()
+                said = [models[side].said(length, hashes[length]) for length in lengths]
+                carry_out(side, mode.done(work, work.head(said), 0.0, 0.0))
+    return finished["device"]
+
+
+def token_by_token(question: Question, model: ScriptedModel) -> list[int]:
+    """The text of one model, without any drafting."""
+    rule = CoupledSpeculation(Noise(question.seed), question.sampler)
+    text = Line(start_hash(question.seed), question.accepted)
+    while len(text) < question.max_tokens and text.tokens[-1:] != [0]:
+        p = rule.shape(model.said(len(text), text.hash).p)
+        text.append(rule.verify(len(text), (), None, [p]).token)
+    return text.tokens
+
+
+def test_the_mode_gives_the_text_of_the_clouds_model(tmp_path: Path) -> None:
+    page: Any = example("mode", tmp_path)
+    ends = set()
+    for seed in range(60):
+        script = Script(seed)
+        question = Question(
+            seed=seed,
+            sampler=Sampler(temperature=seed % 3 / 2),
+            max_tokens=1 + seed % 20,
+            stop_tokens=(0,),
+            accepted=(7, 3) if seed % 20 > 4 and seed % 4 == 0 else (),
+        )
+        settings, kit = page.PlainSettings(block_tokens=1 + seed % 5), Kit(vocabulary=32)
+        device, cloud = (make(question, settings, kit) for make in (page.device, page.cloud))
+        models: dict[Side, ScriptedModel] = {
+            "device": ScriptedModel("device", script),
+            "cloud": ScriptedModel("cloud", script),
+        }
+        ends.add(driven({"device": device, "cloud": cloud}, models))
+        assert list(device.decided) == token_by_token(question, models["cloud"])
+    assert ends == {Finish.STOP, Finish.LENGTH}
+
+
+def test_the_mode_goes_on_alone(tmp_path: Path) -> None:
+    page: Any = example("mode", tmp_path)
+    model = ScriptedModel("device", Script(1))
+    question = Question(seed=1, max_tokens=12, stop_tokens=(0,))
+    device = page.PLAIN.device(question, page.PlainSettings(), Kit(vocabulary=32))
+    device.prepared(Grounds(), 0.0)
+    device.joined("cloud", 1, 0.0)
+    device.left("cloud", "the connection was lost", False, 0.0)
+    while (work := device.wanted()) is not None:
+        said = [model.said(work.span.first, work.span.hashes[-1])]
+        device.done(work, work.head(said), 0.0, 0.0)
+    assert list(device.decided) == token_by_token(question, model)

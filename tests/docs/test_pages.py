@@ -1,16 +1,16 @@
 """What the pages point at exists: files, headings, commands and their options."""
 
+import contextlib
+import io
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
-from dragonrt.cli import app
+from dragonrt.cli import main
 
 CHECKOUT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -26,20 +26,18 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def options(command: Any) -> set[str]:
-    return {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-
-
-def commands(group: TyperGroup, path: str) -> dict[str, set[str]]:
-    """The options of every command, by what is typed for it."""
-    found = {path: options(group)}
-    for name, command in group.commands.items():
-        typed = f"{path} {name}"
-        if isinstance(command, TyperGroup):
-            found |= commands(command, typed)
-        else:
-            found[typed] = options(command)
-    return found
+def options(*command: str) -> set[str]:
+    """The options that the help of a command lists in full; none if there is no such command."""
+    shown = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
+        patch.setattr(sys, "argv", ["dragonrt", *command, "--help-all"])
+        patch.setenv("COLUMNS", "200")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    if ended.value.code or f"Usage: dragonrt {' '.join(command)} " not in shown.getvalue():
+        return set()
+    listed = re.findall(r"^│ (?:\* +)?((?:\(?-[\w-]+\)?[ ,]+)+)", shown.getvalue(), re.MULTILINE)
+    return {name for names in listed for name in re.findall(r"-[\w-]+", names)}
 
 
 def typed_commands(text: str) -> Iterator[str]:
@@ -50,11 +48,24 @@ def typed_commands(text: str) -> Iterator[str]:
     yield from re.findall(r"`(dragonrt [^`]+)`", CODE.sub("", text))
 
 
+GROUPS = ("bench", "train")
+
+
 @pytest.fixture(scope="module")
-def known() -> dict[str, set[str]]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
-    return commands(group, "dragonrt")
+def known() -> dict[tuple[str, ...], set[str]]:
+    """The options of every command that a page has typed, and of the largest ones."""
+    typed = {command(call) for page in PAGES for call in typed_commands(page.read_text("utf-8"))}
+    return {each: options(*each) for each in typed | {("device",), ("cloud",), ("experiment",)}}
+
+
+def command(call: str) -> tuple[str, ...]:
+    """The words of a call that name a command."""
+    words = [word for word in words_of(call)[1:3] if not word.startswith("-")]
+    return tuple(words[: 2 if words[0] in GROUPS else 1])
+
+
+def words_of(call: str) -> list[str]:
+    return shlex.split(call.replace("…", ""), comments=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
@@ -71,18 +82,21 @@ class TestPage:
                 headings = re.findall(r"^#+ (.*)$", CODE.sub("", path.read_text("utf-8")), re.M)
                 assert section in map(anchor, headings), target
 
-    def test_commands_and_options_exist(self, page: Path, known: dict[str, set[str]]) -> None:
+    def test_commands_and_options_exist(
+        self, page: Path, known: dict[tuple[str, ...], set[str]]
+    ) -> None:
         text = page.read_text("utf-8")
         for call in typed_commands(text):
-            words = shlex.split(call.replace("…", ""), comments=True)
-            path = "dragonrt"
-            for word in words[1:]:
-                if f"{path} {word}" in known:
-                    path = f"{path} {word}"
-            assert path != "dragonrt" or words[1:2] in (["COMMAND"], ["--config"]), call
-            given = {word.partition("=")[0] for word in words if word.startswith("-")}
-            assert given <= known[path] | {"--help"}, call
+            assert known[command(call)], call
+            given = {word.partition("=")[0] for word in words_of(call) if word.startswith("-")}
+            assert given <= known[command(call)] | {"--help", "--help-all"}, call
         everywhere = set().union(*known.values())
         for span in re.findall(r"`(--[^`]+)`", CODE.sub("", text)):
             given = {word for word in span.split() if word.startswith("--")}
             assert given <= everywhere, span
+
+
+def test_the_readme_has_a_line_for_every_package() -> None:
+    found = {path.parent.name for path in CHECKOUT.glob("dragonrt/*/__init__.py")}
+    named = re.findall(r"^dragonrt/(\w+)  ", (CHECKOUT / "README.md").read_text("utf-8"), re.M)
+    assert sorted(named) == sorted(found)
