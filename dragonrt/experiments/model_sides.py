@@ -34,7 +34,8 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Context, Outcome, Prepared
-from dragonrt.runtime.process import SideSettings, open_library
+from dragonrt.runtime.process import open_library
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.simulation import loop

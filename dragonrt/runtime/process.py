@@ -14,7 +14,7 @@ from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.side_settings import SideSettings as SideSettings
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError

@@ -17,7 +17,8 @@ from dragonrt.link.stream import TcpStream, listen
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.process import SideSettings, local_side, open_library
+from dragonrt.runtime.process import local_side, open_library
+from dragonrt.runtime.side_settings import SideSettings
 
 HOST = "127.0.0.1"
 
