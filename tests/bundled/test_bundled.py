@@ -8,7 +8,7 @@ from transformers import AutoConfig
 
 from dragonrt.bundled import (
     BundledError,
-    Question,
+    SampleQuestion,
     documents,
     model_path,
     models,
@@ -54,7 +54,7 @@ def test_titles_are_not_part_of_the_text() -> None:
 
 
 @pytest.mark.parametrize("question", questions(), ids=lambda question: question.text)
-def test_expected_answers_are_in_the_evidence(question: Question) -> None:
+def test_expected_answers_are_in_the_evidence(question: SampleQuestion) -> None:
     evidence = [load(documents(side) / name).text for side, name in question.evidence]
     assert question.answered_by("\n".join(evidence))
     sides = {side for side, _ in question.evidence}
@@ -74,7 +74,7 @@ def test_the_demonstration_asks_two_questions_of_every_kind_first() -> None:
 
 
 def test_an_answer_needs_every_expected_part() -> None:
-    question = Question("both", "When?", ("Monday", "14:30"), (), demo=False)
+    question = SampleQuestion("both", "When?", ("Monday", "14:30"), (), demo=False)
     assert question.answered_by("on monday at 14:30")
     assert not question.answered_by("on Monday")
 
