@@ -67,6 +67,10 @@ class IndexOptions:
             "Where the index is; each directory of documents has its own.", "--index", kind="DIR"
         ),
     ] = None
+    store: Annotated[
+        str | None,
+        option("PostgreSQL that has the index instead, for many machines.", "--store", kind="URL"),
+    ] = None
     embedder: Annotated[
         str, option("Embedding model: default, directory or hub id.", "--embedder", kind="NAME")
     ] = "default"
@@ -127,6 +131,7 @@ def side_settings(
         dtype=model.dtype,
         documents=(own.documents,) if own.documents is not None else (),
         index=index.index,
+        store=index.store,
         embedder=index.embedder,
         reranker=own.reranker,
         search=own.search,

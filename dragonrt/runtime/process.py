@@ -1,5 +1,6 @@
 """Putting one process together: model, documents, threads, trace."""
 
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -32,8 +33,9 @@ class SideSettings:
     """What a process answers with.
 
     `documents` are indexed at the start (only what changed costs anything); without them `index`
-    is opened as it is. With neither the side answers without documents. `share_sources` lets the
-    cloud name the titles and files it used. `rebuild` makes the index anew.
+    is opened as it is, or the `store` (postgresql://...) that has the index in its place. With none
+    of them the side answers without documents. `share_sources` lets the cloud name the titles and
+    files it used. `rebuild` makes the index anew.
     """
 
     side: Side
@@ -47,6 +49,7 @@ class SideSettings:
     chunk_words: int = 64
     search: Search = "hybrid"
     kv_cache: str = "20GB"
+    store: str | None = None
     trace: Path | None = None
     share_sources: bool = True
     rebuild: bool = False
@@ -74,7 +77,10 @@ def open_library(
     Raises DragonError.
     """
     documents, directory = settings.documents, settings.index
-    if directory is None and documents:
+    if directory is None and settings.store is not None:
+        # The store's URL may hold a password: no file is named by it.
+        directory = default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
+    elif directory is None and documents:
         directory = default_index(documents)
     if directory is None:
         return None, None
@@ -90,6 +96,7 @@ def open_library(
             settings.rebuild,
             settings.search,
             parse_size(settings.kv_cache),
+            settings.store,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
