@@ -104,7 +104,7 @@ class Index:
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        return (self._store.chunk(number) for number in self._store.order())
+        return (self._store.chunk(number) for number in self._store.ids().values())
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -202,7 +202,7 @@ class Index:
             )
             update = _Update(store, old, settings, found, embedder)
             report = update.run(progress)
-            prune_kv(directory, store.digests())
+            prune_kv(directory, store.ids())
             return report if kv is None else _prefill(store, kv, report, progress)
 
 
@@ -289,11 +289,12 @@ def _prefill(
     store: Store, kv: KvWriter, report: Report, progress: Callable[[Progress], None] | None
 ) -> Report:
     """Compute the KV that chunks lack, in their order, as far as the limit allows."""
-    missing = kv.store.missing(store.digests())
+    numbers = store.ids()
+    missing = kv.store.missing(numbers)
     size = kv.store.size() if missing else 0
     new = 0
     for done, digest in enumerate(missing):
-        chunk = store.chunk(store.number(digest))
+        chunk = store.chunk(numbers[digest])
         arrays = kv.compute(chunk.text, chunk.title)
         new += sum(array.nbytes for array in arrays.values())
         if size + new > kv.store.limit:

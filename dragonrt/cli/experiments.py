@@ -214,6 +214,14 @@ def assisted() -> None:
 
 
 @bench.command()
+def retrieval() -> None:
+    """Whether the article that answers a question is found by meaning, by words and by both."""
+    from dragonrt.experiments.bench.retrieval import bench_retrieval
+
+    bench_retrieval(output=output, messages=messages)
+
+
+@bench.command()
 def oracle() -> None:
     """Whether every way of aggregating, at any latency, gives the synchronous run's text."""
     from dragonrt.experiments.bench.oracle import bench_oracle
