@@ -14,6 +14,7 @@ from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
 from .ingestion import Found, content_hash, find, read_file
 from .kv_store import KvWriter, prune_kv
+from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Piece, Store
 
@@ -86,13 +87,13 @@ class Index:
         self.manifest = manifest
 
     @classmethod
-    def open(cls, directory: Path) -> "Index":
-        """Open the newest snapshot of the index in `directory`.
+    def open(cls, directory: Path, url: str | None = None) -> "Index":
+        """Open the newest snapshot of the index in `directory`, or in the database at `url`.
 
         Raises:
             RetrievalError: there is no index, or it is damaged or of another version.
         """
-        store = SqliteStore.reading(directory)
+        store = PostgresStore.reading(url) if url else SqliteStore.reading(directory)
         manifest = store.manifest()
         assert manifest is not None
         return cls(store, manifest)
@@ -103,7 +104,7 @@ class Index:
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        return (self._store.chunk(number) for number in self._store.order())
+        return (self._store.chunk(number) for number in self._store.ids().values())
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -170,6 +171,7 @@ class Index:
         progress: Callable[[Progress], None] | None = None,
         kv: KvWriter | None = None,
         rebuild: bool = False,
+        url: str | None = None,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -182,13 +184,16 @@ class Index:
             progress: called after every file; an exception it raises stops the update.
             kv: how to compute and where to keep the KV of every chunk.
             rebuild: ignore the present index, whatever model made it and whatever its state.
+            url: of the PostgreSQL database that has the index instead; `directory` then has the
+                KV alone.
 
         Raises:
             RetrievalError: the documents do not exist, another process is updating the index, the
                 index was made with another embedding model, or the disk refuses.
         """
         found = find(documents, directory)
-        with SqliteStore.writing(directory, rebuild) as store:
+        writing = PostgresStore.writing(url) if url else SqliteStore.writing(directory, rebuild)
+        with writing as store:
             old = None if rebuild else store.manifest()
             if old is not None:
                 embedder.require(old.model, old.fingerprint, old.rebuild_command)
@@ -197,7 +202,7 @@ class Index:
             )
             update = _Update(store, old, settings, found, embedder)
             report = update.run(progress)
-            prune_kv(directory, store.digests())
+            prune_kv(directory, store.ids())
             return report if kv is None else _prefill(store, kv, report, progress)
 
 
@@ -284,11 +289,12 @@ def _prefill(
     store: Store, kv: KvWriter, report: Report, progress: Callable[[Progress], None] | None
 ) -> Report:
     """Compute the KV that chunks lack, in their order, as far as the limit allows."""
-    missing = kv.store.missing(store.digests())
+    numbers = store.ids()
+    missing = kv.store.missing(numbers)
     size = kv.store.size() if missing else 0
     new = 0
     for done, digest in enumerate(missing):
-        chunk = store.chunk(store.number(digest))
+        chunk = store.chunk(numbers[digest])
         arrays = kv.compute(chunk.text, chunk.title)
         new += sum(array.nbytes for array in arrays.values())
         if size + new > kv.store.limit:

@@ -222,7 +222,7 @@ class SqliteStore(Store):
 
     def _built(self, manifest: Manifest) -> Any:
         """What is searched, from the vectors of a snapshot."""
-        order = self.order()
+        order = list(self.ids().values())
         rows = {number: row for row, number in enumerate(order)}
         vectors = np.empty((len(order), manifest.dimension), dtype=np.float32)
         found = self.connection.execute(

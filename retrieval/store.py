@@ -199,20 +199,13 @@ class Store(ABC):
         )
         return float(np.frombuffer(stored, dtype=np.float32) @ vector)
 
-    def order(self) -> list[int]:
-        """The ids of all chunks, in the order of their files."""
-        rows = self.run("SELECT chunk FROM places JOIN files ON id = file ORDER BY path, first")
-        return list(dict.fromkeys(number for (number,) in rows))
-
-    def digests(self) -> list[str]:
-        """The digests of all chunks, in the order of their files."""
-        rows = self.run("SELECT digest, id FROM chunks")
-        names = {number: digest for digest, number in rows}
-        return [names[number] for number in self.order()]
-
-    def number(self, digest: str) -> int:
-        """The id of the chunk of a digest."""
-        return int(self.run("SELECT id FROM chunks WHERE digest = ?", digest)[0][0])
+    def ids(self) -> dict[str, int]:
+        """The id of every chunk by its digest, in the order of their files."""
+        rows = self.run(
+            "SELECT digest, chunks.id FROM places JOIN files ON files.id = file "
+            "JOIN chunks ON chunks.id = chunk ORDER BY path, first"
+        )
+        return dict(rows)
 
     def contents(self) -> dict[str, str]:
         """The content hash of every file, by its path."""

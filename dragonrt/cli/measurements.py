@@ -169,6 +169,7 @@ BENCHES = {
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
     "assisted": "Speculative decoding in one process, against transformers' assisted generation.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
+    "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
 }
 

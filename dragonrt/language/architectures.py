@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from dragonrt.language.attention import AttentionForm
 from dragonrt.language.decoder import Geometry, LayerShape
-from dragonrt.language.linear import Linear
+from dragonrt.language.linear import Linear, MakeLinear
 from dragonrt.language.transformer import (
     FeedForward,
     GatedFeedForward,
@@ -26,6 +26,7 @@ from dragonrt.language.transformer import (
     Transformer,
     Weights,
 )
+from dragonrt.language.vocabulary import vocabulary_layers
 
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")  # the others depend on the length
 _ACTIVATIONS: dict[str, Pointwise] = {
@@ -49,15 +50,18 @@ _ROTARY = (
 _EVERY_LAYER_SLIDES = ("mistral", "phi3")  # if their configuration has a window
 
 
-def transformer(model: Any) -> Transformer | None:
-    """The hand-written decoder of a transformers model, or None if there is none for it."""
+def transformer(model: Any, linear: MakeLinear = Linear) -> Transformer | None:
+    """The hand-written decoder of a transformers model, or None if there is none for it.
+
+    `linear` makes its linear layers.
+    """
     readers = dict.fromkeys(_ROTARY, _rotary) | {"opt": _opt, "gpt2": _gpt2}
     reader = readers.get(model.config.model_type)
     with torch.inference_mode():
-        return None if reader is None else reader(model)
+        return None if reader is None else reader(model, linear)
 
 
-def _rotary(model: Any) -> Transformer | None:
+def _rotary(model: Any, linear: MakeLinear) -> Transformer | None:
     """Llama and what came after it: rotary positions, RMS norms, gated feed-forward.
 
     The family's members differ in which norms a block has and where, in which layers look back
@@ -77,19 +81,22 @@ def _rotary(model: Any) -> Transformer | None:
     ):
         return None
     layers = tuple(
-        _rotary_layer(config, block, kinds.index(config.layer_types[number]) if by_kind else 0)
+        _rotary_layer(
+            linear, config, block, kinds.index(config.layer_types[number]) if by_kind else 0
+        )
         for number, block in enumerate(body.layers)
     )
     embedding = body.embed_tokens.weight
     positions = torch.arange(config.max_position_embeddings, device=embedding.device)[None]
+    embed, output = vocabulary_layers(embedding, model.lm_head.weight, linear)
     weights = Weights(
-        embedding=embedding,
+        embed=embed,
         embedding_scale=getattr(body.embed_tokens, "scalar_embed_scale", 1.0),
         rotations=tuple(_rotation(body, positions, kind) for kind in kinds),
         layers=layers,
         final_norm=_rms_norm(body.norm),
         heads=config.num_attention_heads,
-        output=model.lm_head.weight,
+        output=output,
         soft_cap=getattr(config, "final_logit_softcapping", None),
     )
     head_dim = body.layers[0].self_attn.head_dim
@@ -97,18 +104,18 @@ def _rotary(model: Any) -> Transformer | None:
     return _assemble(weights, config.num_key_value_heads, head_dim, context_length)
 
 
-def _rotary_layer(config: Any, block: Any, rotation: int) -> Layer:
+def _rotary_layer(linear: MakeLinear, config: Any, block: Any, rotation: int) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     feed_forward = GatedFeedForward(
-        _joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
+        _joined(linear, *_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
         _ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
-        _joined(mlp.down_proj),
+        _joined(linear, mlp.down_proj),
     )
     gemma = hasattr(block, "pre_feedforward_layernorm")
     norms = {name: _rms_norm(norm) for name, norm in block.named_children() if "norm" in name}
     after_attention = norms["post_attention_layernorm"]
     sandwiched = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
-    attention_out: Pointwise = _joined(attention.o_proj)
+    attention_out: Pointwise = _joined(linear, attention.o_proj)
     if sandwiched:
         attention_out = Sandwiched(None, attention_out, after_attention)
     before = norms.get("pre_feedforward_layernorm") if sandwiched else after_attention
@@ -117,7 +124,9 @@ def _rotary_layer(config: Any, block: Any, rotation: int) -> Layer:
         window = config.sliding_window
     return Layer(
         attention_norm=norms.get("input_layernorm"),
-        attention_in=_joined(*_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")),
+        attention_in=_joined(
+            linear, *_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
+        ),
         attention_out=attention_out,
         feed_forward=Sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
         form=AttentionForm(
@@ -154,7 +163,7 @@ def _rotation(body: Any, positions: Tensor, kind: str | None) -> Rotation:
     return Rotation(cosines.contiguous(), torch.cat((-sines[:, :half], sines[:, half:]), dim=-1))
 
 
-def _opt(model: Any) -> Transformer | None:
+def _opt(model: Any, linear: MakeLinear) -> Transformer | None:
     """OPT: learned positions with an offset of two, layer norms before each part."""
     config, body = model.config, model.model.decoder
     if (
@@ -171,32 +180,33 @@ def _opt(model: Any) -> Transformer | None:
         layers.append(
             Layer(
                 attention_norm=_layer_norm(block.self_attn_layer_norm),
-                attention_in=_joined(attention.q_proj, attention.k_proj, attention.v_proj),
-                attention_out=_joined(attention.out_proj),
+                attention_in=_joined(linear, attention.q_proj, attention.k_proj, attention.v_proj),
+                attention_out=_joined(linear, attention.out_proj),
                 feed_forward=Sandwiched(
                     _layer_norm(block.final_layer_norm),
                     FeedForward(
-                        _joined(block.fc1),
+                        _joined(linear, block.fc1),
                         _ACTIVATIONS[config.activation_function],
-                        _joined(block.fc2),
+                        _joined(linear, block.fc2),
                     ),
                     None,
                 ),
             )
         )
+    embed, output = vocabulary_layers(body.embed_tokens.weight, model.lm_head.weight, linear)
     weights = Weights(
-        embedding=body.embed_tokens.weight,
+        embed=embed,
         position_embedding=body.embed_positions.weight[body.embed_positions.offset :],
         layers=tuple(layers),
         final_norm=_layer_norm(body.final_layer_norm),
         heads=config.num_attention_heads,
-        output=model.lm_head.weight,
+        output=output,
     )
     head_dim = config.hidden_size // config.num_attention_heads
     return _assemble(weights, config.num_attention_heads, head_dim, config.max_position_embeddings)
 
 
-def _gpt2(model: Any) -> Transformer | None:
+def _gpt2(model: Any, linear: MakeLinear) -> Transformer | None:
     """GPT-2: learned positions, weights stored transposed, queries, keys and values joined."""
     config, body = model.config, model.transformer
     if (
@@ -210,27 +220,28 @@ def _gpt2(model: Any) -> Transformer | None:
     layers = tuple(
         Layer(
             attention_norm=_layer_norm(block.ln_1),
-            attention_in=_transposed(block.attn.c_attn),
-            attention_out=_transposed(block.attn.c_proj),
+            attention_in=_transposed(linear, block.attn.c_attn),
+            attention_out=_transposed(linear, block.attn.c_proj),
             feed_forward=Sandwiched(
                 _layer_norm(block.ln_2),
                 FeedForward(
-                    _transposed(block.mlp.c_fc),
+                    _transposed(linear, block.mlp.c_fc),
                     _ACTIVATIONS[config.activation_function],
-                    _transposed(block.mlp.c_proj),
+                    _transposed(linear, block.mlp.c_proj),
                 ),
                 None,
             ),
         )
         for block in body.h
     )
+    embed, output = vocabulary_layers(body.wte.weight, model.lm_head.weight, linear)
     weights = Weights(
-        embedding=body.wte.weight,
+        embed=embed,
         position_embedding=body.wpe.weight,
         layers=layers,
         final_norm=_layer_norm(body.ln_f),
         heads=config.n_head,
-        output=model.lm_head.weight,
+        output=output,
     )
     return _assemble(weights, config.n_head, config.n_embd // config.n_head, config.n_positions)
 
@@ -239,24 +250,24 @@ def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: i
     shape = LayerShape(heads=key_heads, key_dim=head_dim, value_dim=head_dim)
     geometry = Geometry(
         layers=(shape,) * len(weights.layers),
-        vocabulary=weights.output.shape[0],
-        hidden_size=weights.output.shape[1],
+        vocabulary=weights.output.vocabulary,
+        hidden_size=weights.output.hidden_size,
         context_length=context_length,
-        dtype=weights.embedding.dtype,
-        device=weights.embedding.device,
+        dtype=weights.output.dtype,
+        device=weights.output.device,
     )
     return Transformer(weights, geometry)
 
 
-def _joined(*linears: nn.Linear) -> Linear:
+def _joined(linear: MakeLinear, *layers: nn.Linear) -> Pointwise:
     """Several products of the same input as one."""
-    weights: list[Tensor] = [linear.weight for linear in linears]
-    biases: list[Tensor] = [linear.bias for linear in linears if linear.bias is not None]
-    return Linear(torch.cat(weights), torch.cat(biases) if biases else None)
+    weights: list[Tensor] = [layer.weight for layer in layers]
+    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
+    return linear(torch.cat(weights), torch.cat(biases) if biases else None)
 
 
-def _transposed(convolution: Any) -> Linear:
-    return Linear(convolution.weight.T, convolution.bias)
+def _transposed(linear: MakeLinear, convolution: Any) -> Pointwise:
+    return linear(convolution.weight.T, convolution.bias)
 
 
 def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:

@@ -13,19 +13,25 @@ from transformers.utils import logging as transformers_logging
 from dragonrt import bundled
 from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
+from dragonrt.language.linear import has_fast_bfloat16
+from dragonrt.language.quantized import can_quantize
 from dragonrt.side import Backend, Precision
 
-# Below this a CPU is faster in float32 than in bfloat16, and reproducible (see `rows`).
-_SMALL = 200_000_000
+# Below this many parameters a CPU is no faster in bfloat16 than in float32.
+_SMALL = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A transformers model, converted and on its device, with its tokenizer and fingerprint."""
+    """A transformers model, converted and on its device, with its tokenizer and fingerprint.
+
+    `int8`: the weights of its linear layers are to be rounded to 8 bits.
+    """
 
     model: Any
     tokenizer: Any
     fingerprint: str
+    int8: bool = False
 
 
 # loading takes no time next to a download, which has its own bar
@@ -59,7 +65,7 @@ def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoi
     model.eval().requires_grad_(False)
     identity = fingerprint.of_weights(model)
     model.to(device=device, dtype=_dtype(dtype, device, model))
-    return Checkpoint(model, tokenizer, identity)
+    return Checkpoint(model, tokenizer, identity, dtype == "int8")
 
 
 def _source(name: str | Path) -> tuple[str, bool]:
@@ -99,11 +105,16 @@ def _device(on: Backend) -> torch.device:
 
 
 def _dtype(dtype: Precision, device: torch.device, model: Any) -> torch.dtype:
+    """What the model is converted to; with weights of 8 bits, what is computed between them."""
+    if dtype == "int8":
+        if device.type != "cpu" or not can_quantize():
+            raise ModelError("int8 needs a CPU that multiplies bytes (VNNI): use bfloat16 or auto")
+        return torch.bfloat16 if has_fast_bfloat16() else torch.float32
     if dtype != "auto":
         named: torch.dtype = getattr(torch, dtype)
         return named
-    stored: torch.dtype = model.dtype
     if device.type != "cpu":
+        stored: torch.dtype = model.dtype
         return stored
-    small = model.num_parameters() < _SMALL
-    return stored if stored == torch.bfloat16 and not small else torch.float32
+    large = model.num_parameters() >= _SMALL
+    return torch.bfloat16 if large and has_fast_bfloat16() else torch.float32

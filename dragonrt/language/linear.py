@@ -1,5 +1,6 @@
 """Linear layers in the layout that the CPU multiplies fastest, and with reproducible bits."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -33,6 +34,11 @@ class Linear:
         if self._packed:
             self._weight = _pack(weight)
 
+    @property
+    def weight(self) -> Tensor:
+        """W [outputs, inputs], which may have to be unpacked."""
+        return self._weight.to_dense() if self._packed else self._weight
+
     def __call__(self, x: Tensor) -> Tensor:
         if not self._packed:
             return functional.linear(x, self._weight, self._bias)
@@ -41,6 +47,10 @@ class Linear:
             return _multiply(x, self._weight, self._bias)
         filled = functional.pad(x, (0, 0, 0, self._fewest_rows - rows))
         return _multiply(filled, self._weight, self._bias)[:rows]
+
+
+MakeLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+"""What makes a product of a weight [outputs, inputs] and a bias, such as `Linear` itself."""
 
 
 class PackedLinear(nn.Module):

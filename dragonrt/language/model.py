@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 
+from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
 from dragonrt.language.architectures import transformer
 from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
+from dragonrt.language.linear import Linear
 from dragonrt.language.prompt import PromptFormat, prompt_format
+from dragonrt.language.quantized import QuantizedLinear
 from dragonrt.language.sequence import Sequence, document_kv
 from dragonrt.language.threads import usual_threads
 from dragonrt.side import Backend, Precision
@@ -40,7 +43,8 @@ class LanguageModel:
         self.stop_tokens = _stop_tokens(model)
         self.prompt: PromptFormat = prompt_format(tokenizer)
         self._tokenizer = tokenizer
-        self._decoder: Decoder[Any] = transformer(model) or HubDecoder(model)
+        self._int8 = checkpoint.int8
+        self._decoder = _decoder(model, int8=checkpoint.int8)
 
     @classmethod
     def load(
@@ -52,8 +56,9 @@ class LanguageModel:
     ) -> "LanguageModel":
         """Load a bundled model, a directory, or a model of the hub.
 
-        `on` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's, but
-        float32 on a CPU unless the model is large and bfloat16. `threads` is how many threads torch
+        `on` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's; on a
+        CPU it is bfloat16 for more than small models where that is fast, otherwise float32. int8
+        rounds the weights. `threads` is how many threads torch
         uses in this whole process, by default a side's share of the cores; no bit depends on it
         where blocks are exact.
 
@@ -85,7 +90,9 @@ class LanguageModel:
 
     @property
     def dtype(self) -> str:
-        """In what precision it runs: float32, bfloat16 or float16."""
+        """In what precision it runs: float32, bfloat16, float16, or weights of int8."""
+        if self._int8:
+            return "int8"
         return str(self._decoder.geometry.dtype).removeprefix("torch.")
 
     @property
@@ -129,6 +136,16 @@ class LanguageModel:
             ModelError: no document, or one whose KV is another model's or too long.
         """
         return Sequence(self._decoder, documents, capacity)
+
+
+def _decoder(model: Any, *, int8: bool) -> Decoder[Any]:
+    decoder = transformer(model, QuantizedLinear if int8 else Linear)
+    if decoder is None and int8:
+        raise ModelError(
+            f"{model.config.model_type} runs by transformers' forward, which int8 is not made for: "
+            "use bfloat16 or auto"
+        )
+    return decoder or HubDecoder(model)
 
 
 def _stop_tokens(model: Any) -> tuple[int, ...]:

@@ -17,10 +17,8 @@ from dragonrt.language.attention import PLAIN, AttentionForm
 from dragonrt.language.decoder import Feed, Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.kv_cache import BlockLayout, KvCache
-from dragonrt.language.linear import Linear, is_row_invariant
-
-# Outputs per product of the output layer: between two of them a preemption is noticed.
-_VOCABULARY_PIECE = 16384
+from dragonrt.language.linear import is_row_invariant
+from dragonrt.language.vocabulary import Embed, OutputLayer
 
 Pointwise = Callable[[Tensor], Tensor]
 
@@ -80,7 +78,7 @@ class GatedFeedForward:
 
     __slots__ = ("_activation", "_down", "_gate_up")
 
-    def __init__(self, gate_up: Linear, activation: Pointwise, down: Linear) -> None:
+    def __init__(self, gate_up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
         self._gate_up, self._activation, self._down = gate_up, activation, down
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -93,7 +91,7 @@ class FeedForward:
 
     __slots__ = ("_activation", "_down", "_up")
 
-    def __init__(self, up: Linear, activation: Pointwise, down: Linear) -> None:
+    def __init__(self, up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
         self._up, self._activation, self._down = up, activation, down
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -123,7 +121,7 @@ class Layer:
     """
 
     attention_norm: Pointwise | None
-    attention_in: Linear
+    attention_in: Pointwise
     attention_out: Pointwise
     feed_forward: Pointwise
     form: AttentionForm = PLAIN
@@ -163,11 +161,11 @@ class Rotation:
 class Weights:
     """Everything a forward reads."""
 
-    embedding: Tensor  # [vocabulary, hidden]
+    embed: Embed
     layers: tuple[Layer, ...]
     final_norm: Pointwise
     heads: int
-    output: Tensor  # [vocabulary, hidden]
+    output: OutputLayer
     position_embedding: Tensor | None = None  # [context length, hidden]
     rotations: tuple[Rotation, ...] = ()
     embedding_scale: float = 1.0
@@ -198,7 +196,6 @@ class Transformer:
     def __init__(self, weights: Weights, geometry: Geometry) -> None:
         self._weights = weights
         self._geometry = geometry
-        self._output = [Linear(piece) for piece in torch.split(weights.output, _VOCABULARY_PIECE)]
 
     @property
     def geometry(self) -> Geometry:
@@ -260,9 +257,9 @@ class Transformer:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
         tokens = torch.tensor(ids, device=self._geometry.device)
-        hidden = functional.embedding(tokens, weights.embedding)
+        hidden = weights.embed(tokens)
         if weights.embedding_scale != 1.0:
-            hidden *= torch.tensor(
+            hidden = hidden * torch.tensor(
                 weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
             )
         if weights.position_embedding is not None:
@@ -303,10 +300,10 @@ class Transformer:
         """Log-probabilities and what the output layer reads; None once nobody wants them."""
         hidden = self._weights.final_norm(hidden)
         pieces = []
-        for output in self._output:
+        for product in self._weights.output.pieces:
             if all(part.feed.preemption.requested for part in parts):
                 return None
-            pieces.append(output(hidden))
+            pieces.append(product(hidden))
         logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)).float()
         if self._weights.soft_cap is not None:
             logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)

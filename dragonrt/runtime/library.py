@@ -66,10 +66,12 @@ class Library:
         rebuild: bool = False,
         search: Search = "hybrid",
         kv_limit: float = math.inf,
+        store: str | None = None,
     ) -> tuple["Library", Report | None]:
         """The library indexed in `directory`, brought up to date with `documents` if given.
 
-        The report says what the update did. Raises RetrievalError.
+        With the URL of a PostgreSQL `store` that has the index, and `directory` the KV alone. The
+        report says what the update did. Raises RetrievalError.
         """
         kv = kv_writer(model, directory, kv_limit)
         report = None
@@ -82,8 +84,9 @@ class Library:
                 progress=progress,
                 kv=kv,
                 rebuild=rebuild,
+                url=store,
             )
-        retriever = Retriever(Index.open(directory), embedder, reranker, search)
+        retriever = Retriever(Index.open(directory, store), embedder, reranker, search)
         return cls(retriever, embedder, kv.store, reranker), report
 
     def find(self, question: str, k: int) -> list[Hit]:

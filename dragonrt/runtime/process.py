@@ -1,6 +1,7 @@
 """Putting one process together: model, documents, threads, trace."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -46,7 +47,10 @@ def open_library(
     Raises DragonError.
     """
     documents, directory = settings.documents, settings.index
-    if directory is None and documents:
+    if directory is None and settings.store is not None:
+        # The store's URL may hold a password: no file is named by it.
+        directory = default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
+    elif directory is None and documents:
         directory = default_index(documents)
     if directory is None:
         return None, None
@@ -62,6 +66,7 @@ def open_library(
             settings.rebuild,
             settings.search,
             parse_size(settings.kv_cache),
+            settings.store,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error

@@ -16,8 +16,9 @@ class SideSettings:
     """What a process answers with.
 
     `documents` are indexed at the start (only what changed costs anything); without them `index`
-    is opened as it is. With neither the side answers without documents. `share_sources` lets the
-    cloud name the titles and files it used. `rebuild` makes the index anew.
+    is opened as it is, or the `store` (postgresql://...) that has the index in its place. With none
+    of them the side answers without documents. `share_sources` lets the cloud name the titles and
+    files it used. `rebuild` makes the index anew.
     """
 
     side: Side
@@ -29,12 +30,15 @@ class SideSettings:
         daily=True,
     )
     on: Backend = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
-    dtype: Precision = setting("auto", "Its numbers: auto, float32, bfloat16 or float16.")
+    dtype: Precision = setting("auto", "Its numbers: auto, float32, bfloat16, float16 or int8.")
     documents: tuple[Path, ...] = setting(
         (), "Documents; at each start what changed is indexed.", letter="d", daily=True
     )
     index: Path | None = setting(
         None, "Where the index is; each directory of documents has its own."
+    )
+    store: str | None = setting(
+        None, "PostgreSQL that has the index instead, for many machines.", limit=4096
     )
     embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
     reranker: str | None = setting(

@@ -36,6 +36,7 @@ from transformers import (
 from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.hub import HubDecoder
+from dragonrt.language.linear import Linear, MakeLinear
 
 VOCABULARY = 97
 CONTEXT = 160
@@ -204,10 +205,10 @@ class Tiny:
         self.decoder: Decoder[Any] = written or HubDecoder(copy.deepcopy(self.reference))
         self.written_out = written is not None
 
-    def in_bfloat16(self) -> Decoder[Any]:
+    def in_bfloat16(self, linear: MakeLinear = Linear) -> Decoder[Any]:
         """The same weights, rounded."""
         rounded = copy.deepcopy(self.reference).to(torch.bfloat16)
-        return transformer(rounded) or HubDecoder(rounded)
+        return transformer(rounded, linear) or HubDecoder(rounded)
 
     def expected(self, tokens: list[int]) -> torch.Tensor:
         """Log-probabilities [len(tokens), vocabulary] by transformers, without cache or padding."""

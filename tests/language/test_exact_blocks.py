@@ -11,6 +11,7 @@ from dragonrt.language import ModelError, Preempted, Preemption, Sequence
 from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder, Output
 from dragonrt.language.linear import Linear, has_fast_bfloat16, is_row_invariant
+from dragonrt.language.quantized import QuantizedLinear, can_quantize
 from dragonrt.language.sequence import Extension, document_kv, extend_together
 
 VOCABULARY = 97
@@ -24,13 +25,16 @@ def text(length: int, seed: int) -> list[int]:
     return [generator.randrange(2, VOCABULARY) for _ in range(length)]
 
 
-@pytest.fixture(params=["float32", "bfloat16"])
+@pytest.fixture(params=["float32", "bfloat16", "int8"])
 def exact(tiny: Any, request: pytest.FixtureRequest) -> Decoder[Any]:
-    """Every architecture that is written out, in both types."""
-    dtype: torch.dtype = getattr(torch, request.param)
-    if not tiny.written_out or not is_row_invariant(dtype, CPU):
+    """Every architecture that is written out, in all types."""
+    int8 = request.param == "int8"
+    dtype = torch.float32 if request.param == "float32" else torch.bfloat16
+    if not tiny.written_out or not is_row_invariant(dtype, CPU) or (int8 and not can_quantize()):
         pytest.skip("nothing is promised of this type here, or of this architecture")
-    decoder: Decoder[Any] = tiny.decoder if dtype == torch.float32 else tiny.in_bfloat16()
+    decoder: Decoder[Any] = tiny.decoder
+    if dtype == torch.bfloat16:
+        decoder = tiny.in_bfloat16(QuantizedLinear if int8 else Linear)
     assert decoder.exact_blocks
     return decoder
 

