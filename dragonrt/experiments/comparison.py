@@ -1,7 +1,7 @@
 """Ways of answering, the same questions answered each way, and what each of them cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from rich.table import Table
@@ -11,6 +11,8 @@ from dragonrt.experiments.arena import Given
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.side import Side
+
+USUAL = DragonSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +27,10 @@ class Method:
     aggregator: Aggregator
     follow: bool
 
-    def settings(self, follow: bool = True) -> DragonSettings:
-        """Answering this way; without `follow` no method follows."""
-        return DragonSettings(
-            rule=self.rule, aggregator=self.aggregator, follow=follow and self.follow
-        )
+    def settings(self, how: DragonSettings = USUAL) -> DragonSettings:
+        """Answering this way, in all else as the user wants it."""
+        follow = how.follow and self.follow
+        return replace(how, rule=self.rule, aggregator=self.aggregator, follow=follow)
 
 
 SYNCHRONOUS = Method("synchronous", Coupled.name, Aggregator.SYNC, follow=False)

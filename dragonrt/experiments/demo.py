@@ -51,10 +51,10 @@ def run_demo(
 ) -> None:
     """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
 
-    `question` holds the seed and the sampling; `how` counts with `ask` only, as does `as_json`,
-    which prints one JSON object. `emulate` is the device's end of an emulated link. Answers go to
-    `output`, everything else to `messages`. Raises DragonError or RetrievalError; the second
-    process has ended when this returns or raises.
+    `question` holds the seed and the sampling; the rule and the aggregator of `how` count with
+    `ask` only, as does `as_json`, which prints one JSON object. `emulate` is the device's end of
+    an emulated link. Answers go to `output`, everything else to `messages`. Raises DragonError or
+    RetrievalError; the second process has ended when this returns or raises.
     """
     with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
         with messages.status("starting two processes") as status:
@@ -74,7 +74,7 @@ def run_demo(
             asked = questions or [each for each in bundled.questions() if each.demo]
             async with device.connected(port, emulate) as arena:
                 link = "emulated" if emulate is not None else "not emulated"
-                await _Comparison(arena, question, stops, output, messages).show(asked, link)
+                await _Comparison(arena, question, how, stops, output, messages).show(asked, link)
             output.print(NEXT, highlight=False, soft_wrap=True)
 
         run(demonstrate() if ask is None else answer(ask), virtual=False)
@@ -110,6 +110,7 @@ class _Comparison:
 
     arena: "RealArena"
     question: Question
+    how: DragonSettings
     stops: tuple[str, ...]
     output: Console
     messages: Console
@@ -139,7 +140,9 @@ class _Comparison:
         heading.append(f"  ({KNOWN_BY[question.kind]})", style="dim not bold")
         self.output.print(heading, soft_wrap=True)
         view = AnswerView(self.output)
-        conversation = self.arena.conversation(self.question, LEADERLESS.settings(), self.stops)
+        conversation = self.arena.conversation(
+            self.question, LEADERLESS.settings(self.how), self.stops
+        )
         reply = await conversation.ask(question.text, view.piece, view.notice)
         view.end(reply)
         return Given(reply.answer)
@@ -161,7 +164,7 @@ class _Comparison:
                 status.update(f"asking the same questions again: {method.name}")
                 only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
                 ask = self.arena.ask_at_once if only_texts else self.arena.ask_each
-                settings = method.settings()
+                settings = method.settings(self.how)
                 measured[method] = await ask(questions, self.question, settings, self.stops)
 
         def row(method: methods.Method, oracle: methods.Method | None) -> methods.MethodRow:

@@ -161,14 +161,13 @@ def _log_likelihoods(
     model: "LanguageModel", documents: Sequence[list[int]], tokens: list[int]
 ) -> NDArray[np.float64]:
     """Log-probability of each scored token behind each document: [documents, WINDOW - QUERY]."""
-    import torch
-
+    scored = tokens[QUERY:]
+    places = list(range(len(scored)))
     parts = []
     for first in range(0, len(documents), ROWS):
         stored = [model.document_kv(each) for each in documents[first : first + ROWS]]
         after = model.sequence(stored, len(tokens)).extend_all(tokens[:-1])[:, QUERY - 1 :]
-        scored = torch.tensor(tokens[QUERY:])[None, :, None].expand(len(stored), -1, 1)
-        parts.append(after.gather(2, scored.to(after.device))[:, :, 0].double().numpy(force=True))
+        parts.append(after[:, places, scored].double().numpy(force=True))
     return np.concatenate(parts)
 
 

@@ -102,11 +102,13 @@ def test_answers_are_equal_to_the_oracles_only_token_by_token() -> None:
 def test_a_method_is_a_way_of_answering_and_nothing_else(
     method: Method, rule: str, aggregator: Aggregator, follow: bool
 ) -> None:
-    assert method.settings() == DragonSettings(rule=rule, aggregator=aggregator, follow=follow)
+    how = DragonSettings(codec="topp:0.9", run_ahead=7)
+    changed = replace(how, rule=rule, aggregator=aggregator, follow=follow)
+    assert method.settings(how) == changed
 
 
 def test_no_method_follows_where_the_user_forbids_it() -> None:
-    assert not LEADERLESS.settings(follow=False).follow
+    assert not LEADERLESS.settings(DragonSettings(follow=False)).follow
 
 
 def shown(*rows: MethodRow, width: int = 80) -> str:
