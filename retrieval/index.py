@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .chunking import words_of
 from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
-from .ingestion import Found, content_hash, find, read_file
+from .ingestion import FoundFiles, content_hash, find, read_file
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
@@ -214,7 +214,7 @@ class _Update:
         store: Store,
         old: Manifest | None,
         settings: Manifest,
-        found: Found,
+        found: FoundFiles,
         embedder: Embedder,
     ) -> None:
         """`old` is None if nothing of the present index is to be kept."""

@@ -13,7 +13,7 @@ from .store import IndexedFile, Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFiles:
     """The files to index.
 
     Attributes:
@@ -28,7 +28,7 @@ class Found:
     ignored: tuple[str, ...]
 
 
-def find(documents: Path | Sequence[Path], index: Path) -> Found:
+def find(documents: Path | Sequence[Path], index: Path) -> FoundFiles:
     """The files named by `documents`, each a directory (searched with all below it) or a file.
 
     Hidden files and the index itself are passed over. A file named explicitly is always taken.
@@ -54,7 +54,7 @@ def find(documents: Path | Sequence[Path], index: Path) -> Found:
             else:
                 ignored.append(name)
     names = " ".join(str(path) for path in paths)
-    return Found(names, dict(sorted(files.items())), tuple(sorted(ignored)))
+    return FoundFiles(names, dict(sorted(files.items())), tuple(sorted(ignored)))
 
 
 def content_hash(path: Path) -> str:
