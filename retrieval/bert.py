@@ -164,8 +164,8 @@ def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 def _packing_works() -> bool:
     """Whether this build of torch has the two private operators and they compute the product.
 
-    With weights in oneDNN's packed layout an embedding takes half the time (of 64 words, one core:
-    14.6 instead of 26.0 ms).
+    With weights in oneDNN's packed layout an embedding of 70 words takes 24 instead of 30 ms of a
+    core on a busy machine, 14.6 instead of 26.0 on an idle one.
     """
     x, weight = torch.eye(8), torch.arange(64.0).view(8, 8)
     try:
