@@ -22,7 +22,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
-from dragonrt.runtime.answer import Answer, Asking
+from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side

@@ -3,18 +3,16 @@
 It does I/O and nothing else: opens sessions and joins again, feeds messages, time and finished work
 into a mode, and carries out what that leads to. What an answer is lies in `dragonrt.modes`.
 
-`Asking` is the device's answer, with as many other sides as it has connectors; `answering` is the
-cloud's part of one session.
+Around it stand `asking`, the device's answer with as many other sides as it has connectors, and
+`serving`, the cloud's part of one session.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.catalogue import Kit, ModeEntry, entry_of, mode_entry
+from dragonrt.modes.catalogue import ModeEntry
 from dragonrt.modes.mode import Effects, Finish, Leave, Mode, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
@@ -23,18 +21,14 @@ from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.preparing import Context, Outcome, Prepared, Preparer
 from dragonrt.setting import traced
 from dragonrt.traces.events import (
-    AnswerClosed,
     AnswerOpened,
-    Drafted,
     Event,
-    Noticed,
     Record,
     SideReady,
     TokenDecided,
 )
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
-from dragonrt.wire.values import pack, unpack
 
 CONGESTED_BYTES = 64 * 1024
 """After so many sent bytes no work is begun before the other side has taken them in."""
@@ -42,41 +36,11 @@ CONGESTED_BYTES = 64 * 1024
 OnRecord = Callable[[Record], None]
 
 
-@dataclass(slots=True, kw_only=True)
-class Answer:
-    """What the device knows when an answer is complete. Times are seconds on its loop's clock.
-
-    `records` are the answer's own events, without drafts and messages: statistics are folds over
-    them.
-    """
-
-    question: Question
-    settings: Settings
-    records: list[Record] = field(default_factory=list)
-    finish: Finish = Finish.CANCELLED
-    device_sources: tuple[wire.Source, ...] = ()
-    cloud_sources: tuple[wire.Source, ...] = ()
-    asked_s: float = 0.0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    rtt_s: float = 0.0
-
-    @property
-    def decisions(self) -> list[tuple[float, TokenDecided]]:
-        """Every decided token with its time, the stop token included."""
-        decided = ((each.t, each.event) for each in self.records)
-        return [(t, event) for t, event in decided if isinstance(event, TokenDecided)]
-
-    @property
-    def tokens(self) -> list[int]:
-        """The answer's tokens, the stop token included."""
-        return [event.token for _, event in self.decisions]
-
-    @property
-    def notices(self) -> list[str]:
-        """What the person was told on the way."""
-        events = (record.event for record in self.records)
-        return [event.text for event in events if isinstance(event, Noticed)]
+def opening(
+    entry: ModeEntry, question: Question, settings: Settings, accepted: int
+) -> AnswerOpened:
+    """The event with which an answer begins, or goes on from so many accepted tokens."""
+    return AnswerOpened(entry.name, accepted, {**traced(question), **traced(settings)})
 
 
 class AnswerSession:
@@ -356,200 +320,3 @@ class Driver:
             self._context.close()
         for session in self.sessions.values():
             await session.settle()
-
-
-class Asking:
-    """The device's side of one answer. Other sides are reached by `connectors`, by their names."""
-
-    def __init__(
-        self,
-        preparer: Preparer,
-        connectors: Mapping[str, Connector],
-        question: Question,
-        settings: Settings,
-        kit: Kit,
-        on_record: OnRecord = lambda record: None,
-    ) -> None:
-        self.answer = Answer(question=question, settings=settings)
-        self._preparer = preparer
-        self._entry = entry_of(settings)
-        self._on_record = on_record
-        mode = self._entry.device(question, settings, kit)
-        self._driver = Driver(preparer, mode, self._record)
-        for name, connector in connectors.items():
-            self._driver.sessions[name] = AnswerSession(self._driver, name, connector)
-
-    def stop(self, reason: Finish = Finish.CANCELLED) -> None:
-        """End the answer with the tokens decided so far."""
-        self._driver.stop(reason)
-
-    async def ask(self) -> Answer:
-        """Answer the question; DragonError if this side cannot."""
-        answer, driver = self.answer, self._driver
-        sessions = driver.sessions.values()
-        answer.asked_s = asyncio.get_running_loop().time()
-        before = self._traffic()
-        await self._reach()
-        joining = [
-            asyncio.create_task(self._keep_joined(session), name=f"join {session.name}")
-            for session in sessions
-        ]
-        try:
-            for session in sessions:
-                self._join(session)
-            if self._several or not any(session.number for session in sessions):
-                self._opened(0)
-            prepared = await self._prepare()
-            if prepared is not None:
-                answer.device_sources = prepared.sources
-                driver.begin(prepared, self._preparer.vocabulary)
-            await driver.wait_over()
-            answer.finish = driver.finish or Finish.CANCELLED
-        finally:
-            for task in joining:
-                task.cancel()
-            await asyncio.gather(*joining, return_exceptions=True)
-            cancelled = answer.finish is Finish.CANCELLED
-            for session in sessions:
-                session.close(Reason.CANCELLED if cancelled else Reason.FINISHED)
-            await driver.settle()
-            answer.rtt_s, after = driver.rtt_s, self._traffic()
-            answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
-            finish = driver.finish.value if driver.finish else "error"
-            driver.record(
-                AnswerClosed(finish, answer.bytes_sent, answer.bytes_received, answer.rtt_s)
-            )
-            found = (source for session in sessions for source in session.sources)
-            answer.cloud_sources = tuple(dict.fromkeys(found))
-        return answer
-
-    async def _prepare(self) -> Prepared | None:
-        """This side's preparation; None if the answer is stopped before."""
-        question, verifies = self.answer.question, self._driver.mode.verifies
-        preparing = asyncio.ensure_future(self._preparer.prepare(question, verifies=verifies))
-        over = asyncio.ensure_future(self._driver.wait_over())
-        try:
-            await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)
-            return await preparing if preparing.done() else None
-        finally:
-            for task in (preparing, over):
-                task.cancel()
-            await asyncio.gather(preparing, over, return_exceptions=True)
-
-    def _record(self, record: Record) -> None:
-        if not isinstance(record.event, Drafted):
-            self.answer.records.append(record)
-        self._on_record(record)
-
-    def _traffic(self) -> tuple[int, int]:
-        """Bytes sent and received so far, over all connections."""
-        connectors = (session.connector for session in self._driver.sessions.values())
-        each = [connector.traffic() for connector in connectors if connector is not None]
-        return sum(sent for sent, _ in each), sum(received for _, received in each)
-
-    # Joining, and joining again.
-
-    async def _reach(self) -> None:
-        """Dial now what is not connected, where nothing is."""
-        connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
-        if not any(connector.connected for connector in connectors):
-            await asyncio.gather(*(connector.reach() for connector in connectors))
-
-    def _join(self, session: AnswerSession) -> None:
-        """Open a session that goes on from the decided tokens, if there is a connection now."""
-        peer = session.connector.peer if session.connector is not None else None
-        if peer is None:
-            who = "it" if self._several else f"the {session.name}"
-            reason = f"{who} is not connected"
-            self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, True, now))
-            session.gone.set()
-            return
-        decided = tuple(self._driver.mode.decided)
-        question = self.answer.question.resumed(decided)
-
-        def message(number: int) -> wire.Open:
-            session.number = number
-            if not self._several:
-                self._opened(len(decided))
-            settings = pack(self.answer.settings)
-            return wire.Open(number, self._entry.name, pack(question), settings)
-
-        session.attach(peer, peer.open(session, message))
-        self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
-
-    @property
-    def _several(self) -> bool:
-        """Whether the answer has several other sides: its events then belong to no session."""
-        return len(self._driver.sessions) > 1
-
-    def _opened(self, accepted: int) -> None:
-        answer = self.answer
-        self._driver.record(_opening(self._entry, answer.question, answer.settings, accepted))
-
-    async def _keep_joined(self, session: AnswerSession) -> None:
-        """Resume the session from the decided tokens whenever its other side is back."""
-        connector = session.connector
-        while connector is not None:
-            await session.gone.wait()
-            if await connector.wait_connected(self._driver.patience.answer_s) is not None:
-                self._join(session)
-
-
-def answering(
-    preparer: Preparer, peer: Peer, message: wire.Open
-) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """What a cloud's peers call for every session that a device opens; DragonError refuses it."""
-    entry = mode_entry(message.mode)
-    question = unpack(Question, message.question)
-    settings = unpack(entry.settings, message.settings)
-    question.check_vocabulary(preparer.vocabulary)
-    kit = Kit(vocabulary=preparer.vocabulary, patience=preparer.patience, profile=preparer.profile)
-    driver = Driver(preparer, entry.cloud(question, settings, kit), lambda record: None)
-    driver.recorder = peer.recorder
-    session = driver.sessions["device"] = AnswerSession(driver, "device", None)
-    session.attach(peer, message.session)
-    driver.feed(lambda now: driver.mode.joined("device", message.session, now))
-    opening = _opening(entry, question, settings, len(question.accepted))
-    return session, _answer(preparer, driver, session, question, opening)
-
-
-def _opening(
-    entry: ModeEntry, question: Question, settings: Settings, accepted: int
-) -> AnswerOpened:
-    return AnswerOpened(entry.name, accepted, {**traced(question), **traced(settings)})
-
-
-async def _answer(
-    preparer: Preparer,
-    driver: Driver,
-    session: AnswerSession,
-    question: Question,
-    opening: AnswerOpened,
-) -> None:
-    """Prepare, say so, and take part until the device closes the session."""
-    driver.record(opening)
-    preparing = asyncio.ensure_future(preparer.prepare(question, verifies=driver.mode.verifies))
-    over = asyncio.ensure_future(driver.wait_over())
-    try:
-        await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)
-        if not preparing.done():
-            return  # nobody waits for the answer: leave the model to others
-        prepared = await preparing
-        session.send(
-            wire.Opened(
-                session=session.number,
-                sources=prepared.sources if preparer.share_sources else (),
-                prompt_tokens=prepared.prompt_tokens,
-                load_us=int(prepared.load_s * 1e6),
-                prefill_us=int(prepared.prefill_s * 1e6),
-            )
-        )
-        driver.begin(prepared, preparer.vocabulary)
-        await over
-        await session.wait_closed()
-    finally:
-        for task in (preparing, over):
-            task.cancel()
-        await asyncio.gather(preparing, over, return_exceptions=True)
-        await driver.settle()
-        driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))

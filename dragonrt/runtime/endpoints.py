@@ -15,10 +15,10 @@ from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
-from dragonrt.runtime.answer import answering
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
+from dragonrt.runtime.serving import answering
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection

@@ -10,6 +10,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.language.batch import Reading
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader, Relevances, Weighing
 from dragonrt.modes.line import start_hash
 from dragonrt.modes.mode import Grounds
@@ -58,9 +59,14 @@ class LocalSide:
         exact = self.model.exact_blocks
         # Verifying is worth its while in one forward only, even where a block has other last bits.
         in_blocks = verifies or exact
-        reader, prompt_tokens = await self.engine.read(
-            lambda: self._prefill(question, hits, in_blocks=in_blocks)
-        )
+        preemption = Preemption()
+        try:
+            reader, prompt_tokens = await self.engine.read(
+                lambda: self._prefill(question, hits, preemption, in_blocks=in_blocks)
+            )
+        except asyncio.CancelledError:
+            preemption.request()  # nobody waits for the answer: leave the model to others
+            raise
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         return Prepared(
             context=ModelContext(self.engine, reader),
@@ -80,7 +86,7 @@ class LocalSide:
             raise DragonError(str(error)) from error
 
     def _prefill(
-        self, question: Question, hits: list[Hit], *, in_blocks: bool
+        self, question: Question, hits: list[Hit], preemption: Preemption, *, in_blocks: bool
     ) -> Reading[tuple[Reader, int]]:
         """Load the documents' KV and read the question once, on all rows at the same time.
 
@@ -98,7 +104,7 @@ class LocalSide:
         weighing = self._weighing(question, hits)
         start = start_hash(question.seed)
         reader = yield from Reader.reading_prompt(
-            rows, tokens, start, weighing, in_blocks=in_blocks
+            rows, tokens, start, weighing, in_blocks=in_blocks, preemption=preemption
         )
         return reader, len(tokens)
 

@@ -19,7 +19,8 @@ from dragonrt.modes.settings import (
     Settings,
 )
 from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.answer import Asking, OnRecord
+from dragonrt.runtime.answer import OnRecord
+from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.connector import PASSING, Connector
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
 from dragonrt.runtime.kits import completed, kit_of

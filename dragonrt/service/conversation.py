@@ -9,7 +9,7 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
-from dragonrt.runtime.answer import Answer, Asking
+from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.main import Device
 from dragonrt.service.text import TextStream
 from dragonrt.setting import traced

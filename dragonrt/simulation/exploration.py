@@ -11,7 +11,7 @@ from typing import Any
 
 from dragonrt.modes.federated import FederationError
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.answer import Answer, Asking
+from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.preparing import Context
 from dragonrt.side import Side
 from dragonrt.simulation.invariants import Taking, ViolationError, check

@@ -14,7 +14,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.mixing import relevance_weights, renormalise
 from dragonrt.simulation.oracle import Attendance, oracle
 from dragonrt.simulation.scenario import Request, Scenario

@@ -22,10 +22,12 @@ from dragonrt.modes.mode import Grounds
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime.answer import Asking, OnRecord, answering
+from dragonrt.runtime.answer import OnRecord
+from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.preparing import Context, Prepared
+from dragonrt.runtime.serving import answering
 from dragonrt.side import Side
 from dragonrt.simulation.faults import (
     Cut,

@@ -19,7 +19,7 @@ from dragonrt.modes.line import Line, extended, start_hash
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.setting import assemble, entries, flat

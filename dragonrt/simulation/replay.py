@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device

@@ -14,7 +14,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.simulation.loop import run

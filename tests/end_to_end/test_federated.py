@@ -18,7 +18,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler, mixture

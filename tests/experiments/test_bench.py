@@ -13,7 +13,7 @@ from dragonrt.experiments.bench.bench_decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.traces.events import ForwardDone, ForwardStopped, Record, TokenDecided
 
 

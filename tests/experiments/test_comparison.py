@@ -23,7 +23,7 @@ from dragonrt.experiments.comparison import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.traces.events import Record, TokenDecided
 
 

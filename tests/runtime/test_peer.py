@@ -22,7 +22,7 @@ from dragonrt.modes.line import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import USUAL
-from dragonrt.runtime.answer import Answer, Asking
+from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler

@@ -14,7 +14,7 @@ from dragonrt.modes.mode import Finish, Grounds, Said
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.patience import Patience
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import Prepared

@@ -9,7 +9,7 @@ from rich.console import Console
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
 from dragonrt.service.view import AnswerView, carrier, cost_line, title

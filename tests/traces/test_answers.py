@@ -23,7 +23,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.runtime.answer import Answer
+from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run

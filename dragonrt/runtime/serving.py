@@ -1,0 +1,68 @@
+"""The cloud's part of an answer: one session that a device opens, until it closes it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from dragonrt.modes.catalogue import Kit, mode_entry
+from dragonrt.modes.question import Question
+from dragonrt.runtime.answer import AnswerSession, Driver, opening
+from dragonrt.runtime.peer import Peer
+from dragonrt.runtime.preparing import Preparer
+from dragonrt.traces.events import AnswerClosed, AnswerOpened
+from dragonrt.wire import messages as wire
+from dragonrt.wire.values import unpack
+
+
+def answering(
+    preparer: Preparer, peer: Peer, message: wire.Open
+) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
+    """What a cloud's peers call for every session that a device opens; DragonError refuses it."""
+    entry = mode_entry(message.mode)
+    question = unpack(Question, message.question)
+    settings = unpack(entry.settings, message.settings)
+    question.check_vocabulary(preparer.vocabulary)
+    kit = Kit(vocabulary=preparer.vocabulary, patience=preparer.patience, profile=preparer.profile)
+    driver = Driver(preparer, entry.cloud(question, settings, kit), lambda record: None)
+    driver.recorder = peer.recorder
+    session = driver.sessions["device"] = AnswerSession(driver, "device", None)
+    session.attach(peer, message.session)
+    driver.feed(lambda now: driver.mode.joined("device", message.session, now))
+    opened = opening(entry, question, settings, len(question.accepted))
+    return session, _answer(preparer, driver, session, question, opened)
+
+
+async def _answer(
+    preparer: Preparer,
+    driver: Driver,
+    session: AnswerSession,
+    question: Question,
+    opened: AnswerOpened,
+) -> None:
+    """Prepare, say so, and take part until the device closes the session."""
+    driver.record(opened)
+    preparing = asyncio.ensure_future(preparer.prepare(question, verifies=driver.mode.verifies))
+    over = asyncio.ensure_future(driver.wait_over())
+    try:
+        await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)
+        if not preparing.done():
+            return  # nobody waits for the answer: leave the model to others
+        prepared = await preparing
+        session.send(
+            wire.Opened(
+                session=session.number,
+                sources=prepared.sources if preparer.share_sources else (),
+                prompt_tokens=prepared.prompt_tokens,
+                load_us=int(prepared.load_s * 1e6),
+                prefill_us=int(prepared.prefill_s * 1e6),
+            )
+        )
+        driver.begin(prepared, preparer.vocabulary)
+        await over
+        await session.wait_closed()
+    finally:
+        for task in (preparing, over):
+            task.cancel()
+        await asyncio.gather(preparing, over, return_exceptions=True)
+        await driver.settle()
+        driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
