@@ -44,6 +44,8 @@ from dragonrt.wire.reasons import Reason
 
 LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed on the spot."""
+MIXED_AT_ONCE = 2**18
+"""Mixtures on the spot that one input may lead to, times the vocabulary: a head has the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class Dragon(Partnered):
         self._noise = Noise(question.seed)
         self._rule = rule(settings.rule, self._noise, question.sampler)
         self._codec = codec(settings.codec, vocabulary)
+        self._most_mixed = max(1, MIXED_AT_ONCE // vocabulary)
+        self._mixed_now = 0
         self._line = Line(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._own = DraftQueue(settings.window, self._decided)
@@ -169,6 +173,7 @@ class Dragon(Partnered):
     # What arrives.
 
     def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+        self._mixed_now = 0
         match message:
             case wire.Draft():
                 self._receive_draft(message, now)
@@ -218,7 +223,7 @@ class Dragon(Partnered):
         theirs = self._theirs.get(step, message.prefix_hash)
         mixed = None
         if own is not None and theirs is not None and self._is_light(own, theirs):
-            mixed = self._mixed(step, own, theirs)
+            mixed = self._mix_now(step, own, theirs)
         share = mixed.share if mixed is not None else 0.5
         self._commit(token, own, theirs, "target", share, now)
         self._aggregator = message.aggregator
@@ -262,7 +267,7 @@ class Dragon(Partnered):
             theirs = self._theirs.get(step, own.prefix_hash)
             if theirs is None or self._peer is None or not self._is_light(own, theirs):
                 return  # what is not light is mixed by a head
-            self._decide(self._mixed(step, own, theirs), own, theirs, cause, now)
+            self._decide(self._mix_now(step, own, theirs), own, theirs, cause, now)
 
     def _decide(
         self, mixed: Mixed, own: SideDraft, theirs: SideDraft, cause: events.Cause, now: float
@@ -273,14 +278,20 @@ class Dragon(Partnered):
             self._hand_over(step, mixed, own)
 
     def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
-        return self._codec.light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
+        if not self._codec.light or self._mixed_now >= self._most_mixed:
+            return False
+        return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
 
     def _mixed(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
         device, cloud = (own, theirs) if self.side == "device" else (theirs, own)
         return mixed(self._rule, step, device, cloud, expects=self._estimates.expects)
 
+    def _mix_now(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
+        self._mixed_now += 1
+        return self._mixed(step, own, theirs)
+
     def _light_target(self, step: int, own: SideDraft, theirs: SideDraft) -> int | None:
-        return self._mixed(step, own, theirs).token if self._is_light(own, theirs) else None
+        return self._mix_now(step, own, theirs).token if self._is_light(own, theirs) else None
 
     def _heavy_decision(self) -> Work | None:
         """The next step as a Work, where both drafts are at hand and mixing them takes long."""
@@ -445,6 +456,7 @@ class Dragon(Partnered):
         return drafts
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+        self._mixed_now = 0
         if work is self._deciding:
             self._deciding = None
             found, own, theirs = result

@@ -136,12 +136,13 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
         *(("algorithm1", aggregator) for aggregator in Aggregator if aggregator != Aggregator.BOTH),
     ],
 )
-@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "MIXED_AT_ONCE"])
 def test_both_sides_decide_the_oracles_text_in_any_order(
-    monkeypatch: pytest.MonkeyPatch, rule: str, aggregator: Aggregator, heavy: bool
+    monkeypatch: pytest.MonkeyPatch, rule: str, aggregator: Aggregator, limit: str
 ) -> None:
-    if heavy:  # everything is mixed by a head
-        monkeypatch.setattr(dragon_module, "LIGHT_BYTES", -1)
+    """Whether a head mixes nothing, everything, or what more than one input may lead to."""
+    if limit:
+        monkeypatch.setattr(dragon_module, limit, -1)
     for seed in range(6):
         settings = replace(SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed)
         question = replace(QUESTION, seed=seed)
