@@ -1,14 +1,16 @@
 """Attention of new tokens over a cache's columns, with bits that depend on a query's row alone.
 
 On a CPU the product of weights and values sums in an order that may depend on how many queries
-there are and on the number of columns, so each type has a scheme in which it does not:
+there are and on the number of columns. There are two schemes in which it does not:
 
-- float32: a product takes at most three queries of one position, every position being a batch entry
-  of its own over the same keys. So few are summed in the order of the columns.
-- bfloat16: a product takes at least four queries (fewer are filled up) and always 512 columns, as
-  many as the kernel takes at a time, so that its shape is always the same.
+- by position: a product takes at most three queries of one position, every position being a batch
+  entry of its own over the same keys. So few are summed in the order of the columns. Quick for few
+  tokens behind a short text in float32.
+- together: all queries are taken at once, in multiples of four (fewer are filled up), and always
+  512 columns, as many as the kernel takes at a time. Quick for many tokens, and always in bfloat16.
 
-Elsewhere (GPUs, float16) queries are taken together as they come.
+They differ in their last bits, so it is not the size of a block that chooses but what a token is:
+in float32, one of a prompt or of an answer.
 """
 
 from dataclasses import dataclass
@@ -17,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_LARGEST_GROUP = 3  # queries of one float32 product
-_FEWEST_QUERIES = 4  # of one bfloat16 product
+_LARGEST_GROUP = 3  # queries of one product by position
+_FEWEST_QUERIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +39,91 @@ class AttentionForm:
 PLAIN = AttentionForm()
 
 
-def column_tile(dtype: torch.dtype, device: torch.device) -> int:
+LARGEST_TILE = 512
+_TILE_BY_POSITION = 32
+
+
+def attends_by_position(dtype: torch.dtype, device: torch.device, *, prompt: bool) -> bool:
+    """Whether the tokens of an answer, or of a prompt, are attended from by position."""
+    return device.type == "cpu" and dtype == torch.float32 and not prompt
+
+
+def column_tile(*, by_position: bool) -> int:
     """Columns are read in multiples of this; masked ones in whole tiles change no bit."""
-    return 512 if device.type == "cpu" and dtype == torch.bfloat16 else 32
+    return _TILE_BY_POSITION if by_position else LARGEST_TILE
+
+
+class Masks:
+    """Where the queries of R rows and T tokens may look: 0 there, -inf elsewhere.
+
+    Made once for all layers that look alike.
+    """
+
+    __slots__ = ("_blocked", "_columns", "_folded", "_plain", "_positions", "by_position")
+
+    def __init__(
+        self, positions: Tensor, columns: Tensor, blocked: Tensor, *, by_position: bool
+    ) -> None:
+        """Positions [R, T] of the tokens, the columns' numbers, and -inf in the model's type."""
+        self.by_position = by_position
+        self._positions, self._columns, self._blocked = positions, columns, blocked
+        self._plain: dict[int | None, Tensor] = {}
+        self._folded: dict[tuple[int | None, int, int], Tensor] = {}
+
+    @property
+    def columns(self) -> int:
+        """How many columns they cover."""
+        return self._columns.shape[0]
+
+    def plain(self, window: int | None) -> Tensor:
+        """[R, T, columns]"""
+        if window not in self._plain:
+            positions = self._positions[:, :, None]
+            hidden = self._columns > positions
+            if window is not None:
+                hidden |= self._columns <= positions - window
+            self._plain[window] = torch.where(
+                hidden, self._blocked, torch.zeros_like(self._blocked)
+            )
+        return self._plain[window]
+
+    def folded(self, window: int | None, group: int, missing: int) -> Tensor:
+        """[R, 1, T * group + missing, columns]; what is missing looks everywhere, at no cost."""
+        key = (window, group, missing)
+        if key not in self._folded:
+            masks = self.plain(window).repeat_interleave(group, dim=1)
+            self._folded[key] = functional.pad(masks, (0, 0, 0, missing))[:, None]
+        return self._folded[key]
 
 
 def attend(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm
+    queries: Tensor, keys: Tensor, values: Tensor, masks: Masks, form: AttentionForm
 ) -> Tensor:
     """The values, mixed for every query.
 
     Args:
         queries: [rows, tokens, kv heads, group, head dim]; a group shares a key head.
         keys: [rows, kv heads, columns, head dim], and `values` likewise; columns in whole tiles.
-        mask: [rows, tokens, columns], 0 where a query may look, -inf elsewhere.
+        masks: of the rows, tokens and columns.
 
     Returns [rows * tokens, heads * value dim].
     """
-    on_cpu = queries.device.type == "cpu"
-    if form.soft_cap is not None or (on_cpu and queries.dtype == torch.float32):
-        return _by_position(queries, keys, values, mask, form)
-    return _together(queries, keys, values, mask, form, _FEWEST_QUERIES if on_cpu else 1)
+    if form.soft_cap is not None or masks.by_position:
+        return _by_position(queries, keys, values, masks.plain(form.window), form)
+    return _together(queries, keys, values, masks, form)
 
 
 def _together(
-    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm, fewest: int
+    queries: Tensor, keys: Tensor, values: Tensor, masks: Masks, form: AttentionForm
 ) -> Tensor:
-    """All queries of a row and key head in one product, their number a multiple of `fewest`."""
+    """All queries of a row and key head in one product."""
     rows, tokens, heads, group, head_dim = queries.shape
     folded = queries.permute(0, 2, 1, 3, 4).reshape(rows, heads, tokens * group, head_dim)
-    masks = mask.repeat_interleave(group, dim=1) if group > 1 else mask
-    if missing := -folded.shape[2] % fewest:
+    if missing := -folded.shape[2] % _FEWEST_QUERIES:
         folded = functional.pad(folded, (0, 0, 0, missing))
-        masks = functional.pad(masks, (0, 0, 0, missing))  # they look everywhere, at no one's cost
+    mask = masks.folded(form.window, group, missing)
     mixed = functional.scaled_dot_product_attention(
-        folded, keys, values, attn_mask=masks[:, None], scale=form.scale
+        folded, keys, values, attn_mask=mask, scale=form.scale
     )
     mixed = mixed[:, :, : tokens * group].view(rows, heads, tokens, group, -1)
     return mixed.permute(0, 2, 1, 3, 4).reshape(rows * tokens, -1)

@@ -67,7 +67,8 @@ Cache = TypeVar("Cache", bound=DecoderCache)
 class Feed(Generic[Cache]):
     """New tokens of one cache: they come after the first `length` shared tokens of every row.
 
-    `every`: the output of every new token is wanted, otherwise of the last only.
+    `every`: the output of every new token is wanted, otherwise of the last only. `prompt`: the
+    tokens are of a document or a question.
     """
 
     cache: Cache
@@ -75,6 +76,7 @@ class Feed(Generic[Cache]):
     length: int
     every: bool
     preemption: Preemption
+    prompt: bool
 
 
 class Decoder(Protocol, Generic[Cache]):

@@ -5,12 +5,19 @@ their tokens, only masking behind them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dragonrt.language.attention import AttentionForm, attend, column_tile
+from dragonrt.language.attention import (
+    LARGEST_TILE,
+    AttentionForm,
+    Masks,
+    attend,
+    attends_by_position,
+    column_tile,
+)
 from dragonrt.language.decoder import Geometry
 from dragonrt.language.document import DocumentKV
 
@@ -21,19 +28,7 @@ class BlockLayout:
 
     positions: Tensor  # [R, T] position of each new token in its row
     slots: Tensor  # [R * T] its place in a layer's buffer
-    columns: Tensor  # [columns] their numbers, as many as the longest row needs
-    blocked: Tensor  # [] -inf in the model's type
-    masks: dict[int | None, Tensor] = field(default_factory=dict)
-
-    def mask(self, window: int | None) -> Tensor:
-        """[R, T, columns]: 0 where a query with this window may look, -inf elsewhere."""
-        if window not in self.masks:
-            positions = self.positions[:, :, None]
-            hidden = self.columns > positions
-            if window is not None:
-                hidden |= self.columns <= positions - window
-            self.masks[window] = torch.where(hidden, self.blocked, torch.zeros_like(self.blocked))
-        return self.masks[window]
+    masks: Masks
 
 
 class KvCache:
@@ -46,7 +41,6 @@ class KvCache:
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
         """The geometry's layers are all of one shape."""
         self._geometry = geometry
-        self._tile = column_tile(geometry.dtype, geometry.device)
         self._documents = [document.length for document in documents]
         self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
         self._blocked = torch.tensor(-torch.inf, dtype=geometry.dtype, device=geometry.device)
@@ -74,13 +68,18 @@ class KvCache:
 
         return DocumentKV(copies(self._keys), copies(self._values))
 
-    def layout(self, length: int, tokens: int) -> BlockLayout:
-        """The places of `tokens` new tokens behind `length` shared ones."""
+    def layout(self, length: int, tokens: int, *, prompt: bool) -> BlockLayout:
+        """The places of `tokens` new tokens, of a prompt or not, behind `length` shared ones."""
+        by_position = attends_by_position(
+            self._geometry.dtype, self._geometry.device, prompt=prompt
+        )
+        tile = column_tile(by_position=by_position)
         positions = self._lengths + self._columns[length : length + tokens]
         needed = max(self._documents) + length + tokens
-        columns = -(-needed // self._tile) * self._tile
+        columns = -(-needed // tile) * tile
         slots = (positions + self._starts).flatten()
-        return BlockLayout(positions, slots, self._columns[:columns], self._blocked)
+        masks = Masks(positions, self._columns[:columns], self._blocked, by_position=by_position)
+        return BlockLayout(positions, slots, masks)
 
     def write(self, layer: int, keys: Tensor, values: Tensor, layout: BlockLayout) -> None:
         """Store a layer's keys and values [R * T, kv heads, head dim] of new tokens."""
@@ -91,11 +90,11 @@ class KvCache:
         self, layer: int, queries: Tensor, layout: BlockLayout, form: AttentionForm
     ) -> Tensor:
         """Attention of queries [R * T, heads, head dim] over a layer's columns: [R * T, hidden]."""
-        mask = layout.mask(form.window)
-        rows, tokens, columns = mask.shape
+        rows, tokens = layout.positions.shape
+        columns = layout.masks.columns
         keys, values = (_widened(buffer[layer], columns) for buffer in (self._keys, self._values))
         grouped = queries.reshape(rows, tokens, keys.shape[1], -1, queries.shape[-1])
-        return attend(grouped, keys, values, mask, form)
+        return attend(grouped, keys, values, layout.masks, form)
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
@@ -106,7 +105,7 @@ class KvCache:
         )
         total = max(self._documents) + capacity
         self._starts = torch.arange(rows, device=device)[:, None] * total
-        self._columns = torch.arange(total + self._tile, device=device)
+        self._columns = torch.arange(total + LARGEST_TILE, device=device)
 
         def buffers(heads: int, size: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             """Each layer's memory as [rows * total, ...] and as [rows, heads, total, ...].
@@ -116,7 +115,7 @@ class KvCache:
             """
             number = layers * rows * total
             memory = torch.zeros(
-                (number + self._tile, heads, size), dtype=self._geometry.dtype, device=device
+                (number + LARGEST_TILE, heads, size), dtype=self._geometry.dtype, device=device
             )
             slots = memory[:number].view(layers, rows * total, heads, size)
             return slots.unbind(), slots.view(layers, rows, total, heads, size).transpose(

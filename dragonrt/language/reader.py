@@ -132,7 +132,7 @@ class Reader:
         preemption: Preemption | None = None,
     ) -> Reading[Self]:
         """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
-        said = yield Extension(rows, prompt, False, preemption or Preemption())
+        said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
         return cls(rows, said.after(0), weighing, start, in_blocks=in_blocks)
 

@@ -47,14 +47,23 @@ class Sequence:
         """The number of shared tokens."""
         return self._length
 
-    def extend(self, tokens: Tokens[int], preemption: Preemption | None = None) -> Tensor:
+    def extend(
+        self,
+        tokens: Tokens[int],
+        preemption: Preemption | None = None,
+        *,
+        prompt: bool = False,
+    ) -> Tensor:
         """Append tokens; float32 log-probabilities [rows, vocabulary] of what follows the last.
+
+        `prompt`: see Extension.
 
         Raises:
             Preempted: `preemption` was requested; nothing has changed.
             ModelError: no tokens, an unknown token, or more than the context holds.
         """
-        return self.extend_hidden(tokens, preemption, every=False).log_probabilities[:, 0]
+        extension = Extension(self, tokens, False, preemption or Preemption(), prompt)
+        return _extended(extension).log_probabilities[:, 0]
 
     def extend_all(self, tokens: Tokens[int], preemption: Preemption | None = None) -> Tensor:
         """Like `extend`, after each of the tokens: [rows, len(tokens), vocabulary]."""
@@ -67,11 +76,7 @@ class Sequence:
 
         Without `every` the output of the last token alone.
         """
-        extension = Extension(self, tokens, every, preemption or Preemption())
-        (result,) = extend_together([extension])
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return _extended(Extension(self, tokens, every, preemption or Preemption()))
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens.
@@ -117,12 +122,17 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Tokens to append to a sequence. Without `every` only the last one's output is wanted."""
+    """Tokens to append to a sequence. Without `every` only the last one's output is wanted.
+
+    Tokens of a `prompt`, which is always read as one, are read faster; their last bits are others
+    than the same tokens would have in an answer.
+    """
 
     sequence: Sequence
     tokens: Tokens[int]
     every: bool = True
     preemption: Preemption = field(default_factory=Preemption)
+    prompt: bool = False
 
 
 Extended = Output | Preempted | ModelError
@@ -158,7 +168,7 @@ class ExtensionProgress:
         self._taken = max(1, most // sequence.rows)
         tokens = given.tokens[self._done : self._done + self._taken]
         length = sequence.length + self._done
-        return Feed(sequence._cache, tokens, length, given.every, given.preemption)
+        return Feed(sequence._cache, tokens, length, given.every, given.preemption, given.prompt)
 
     def take(self, output: Output | None) -> None:
         """What that forward said, or None if it was preempted."""
@@ -210,6 +220,13 @@ def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
     return [progress.result for progress in all_of_them if progress.result is not None]
 
 
+def _extended(extension: Extension) -> Output:
+    (result,) = extend_together([extension])
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 def document_kv(decoder: Decoder[Any], tokens: Tokens[int]) -> DocumentKV:
     """Prefill one document.
 
@@ -225,5 +242,5 @@ def document_kv(decoder: Decoder[Any], tokens: Tokens[int]) -> DocumentKV:
     if not tokens:
         return empty
     sequence = Sequence(decoder, [empty], len(tokens))
-    sequence.extend(tokens)
+    sequence.extend(tokens, prompt=True)
     return sequence.shared_kv(0)

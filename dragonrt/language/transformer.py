@@ -205,7 +205,7 @@ class Transformer:
     @property
     def version(self) -> str:
         """See `Decoder.version`."""
-        return "transformer 2"
+        return "transformer 3"
 
     @property
     def exact_blocks(self) -> bool:
@@ -218,10 +218,7 @@ class Transformer:
 
     def forward(self, feeds: Sequence[Feed[KvCache]]) -> list[Output | None]:
         """See `Decoder.forward`. A preempted sequence leaves between two layers."""
-        parts = [
-            _Part(number, feed, feed.cache.layout(feed.length, len(feed.tokens)))
-            for number, feed in enumerate(feeds)
-        ]
+        parts = [_Part(number, feed, _layout(feed)) for number, feed in enumerate(feeds)]
         hidden = self._embedded(parts)
         rotations = self._rotations(parts)
         outputs: list[Output | None] = [None] * len(feeds)
@@ -308,6 +305,10 @@ class Transformer:
         if self._weights.soft_cap is not None:
             logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
         return logits.log_softmax(-1), hidden
+
+
+def _layout(feed: Feed[KvCache]) -> BlockLayout:
+    return feed.cache.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
 
 
 def _positions(parts: Sequence[_Part]) -> Tensor:

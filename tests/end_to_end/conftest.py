@@ -81,7 +81,7 @@ class Alone:
         room = model.context_length - nothing_known.length - question.max_tokens
         prompt = fitting_prompt(model, question.prompt, question.history, room)
         self._sequence = model.sequence([nothing_known], len(prompt) + question.max_tokens)
-        self._rows = self._sequence.extend(prompt)
+        self._rows = self._sequence.extend(prompt, prompt=True)
 
     @property
     def p(self) -> NDArray[np.float32]:

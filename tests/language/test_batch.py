@@ -123,6 +123,21 @@ def test_a_long_text_advances_by_pieces_and_long_ones_take_turns(
     assert [sorted(forward) for forward in forwards] == [[2, 20]] * 15
 
 
+@pytest.mark.parametrize("piece", [1, 7, 64])
+def test_a_prompt_read_in_pieces_leaves_the_bits_of_one_read_at_once(
+    model: LanguageModel, piece: int
+) -> None:
+    prompt = [5 + place % 300 for place in range(150)]
+    whole = Reader.behind(rows(model, 0, 1), prompt, START)
+    found: list[Any] = []
+    shared = Batch()
+    shared.add(Reader.reading_prompt(rows(model, 0, 1), prompt, START), found.append)
+    while len(shared):
+        shared.step(piece)
+    assert bits([found[0].prompt]) == bits([whole.prompt])
+    assert bits(read_alone(along(found[0], [7, 8], 0))) == bits(read_alone(along(whole, [7, 8], 0)))
+
+
 def test_errors_and_preemptions_reach_those_they_belong_to(model: LanguageModel) -> None:
     alone = bits(read_alone(along(*sessions(model)[1])))
     made = sessions(model)

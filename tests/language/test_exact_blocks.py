@@ -81,7 +81,8 @@ def shared_by(decoder: Decoder[Any]) -> list[Extension]:
         documents = [document_kv(decoder, text(length, length)) for length in lengths]
         sequence = Sequence(decoder, documents, 16)
         sequence.extend(text(3 + number, seed=number))
-        extensions.append(Extension(sequence, text(tokens, seed=10 + number), every))
+        prompt = tokens == 30
+        extensions.append(Extension(sequence, text(tokens, seed=10 + number), every, prompt=prompt))
     return extensions
 
 

@@ -20,14 +20,20 @@ class Attention:
     """Random queries, keys and values of four rows, attended to in any grouping."""
 
     def __init__(
-        self, group: int, head_dim: int, dtype: torch.dtype, form: AttentionForm = PLAIN
+        self,
+        group: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        form: AttentionForm = PLAIN,
+        *,
+        prompt: bool = False,
     ) -> None:
         generator = torch.Generator().manual_seed(group)
 
         def random(*shape: int) -> torch.Tensor:
             return torch.randn(shape, generator=generator).to(dtype)
 
-        self.dtype, self.form = dtype, form
+        self.dtype, self.form, self.prompt = dtype, form, prompt
         self.shape = LayerShape(heads=2, key_dim=head_dim, value_dim=head_dim)
         self.documents = [
             DocumentKV((random(2, n, head_dim),), (random(2, n, head_dim),)) for n in LENGTHS
@@ -42,7 +48,7 @@ class Attention:
         cache = KvCache(geometry, [self.documents[row] for row in rows], TOKENS)
         outputs = []
         for start, stop in pairwise(cuts):
-            block = cache.layout(start, stop - start)
+            block = cache.layout(start, stop - start, prompt=self.prompt)
             queries, keys, values = (
                 tensor[rows, start:stop].flatten(0, 1)
                 for tensor in (self.queries, self.keys, self.values)
@@ -81,10 +87,11 @@ def check(attention: Attention, atol: float) -> None:
         torch.testing.assert_close(whole[row].double(), attention.expected(row), atol=atol, rtol=0)
 
 
+@pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("head_dim", [56, 64, 128])
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 6, 7, 8])
-def test_blocks_and_batches_do_not_change_a_bit(group: int, head_dim: int) -> None:
-    check(Attention(group, head_dim, torch.float32), 1e-5)
+def test_blocks_and_batches_do_not_change_a_bit(group: int, head_dim: int, prompt: bool) -> None:
+    check(Attention(group, head_dim, torch.float32, prompt=prompt), 1e-5)
 
 
 @pytest.mark.skipif(not has_fast_bfloat16(), reason="this CPU promises nothing of bfloat16")
@@ -107,4 +114,7 @@ def test_nor_do_they_in_bfloat16(group: int, head_dim: int) -> None:
 def test_windows_scales_and_soft_caps(form: AttentionForm, dtype: torch.dtype) -> None:
     if dtype == torch.bfloat16 and not has_fast_bfloat16():
         pytest.skip("this CPU promises nothing of bfloat16")
-    check(Attention(4, 64, dtype, form), 1e-5 if dtype == torch.float32 else 2e-2)
+    for prompt in (False, True):
+        check(
+            Attention(4, 64, dtype, form, prompt=prompt), 1e-5 if dtype == torch.float32 else 2e-2
+        )
