@@ -18,7 +18,7 @@ class IndexOptions:
     """Which model reads the documents, and where the index is."""
 
 
-@derived({SideSettings: DAILY}, only=("model", "on", "dtype"))
+@derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads"))
 class ModelOptions:
     """Which model runs, where, and how precisely."""
 
@@ -45,7 +45,7 @@ def profile(
     from dragonrt.runtime.host_profile import measure, profile_path, save_profile
 
     with messages.status("loading the model"):
-        loaded = LanguageModel.load(side.model, side.on, side.dtype)
+        loaded = LanguageModel.load(side.model, side.on, side.dtype, side.threads)
     with counting("measuring") as progress:
         measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
     path = profile_path(loaded.name)

@@ -43,7 +43,7 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
     from dragonrt.runtime.process import open_library
 
     with messages.status("loading the model"):
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype)
+        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
     with progress_bar("indexing") as bar:
         task = bar.add_task("", total=None)
         library, report = open_library(

@@ -71,7 +71,7 @@ class LoadedSide:
         cls, settings: SideSettings, on_progress: Callable[[Progress], None] | None = None
     ) -> Self:
         """Load the model and bring the index up to date. Raises DragonError or RetrievalError."""
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype)
+        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
         return cls.opened(settings, model, on_progress)
 
     @classmethod

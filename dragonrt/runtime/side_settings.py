@@ -31,6 +31,9 @@ class SideSettings:
     )
     on: Backend = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
     dtype: Precision = setting("auto", "Its numbers: auto, float32, bfloat16, float16 or int8.")
+    threads: int | None = setting(
+        None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
+    )
     documents: tuple[Path, ...] = setting(
         (), "Documents; at each start what changed is indexed.", letter="d", daily=True
     )

@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     documents, name = arguments
     try:
         settings = SideSettings("cloud", model=name, documents=(Path(documents),))
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype)
+        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
         library, _ = open_library(settings, model)
         programs.run(run_server(settings, model, library))
     except DragonError as error:
