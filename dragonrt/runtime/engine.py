@@ -52,8 +52,8 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether others wait for the model; for its own thread to ask."""
-        return len(self._batch) > 0 or not self._joining.empty()
+        """Whether others share the model now; for its own thread to ask, when a reading ends."""
+        return len(self._batch) > 1
 
     def call(self, job: Callable[[], None]) -> None:
         """Have `job` run in the model's thread, between two forwards. It must not raise."""
