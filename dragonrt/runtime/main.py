@@ -32,11 +32,16 @@ from dragonrt.wire.reasons import HandshakeError
 
 T = TypeVar("T")
 
+SWITCH_S = 0.0005
+"""How long one thread may hold the interpreter while another wants it."""
+
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's coroutine, on uvloop where there is one."""
     # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
     gc.freeze()
+    # The model's thread must not keep the loop waiting for the interpreter: 5 ms by default.
+    sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(main)
 
