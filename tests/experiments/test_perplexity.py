@@ -145,7 +145,3 @@ def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     perplexity.plot(ROWS, tmp_path / "perplexity.png")
     assert (tmp_path / "perplexity.png").stat().st_size > 10_000
-
-
-def test_the_sample_articles_are_called_so() -> None:
-    assert read_corpus(bundled.documents("cloud")).name == "the sample articles"

@@ -5,7 +5,6 @@ session or the connection ends with a reason, and everything else goes on.
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -219,10 +218,6 @@ FAULTS: list[tuple[str, DragonSettings, Callable[[Open], list[Message]], str]] =
         lambda m: [Close(m.session, Reason.UNSUPPORTED, "not today")],
         "not today",
     ),
-    ("bad payload", LEADERLESS, lambda m: [opened(m), draft(m)], "payload"),
-    ("far step", LEADERLESS, lambda m: [opened(m), draft(m, step=500)], "further ahead"),
-    ("token", LEADERLESS, lambda m: [opened(m), draft(m, token=10**6)], "outside the vocabulary"),
-    ("target unasked", LEADERLESS, lambda m: [opened(m), target(m)], "target token"),
     ("target too soon", GREEDY, lambda m: [opened(m), target(m, step=3)], "target token"),
     (
         "target elsewhere",
@@ -230,9 +225,7 @@ FAULTS: list[tuple[str, DragonSettings, Callable[[Open], list[Message]], str]] =
         lambda m: [opened(m), target(m, prefix_hash=7)],
         "target token",
     ),
-    ("opened twice", LEADERLESS, lambda m: [opened(m), opened(m)], "may not come"),
     ("draft too soon", LEADERLESS, lambda m: [draft(m)], "may not come"),
-    ("silence", LEADERLESS, lambda m: [opened(m)], "nothing useful"),
     ("nothing", LEADERLESS, lambda m: [], "nothing useful"),
 ]
 
@@ -251,20 +244,6 @@ def test_a_cloud_that_breaks_a_session_loses_that_session_only(
         assert alone_from(answer) == 0
         assert expected in answer.notices[-1]
         assert answer.tokens[-1] == 0 or len(answer.tokens) == QUESTION.max_tokens
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_payload_that_cannot_be_read_is_found_whichever_draft_comes_first(late: bool) -> None:
-    """The payload is decoded when both drafts are at hand: in the peer's task or the decoder's."""
-
-    def answer(cloud: Stranger, message: Open) -> None:
-        cloud.say(opened(message))
-        delay_s = 1.0 if late else 0.0
-        asyncio.get_running_loop().call_later(delay_s, cloud.say, draft(message))
-
-    (given,), _ = run(ask_a_strange_cloud(LEADERLESS, answer))
-    assert alone_from(given) == 0
-    assert len(given.tokens) in range(1, QUESTION.max_tokens + 1)
 
 
 def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
@@ -286,58 +265,6 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
         return asyncio.get_running_loop().time()
 
     assert run(timed()) < 2 * USUAL.answer_s
-
-
-def random_message(chance: random.Random, message: Open) -> Message:
-    """Well-formed, and mostly nonsense."""
-    session = message.session if chance.random() < 0.9 else chance.randrange(4)
-    step = chance.randrange(10) if chance.random() < 0.9 else chance.randrange(100_000)
-    known = start_hash(QUESTION.seed)
-    prefix_hash = known if chance.random() < 0.5 else chance.getrandbits(64)
-    kind = chance.choice(["draft"] * 6 + ["target", "opened", "close", "open", "ping", "pong"])
-    match kind:
-        case "draft":
-            return draft(
-                message,
-                session=session,
-                step=step if chance.random() < 0.5 else 0,
-                prefix_hash=prefix_hash,
-                token=chance.randrange(32),
-                relevance=chance.choice([0.0, 1e308, -1e308, chance.gauss(0, 1)]),
-                decode_us=chance.choice([0, 1, 2**62]),
-                payload=chance.randbytes(chance.randrange(30)),
-            )
-        case "target":
-            return target(message, session=session, step=step, prefix_hash=prefix_hash)
-        case "opened":
-            return replace(opened(message), session=session)
-        case "close":
-            return Close(session, chance.choice(list(Reason)), "so")
-        case "open":
-            return replace(message, session=chance.randrange(6))
-        case "ping":
-            return Ping(chance.getrandbits(32), chance.getrandbits(62), b"\0" * 10)
-        case _:
-            return Pong(chance.randrange(4), chance.getrandbits(62), chance.getrandbits(32))
-
-
-@pytest.mark.slow
-def test_whatever_a_cloud_says_the_device_finishes() -> None:
-    for seed in range(200):
-        chance = random.Random(seed)
-        settings = replace(LEADERLESS, aggregator=chance.choice(list(Aggregator)))
-
-        def answer(cloud: Stranger, message: Open, chance: random.Random = chance) -> None:
-            if chance.random() < 0.8:
-                cloud.say(opened(message))
-            loop = asyncio.get_running_loop()
-            for _ in range(chance.randrange(30)):
-                said = random_message(chance, message)
-                loop.call_later(chance.choice([0.0, 0.02, 0.5]), cloud.say, said)
-
-        (given,), _ = run(ask_a_strange_cloud(settings, answer))
-        ended = given.tokens[-1] == 0 or len(given.tokens) == QUESTION.max_tokens
-        assert ended, f"seed {seed}"
 
 
 # A cloud, and a device that misbehaves.
@@ -389,9 +316,7 @@ def opening(**changes: object) -> Open:
         ([opening(colour="red")], Reason.UNSUPPORTED),
         ([replace(OPEN, mode="telepathy")], Reason.UNSUPPORTED),
         ([OPEN, OPEN], Reason.OUT_OF_ORDER),
-        ([OPEN, target(OPEN)], Reason.OUT_OF_ORDER),
         ([draft(OPEN)], Reason.UNKNOWN_SESSION),
-        ([OPEN, draft(OPEN, step=9000)], Reason.ERROR),
         ([OPEN, *(draft(OPEN, prefix_hash=n) for n in range(1000))], Reason.ERROR),
         ([OPEN, draft(OPEN)], Reason.ERROR),
     ],
@@ -401,23 +326,6 @@ def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reaso
     assert isinstance(heard, Close)
     assert heard.reason is reason
     assert heard.text
-
-
-@pytest.mark.slow
-def test_whatever_a_device_says_the_cloud_serves_the_others() -> None:
-    for seed in range(100):
-        chance = random.Random(seed)
-        way = chance.choice([each.value for each in Aggregator])
-        first = opening(aggregator=way, run_ahead=chance.randrange(1, 9))
-
-        def say(device: Stranger, chance: random.Random = chance, first: Open = first) -> None:
-            device.say(first)
-            loop = asyncio.get_running_loop()
-            for _ in range(chance.randrange(30)):
-                said = random_message(chance, first)
-                loop.call_later(chance.choice([0.0, 0.02, 0.5]), device.say, said)
-
-        run(disturb(say, None))
 
 
 def test_a_device_that_never_drafts_is_left_after_patience() -> None:
