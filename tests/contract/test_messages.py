@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
@@ -28,12 +30,13 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.modes.verifying import ReadBlock, Uploads
+from dragonrt.patience import USUAL
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.exploration import Observed, Stage, observe
 from dragonrt.simulation.loop import run
-from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
 from dragonrt.simulation.scripted import Script, SimulatedContext
 from dragonrt.wire import messages as wire
@@ -224,6 +227,39 @@ def assert_left_alone(victim: Observed, says: str) -> None:
     (notice,) = victim.answer.notices
     assert says in notice
     assert "alone from token" in notice or "worker 0 takes no part" in notice
+
+
+@pytest.mark.parametrize("mode", ["dragon", "speculative", "sprinter"])
+def test_who_is_refused_before_the_answer_is_opened_goes_alone(mode: str) -> None:
+    scene = scenario(MODES[mode])
+    (links,) = scene.schedules
+    slow = replace(scene, schedules=(tuple(replace(link, cloud_prepare_s=1.0) for link in links),))
+    refusal = wire.Close(1, Reason.UNSUPPORTED, "not today")
+    victim, neighbour = run(observe(slow, inject(refusal, to="device")))
+    assert_left_alone(victim, "not today")
+    assert victim.device is not None
+    assert victim.device.changes == [(0, True)]
+    assert not neighbour.answer.notices
+
+
+def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
+    """The cloud's model stands still, and drafts for other texts come again and again."""
+    code = codec("topp:0.95", 16)
+    readable = encode_distribution(code, code.quantize(np.full(16, 1 / 16), Step(0)))
+
+    async def disturb(stage: Stage) -> None:
+        stage.fault(USUAL.answer_s)
+        await asyncio.sleep(MOMENT_S)
+        for n in range(100):
+            peer = next(iter(next(iter(stage.clouds.values()))._connections.values()))
+            peer._stream.write(encode_frame(encode(draft(prefix_hash=n, payload=readable))))
+            await asyncio.sleep(0.5)
+
+    scene = scenario(MODES["dragon"])
+    stall = ModelStall("cloud", 0, FOR_EVER_S)
+    (found,) = run(observe(replace(scene, requests=scene.requests[:1], stall=stall), disturb))
+    assert found.ended_s < 2 * USUAL.answer_s
+    assert "nothing useful" in found.answer.notices[-1]
 
 
 @pytest.mark.parametrize("mode", ["dragon", "dense dragon"])

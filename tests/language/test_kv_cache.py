@@ -81,20 +81,22 @@ def check(attention: Attention, atol: float) -> None:
         torch.testing.assert_close(whole[row].double(), attention.expected(row), atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize("head_dim", [56, 64, 128])
-@pytest.mark.parametrize("group", [1, 2, 3, 4, 6, 7, 8])
-def test_blocks_and_batches_do_not_change_a_bit(group: int, head_dim: int) -> None:
-    check(Attention(group, head_dim, torch.float32), 1e-5)
+@pytest.fixture(params=[torch.float32, torch.bfloat16])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    if request.param == torch.bfloat16 and not has_fast_bfloat16():
+        pytest.skip("this CPU promises nothing of bfloat16")
+    chosen: torch.dtype = request.param
+    return chosen
 
 
-@pytest.mark.skipif(not has_fast_bfloat16(), reason="this CPU promises nothing of bfloat16")
 @pytest.mark.parametrize("head_dim", [56, 64, 128])
 @pytest.mark.parametrize("group", [1, 2, 3, 4, 7, 8])
-def test_nor_do_they_in_bfloat16(group: int, head_dim: int) -> None:
-    check(Attention(group, head_dim, torch.bfloat16), 2e-2)
+def test_blocks_and_batches_do_not_change_a_bit(
+    group: int, head_dim: int, dtype: torch.dtype
+) -> None:
+    check(Attention(group, head_dim, dtype), 1e-5 if dtype == torch.float32 else 2e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     "form",
     [
@@ -105,6 +107,4 @@ def test_nor_do_they_in_bfloat16(group: int, head_dim: int) -> None:
     ],
 )
 def test_windows_scales_and_soft_caps(form: AttentionForm, dtype: torch.dtype) -> None:
-    if dtype == torch.bfloat16 and not has_fast_bfloat16():
-        pytest.skip("this CPU promises nothing of bfloat16")
     check(Attention(4, 64, dtype, form), 1e-5 if dtype == torch.float32 else 2e-2)

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import block_steps, codec, decode_block
-from dragonrt.modes.catalogue import Kit, mode_entry
 from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.line import LOW_BITS
-from dragonrt.modes.mode import Effects, Finish, Grounds, Mode, ModeError
+from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.sampling import Sampler
-from dragonrt.simulation.oracle import Attendance, oracle
 from dragonrt.simulation.scripted import (
     Script,
     ScriptedModel,
@@ -39,7 +37,6 @@ MODELS: Mapping[str, SimulatedModel] = {
 }
 
 WorkOff = Callable[..., Effects]
-Answer = Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]
 
 
 def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
@@ -75,27 +72,6 @@ def of(effects: Effects, kind: type[Any]) -> list[Any]:
 
 
 # The text.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_the_text_is_the_oracles_and_coupled_does_not_depend_on_the_blocks(
-    answer: Answer, rule: str, temperature: float
-) -> None:
-    for seed in range(10):
-        question = replace(QUESTION, seed=seed, sampler=Sampler(temperature), stop_tokens=(0,))
-        found = []
-        for block_tokens in (0, 1, 3, 8):
-            settings = replace(SETTINGS, rule=rule, block_tokens=block_tokens)
-            entry, kit = mode_entry("federated"), Kit(vocabulary=V, members=WEIGHTS)
-            device = entry.device(question, settings, kit)
-            workers = {name: entry.cloud(question, settings, kit) for name in WEIGHTS}
-            answer(device, workers, MODELS)
-            text = oracle(question, settings, MODELS, Attendance(weights=lambda step: WEIGHTS))
-            assert list(device.decided) == text
-            found.append(text)
-        assert rule != "coupled" or all(text == found[0] for text in found)
 
 
 def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
