@@ -86,16 +86,6 @@ def test_a_block_is_told_with_what_it_took() -> None:
     assert mode.wanted() is not None
 
 
-def test_answers_come_in_the_order_of_their_blocks() -> None:
-    mode = drafter()
-    draft(mode, 2)
-    line = mode._drafting.line.tokens
-    guessed = line[2]
-    mode.received("cloud", verdict(1, 2, guessed), 0.0)
-    mode.received("cloud", verdict(2), 0.0)
-    assert len(mode.decided) == 5
-
-
 @pytest.mark.parametrize(
     ("message", "line"),
     [
@@ -198,14 +188,3 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
         each.wanted()
     assert measured.rates == [np.inf, 5e4]
     assert known.rates == [1e3, 1e3 + 7.0]
-
-
-def test_a_stop_ends_it_once() -> None:
-    mode = drafter()
-    work = mode.wanted()
-    assert work is not None
-    effects = mode.stop(Finish.CANCELLED, 0.0)
-    assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
-    assert mode.stop(Finish.STOP, 0.0).finished is None
-    assert read(mode, work).send == []
-    assert (mode.wanted(), mode.deadline()) == (None, None)

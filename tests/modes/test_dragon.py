@@ -17,7 +17,6 @@ from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Said, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
 from dragonrt.simulation.oracle import oracle
@@ -374,16 +373,10 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
 # The other side comes and goes.
 
 
-def test_a_cloud_that_is_left_or_alone_ends() -> None:
+def test_a_cloud_that_is_left_ends() -> None:
     mode = joined("cloud")
     effects = mode.left("device", "gone", False, 0.0)
     assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
-    useless = joined("cloud")
-    while (work := useless.wanted()) is not None:
-        do(useless, work)
-    effects = useless.tick(USUAL.answer_s)
-    assert effects.finished is Finish.CANCELLED
-    assert of(effects, events.TokenDecided) == []
 
 
 def test_no_draft_may_lie_further_ahead_than_agreed() -> None:

@@ -35,7 +35,7 @@ from dragonrt.wire import messages as wire
 @pytest.mark.parametrize("mode", MODES)
 def test_no_run_violates_anything(mode: str) -> None:
     """A sample of what a campaign explores."""
-    found = explore(range(30), mode)
+    found = explore(range(16), mode)
     assert [run for run in found if run.violation is not None] == []
     assert 0.2 < max(run.slowest for run in found) < 1, "the bound of liveness says something"
 
@@ -239,6 +239,7 @@ def test_a_defect_is_found(
     expected: str,
 ) -> None:
     monkeypatch.setattr(broken, name, defect)
+    monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_RUN_S", 400.0)
     assert first_violation(mode, 60, expected) is not None
 
 
