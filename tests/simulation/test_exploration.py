@@ -239,7 +239,7 @@ def test_a_defect_is_found(
     expected: str,
 ) -> None:
     monkeypatch.setattr(broken, name, defect)
-    monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_RUN_S", 400.0)
+    monkeypatch.setattr("dragonrt.simulation.exploration.LONGEST_RUN_S", 600.0)
     assert first_violation(mode, 60, expected) is not None
 
 
