@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dragonrt.language.batch import Batch, Reading
+from dragonrt.language.batch import PIECE, Batch, Reading
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import extended
@@ -25,6 +25,9 @@ from dragonrt.runtime.worker import WorkerThread
 T = TypeVar("T")
 
 Done = Callable[[Outcome], None]
+
+ALONE = 256
+"""Rows times tokens of a forward that nobody shares: who comes waits no longer for it."""
 
 
 class Engine:
@@ -95,7 +98,7 @@ class Engine:
                 if job is None:
                     return
                 job()
-            self._batch.step()
+            self._batch.step(PIECE if len(self._batch) > 1 else ALONE)
 
 
 class _Forward:

@@ -17,18 +17,18 @@ from dragonrt.modes.settings import (
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)
 WAYS: dict[str, Settings] = {
     "leaderless": LEADERLESS,
-    "greedy": replace(LEADERLESS, aggregator=Aggregator.GREEDY),
     "algorithm1": DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY),
     "step by step": replace(LEADERLESS, aggregator=Aggregator.SYNC),
     "dense drafts": DragonSettings(codec="dense:fp16", run_ahead=4),
-    "drafts with a rest": DragonSettings(codec="topk:8:residual", aggregator=Aggregator.CLOUD),
+    "drafts with a rest": DragonSettings(codec="topk:8:residual", aggregator=Aggregator.GREEDY),
     "blocks of ids": SpeculativeSettings(block_tokens=3),
     "blocks of points": SpeculativeSettings(rule="rejection", codec="ksqs:6:40"),
-    "blocks, one by one": SpeculativeSettings(rule="rejection", codec="qs:100", pipelined=False),
     "conformal blocks": SpeculativeSettings(
         rule="rejection", codec="csqs:0.03:60", block_tokens=2, learning_rate=0.05, target=0.02
     ),
-    "dense blocks": SpeculativeSettings(rule="rejection", codec="dense:fp16", budget=800),
+    "dense blocks, one by one": SpeculativeSettings(
+        rule="rejection", codec="dense:fp16", budget=800, pipelined=False
+    ),
     "workers": FederatedSettings(codec="topk:4:residual", block_tokens=4),
     "workers, dense, by rejection": FederatedSettings(
         rule="rejection", codec="dense:fp16", block_tokens=3

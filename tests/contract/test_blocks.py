@@ -75,7 +75,7 @@ class HalfSure:
         return 0.5
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_controllers_and_stopping_rules_change_the_blocks_and_not_the_text(seed: int) -> None:
     for name in ("static:3:20", "heuristic:50"):
         settings = replace(BLOCKS, block_tokens=None, controller=name)
@@ -93,17 +93,16 @@ def test_controllers_and_stopping_rules_change_the_blocks_and_not_the_text(seed:
 def test_a_controllers_resolution_travels() -> None:
     coarse = SpeculativeSettings(rule="rejection", codec="ksqs:6:40", controller="static:4:17")
     same = SpeculativeSettings(rule="rejection", codec="ksqs:6:17", block_tokens=4)
-    for seed in range(8):
+    for seed in range(3):
         given = answer(seed, coarse, controller=controller("static:4:17"))
         assert given.tokens == right(seed, same)
     fine = replace(same, codec="ksqs:6:40")
     assert any(right(seed, same) != right(seed, fine) for seed in range(8))
 
 
-@pytest.mark.parametrize("budget", [60, 80, 120])
-def test_a_budget_ends_blocks(budget: int) -> None:
-    settings = SpeculativeSettings(rule="rejection", codec="ksqs:6:40", budget=budget)
-    for seed in range(4):
+def test_a_budget_ends_blocks() -> None:
+    for seed, budget in ((0, 60), (1, 80), (2, 120)):
+        settings = SpeculativeSettings(rule="rejection", codec="ksqs:6:40", budget=budget)
         assert answer(seed, settings).tokens == right(seed, settings)
 
 

@@ -1,8 +1,5 @@
 """The baselines and the specifications that controllers are made from."""
 
-import math
-from pathlib import Path
-
 import pytest
 
 from dragonrt.control import Action, ControlError, ControlState, Heuristic, Static, controller
@@ -46,14 +43,3 @@ def test_what_is_wrong_is_named(spec: str, line: str) -> None:
         controller(spec)
     assert line in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_is_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ControlError, match=r"mine\.safetensors is missing"):
-        controller(str(tmp_path / "mine"))
-
-
-def test_no_state_is_kept() -> None:
-    made = Heuristic(10)
-    again = [made.choose(ControlState((), math.inf, 2, 2)) for _ in range(3)]
-    assert again == [Action(3, 10)] * 3

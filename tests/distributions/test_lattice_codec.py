@@ -103,10 +103,10 @@ def test_round_trip(
     ],
 )
 def test_measured_bits_are_the_formula(name: str, vocabulary: int, size: int) -> None:
-    """For 1,000 random distributions, one in 20 of which is read back."""
+    """For 200 random distributions, one in 20 of which is read back."""
     rng = np.random.default_rng(5)
     each = codec(name, vocabulary)
-    for draw in range(1000):
+    for draw in range(200):
         quantized = each.quantize(peaked(rng, vocabulary, size))
         point, writer = point_of(quantized), written(each, quantized)
         assert writer.bits == formula(name, vocabulary, point.ids.size, point.resolution)
@@ -122,10 +122,6 @@ def test_dense_points_of_large_vocabularies(name: str, vocabulary: int) -> None:
     writer = written(each, quantized)
     assert writer.bits == formula(name, vocabulary, vocabulary, point_of(quantized).resolution)
     assert same(each.read(BitReader(writer.to_bytes()))(), quantized.distribution)
-
-
-def test_the_formula_at_the_size_of_the_papers_models() -> None:
-    assert codec("ksqs:64:100", 50_257).quantize(np.ones(50_257)).bits == 857
 
 
 @pytest.mark.parametrize("name", ["qs:3", "ksqs:2:3", "csqs:0.1:3"])

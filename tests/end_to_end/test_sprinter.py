@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from dragonrt.bundled import questions
-from dragonrt.control.verifier import Verifier
-from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
@@ -70,23 +68,3 @@ async def test_the_threshold_leads_from_the_drafts_text_to_the_targets(
     numbers = some.statistics()
     assert numbers["target_calls"] + numbers["unverified"] == numbers["tokens"]
     assert some.to_json()["approximate"] is True
-
-
-@pytest.mark.slow
-async def test_a_verifier_of_other_models_is_refused(
-    cloud: CloudProcess, model: LanguageModel, draft_model: LanguageModel, tmp_path: Path
-) -> None:
-    port = cloud.wait_ready()
-    fitting = Verifier.for_pair(draft_model.fingerprint, model.fingerprint, "sprinter")
-    fitting.save(tmp_path / "fitting")
-    with pytest.raises(DragonError, match="trained for the draft model dragon-draft"):
-        async with sprinting(model, port, tmp_path / "fitting"):
-            pass
-    other = replace(fitting, pair=replace(fitting.pair, target_fingerprint="other"))
-    other.save(tmp_path / "other")
-    with pytest.raises(DragonError, match="trained for the target"):
-        async with sprinting(draft_model, port, tmp_path / "other"):
-            pass
-    with pytest.raises(DragonError, match="no sprinter verifier for these two models"):
-        async with sprinting(model, port):
-            pass

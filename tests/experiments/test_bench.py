@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -93,20 +95,26 @@ def test_the_pair_is_compared_with_the_median_of_its_slower_side() -> None:
     assert result["device_alone_ms"]["samples"] == [2.0, 9.0, 2.0]
 
 
+def measured(bench: Callable[..., object], **options: Any) -> dict[str, Any]:
+    """The one result of a benchmark, as its last line has it."""
+    console = Console(width=200)
+    with console.capture() as captured:
+        bench(output=console, messages=Console(quiet=True), **options)
+    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    found: dict[str, Any] = result
+    return found
+
+
 @pytest.mark.slow
 def test_extend_and_generate_decode_the_same_tokens() -> None:
-    console = Console(width=80)
-    with console.capture() as captured:
-        bench_decode(
-            output=console,
-            messages=Console(quiet=True),
-            models=("dragon-draft",),
-            rows=(2,),
-            prompt_tokens=40,
-            new_tokens=5,
-            repeats=1,
-        )
-    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    result = measured(
+        bench_decode,
+        models=("dragon-draft",),
+        rows=(2,),
+        prompt_tokens=40,
+        new_tokens=5,
+        repeats=1,
+    )
     assert result["same_tokens"] is True
     assert result["extend_ms"]["median"] > 0
     assert result["generate_ms"]["median"] > 0
@@ -114,18 +122,9 @@ def test_extend_and_generate_decode_the_same_tokens() -> None:
 
 @pytest.mark.slow
 def test_speculative_and_assisted_decoding_say_the_same_at_temperature_0() -> None:
-    console = Console(width=200)
-    with console.capture() as captured:
-        bench_assisted(
-            output=console,
-            messages=Console(quiet=True),
-            temperatures=(0.0,),
-            length=2,
-            new_tokens=5,
-            prompt_count=2,
-            repeats=1,
-        )
-    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    result = measured(
+        bench_assisted, temperatures=(0.0,), length=2, new_tokens=5, prompt_count=2, repeats=1
+    )
     assert result["same_texts"] is True
     speeds = {way: each["median"] for way, each in result["tokens_per_s"].items()}
     assert set(speeds) == {"generate", "assisted", "assisted:2", "alone", "speculative"}
@@ -163,11 +162,6 @@ def test_a_loop_knows_the_longest_of_its_callbacks(monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 @pytest.mark.parametrize("way", bench_loop.WAYS)
 def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
-    console = Console(width=100)
-    with console.capture() as captured:
-        bench_loop.bench_loop(
-            output=console, messages=Console(quiet=True), vocabularies=(500,), ways=(way,), tokens=4
-        )
-    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
+    result = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
     assert (result["mode"], result["tokens"]) == (way, 4)
     assert result["longest_callback_ms"] > 0

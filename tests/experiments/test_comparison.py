@@ -11,7 +11,6 @@ from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
     COUPLED_GREEDY,
     LEADERLESS,
-    LEGEND,
     SYNCHRONOUS,
     SYNCHRONOUS_ALGORITHM1,
     AnswerCosts,
@@ -133,16 +132,3 @@ def test_the_table_fits_into_80_columns_and_cuts_no_number() -> None:
     assert lines[3].split() == (
         ["Algorithm", "1,", "greedy", "1234.5", "-", "1234", "50/100", "12346", "59", "of", "60"]
     )
-
-
-def test_a_text_that_differs_from_its_oracle_is_marked() -> None:
-    console = Console(width=80, force_terminal=True, color_system="standard", no_color=False)
-    for equal, colour in ((6, "\x1b[32m"), (5, "\x1b[31m")):
-        with console.capture() as captured:
-            console.print(comparison_table([MethodRow(LEADERLESS, SPENT, 6, equal)]))
-        assert f"{colour}{equal} of 6" in captured.get()
-
-
-def test_the_legend_names_every_column() -> None:
-    for word in ("ms per token", "after first", "Accepted", "Bytes", "oracle"):
-        assert word in LEGEND

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,17 +85,3 @@ def test_two_questions_are_answered_four_ways_with_the_oracles_texts(
     found = re.search(r"in process (\d+), 127", shown)
     assert found is not None
     assert has_ended(int(found[1]))
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_both_processes(environment: dict[str, str]) -> None:
-    with start(environment, "0.5") as demo:
-        assert demo.stdout is not None
-        cloud = next(
-            int(found[1]) for line in demo.stdout if (found := re.search(r"process (\d+),", line))
-        )
-        assert not has_ended(cloud)
-        demo.send_signal(signal.SIGINT)
-        demo.communicate(timeout=30)
-    assert demo.returncode != 0
-    assert has_ended(cloud)

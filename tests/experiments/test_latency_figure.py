@@ -40,7 +40,7 @@ ROWS = [
 ]
 
 
-def test_the_summary_says_what_is_saved_at_the_longest_round_trip() -> None:
+def test_summary_and_picture_say_what_is_saved_at_the_longest_round_trip(tmp_path: Path) -> None:
     at = latency_figure.summarise(ROWS)["temperature 0.8"]["at 300 ms"]
     assert at["DRAGON below DRDG/TW, %"] == 60.0
     assert at["DRAGON below DRDG/SW, %"] == -100.0
@@ -53,10 +53,6 @@ def test_the_summary_says_what_is_saved_at_the_longest_round_trip() -> None:
         "mean ms between tokens": pytest.approx(1300 / 2700, abs=1e-4),
         "predicted ms between tokens": pytest.approx(80 / 110, abs=1e-4),
     }
-
-
-def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     latency_figure.plot(ROWS, tmp_path / "latency.png")
     assert (tmp_path / "latency.png").stat().st_size > 10_000
 

@@ -134,18 +134,10 @@ ROWS = rows_of(
 )
 
 
-def test_gains_are_compared_with_the_second_best() -> None:
+def test_gains_are_compared_with_the_second_best_and_drawn(tmp_path: Path) -> None:
     summary = perplexity.summarise(ROWS)
     assert summary["perplexity"]["DRAGON"]["1"]["perplexity"] == pytest.approx(80)
     gain = summary["gain over no retrieval, by documents a side"]["1"]
     assert gain == {"DRAGON": 20.0, "best other": 10.0, "ratio": 2.0}
-
-
-def test_a_picture_is_drawn_from_the_rows_alone(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     perplexity.plot(ROWS, tmp_path / "perplexity.png")
     assert (tmp_path / "perplexity.png").stat().st_size > 10_000
-
-
-def test_the_sample_articles_are_called_so() -> None:
-    assert read_corpus(bundled.documents("cloud")).name == "the sample articles"

@@ -42,73 +42,8 @@ VOCABULARY = 97
 CONTEXT = 160
 
 
-def llama(**options: Any) -> Any:
-    config = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 48,
-        "intermediate_size": 80,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": CONTEXT,
-        "tie_word_embeddings": True,
-    }
-    return LlamaForCausalLM(LlamaConfig(**(config | options)))
-
-
-def qwen2() -> Any:
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=56,
-        intermediate_size=1100,  # longer than one product sums in one pass
-        num_hidden_layers=2,
-        num_attention_heads=7,
-        num_key_value_heads=1,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=False,
-    )
-    return Qwen2ForCausalLM(config)
-
-
-def opt(**options: Any) -> Any:
-    config = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 48,
-        "word_embed_proj_dim": 48,
-        "ffn_dim": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "max_position_embeddings": CONTEXT,
-        "pad_token_id": 1,
-    }
-    return OPTForCausalLM(OPTConfig(**(config | options)))
-
-
-def gpt2(**options: Any) -> Any:
-    config = {
-        "vocab_size": VOCABULARY,
-        "n_embd": 48,
-        "n_layer": 2,
-        "n_head": 3,
-        "n_positions": CONTEXT,
-    }
-    return GPT2LMHeadModel(GPT2Config(**(config | options)))
-
-
-def gpt_neox() -> Any:
-    config = GPTNeoXConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        max_position_embeddings=CONTEXT,
-    )
-    return GPTNeoXForCausalLM(config)
-
-
 def family(config: type[Any], model: type[Any], **options: Any) -> Any:
-    """A member of Llama's family."""
+    """A model with this configuration; the sizes are Llama's family's unless others are given."""
     sizes = {
         "vocab_size": VOCABULARY,
         "hidden_size": 48,
@@ -125,6 +60,52 @@ def family(config: type[Any], model: type[Any], **options: Any) -> Any:
     made = config(**(sizes | options))
     made._attn_implementation = "eager"  # the one that knows soft caps
     return model(made)
+
+
+def llama() -> Any:
+    return family(
+        LlamaConfig,
+        LlamaForCausalLM,
+        num_attention_heads=6,
+        head_dim=8,
+        tie_word_embeddings=True,
+    )
+
+
+def qwen2() -> Any:
+    return family(
+        Qwen2Config,
+        Qwen2ForCausalLM,
+        hidden_size=56,
+        intermediate_size=1100,  # longer than one product sums in one pass
+        num_hidden_layers=2,
+        num_attention_heads=7,
+        num_key_value_heads=1,
+        head_dim=8,
+        tie_word_embeddings=False,
+    )
+
+
+def opt(**options: Any) -> Any:
+    sizes = {"word_embed_proj_dim": 48, "ffn_dim": 96, "pad_token_id": 1}
+    return family(OPTConfig, OPTForCausalLM, **(sizes | options))
+
+
+def gpt2() -> Any:
+    sizes: dict[str, Any] = {"n_embd": 48, "n_layer": 2, "n_head": 3, "n_positions": CONTEXT}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes))
+
+
+def gpt_neox() -> Any:
+    config = GPTNeoXConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        max_position_embeddings=CONTEXT,
+    )
+    return GPTNeoXForCausalLM(config)
 
 
 def smollm3() -> Any:

@@ -55,21 +55,6 @@ def bits(said: list[Mixture]) -> list[tuple[bytes, bytes]]:
     return [(each.p.tobytes(), each.hidden.tobytes()) for each in said]
 
 
-def test_readings_together_say_what_each_says_alone(model: LanguageModel) -> None:
-    alone = [bits(read_alone(along(*session))) for session in sessions(model)]
-    found: dict[int, Any] = {}
-
-    def done(number: int, said: Any) -> None:
-        found[number] = bits(said)
-
-    shared = Batch()
-    for number, session in enumerate(sessions(model)):
-        shared.add(along(*session), partial(done, number))
-    while len(shared):
-        shared.step()
-    assert [found[number] for number in range(4)] == alone
-
-
 def test_others_join_and_leave_between_two_forwards(model: LanguageModel) -> None:
     alone = [bits(read_alone(along(*session))) for session in sessions(model)]
     shared = Batch()

@@ -39,13 +39,6 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert model.document_fingerprint.startswith(model.fingerprint)
 
 
-def test_text_survives_the_tokenizer(model: LanguageModel) -> None:
-    text = "Zoë pays 3,50 €\n  at gate B12."
-    tokens = model.encode(text)
-    assert model.decode(tokens) == text
-    assert model.encode("") == []
-
-
 def test_a_bundled_model_answers_from_its_document(model: LanguageModel) -> None:
     documents = ["My flight leaves from gate B12.", "The library opens at nine."]
     kvs = [
@@ -61,10 +54,6 @@ def test_a_bundled_model_answers_from_its_document(model: LanguageModel) -> None
         answer += model.decode([token])
         rows = sequence.extend([token])
     assert answer.strip() == "B12"
-
-
-def test_blocks_are_exact_on_the_cpu(model: LanguageModel) -> None:
-    assert model.exact_blocks
 
 
 def test_every_bundled_model_shares_the_tokenizer(model: LanguageModel) -> None:

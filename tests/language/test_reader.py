@@ -9,7 +9,7 @@ import torch
 from dragonrt.language import batch, reader
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preempted, Preemption
+from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Mixture, Reader, Weighing
 from dragonrt.language.sequence import Extended, Extension, extend_together
 
@@ -92,16 +92,6 @@ def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
         assert one.hidden.tobytes() == other.hidden.tobytes()
     read(resumed, tokens, first)
     assert fed == [first - 1, 3, 3]  # nothing before what is wanted is fed twice
-
-
-def test_a_preempted_reading_leaves_no_trace(model: LanguageModel) -> None:
-    one = fresh(model)
-    tokens = [5, 6, 7]
-    stopped = Preemption()
-    stopped.request()
-    with pytest.raises(Preempted):
-        one.read([5, 60, 70], named([5, 60, 70]), 3, stopped)
-    assert read(one, tokens, 3)[0].p.tobytes() == read(fresh(model), tokens, 3)[0].p.tobytes()
 
 
 def test_rows_are_mixed_by_relevance_and_one_carries_a_token() -> None:

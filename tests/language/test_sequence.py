@@ -67,22 +67,6 @@ def test_hidden_states_are_what_the_output_layer_of_transformers_reads(tiny: Any
         torch.testing.assert_close(hidden[row], expected, atol=1e-4, rtol=0)
 
 
-def test_hidden_states_survive_a_cut_and_do_not_depend_on_blocks(tiny: Any) -> None:
-    line, wrong = text(24, seed=14), text(5, seed=15)
-    _, whole = Sequence(tiny.decoder, documents(tiny), 64).extend_hidden(line)
-    sequence = Sequence(tiny.decoder, documents(tiny), 64)
-    pieces = []
-    for start, stop in pairwise([0, 1, 2, 9, 24]):
-        pieces.append(sequence.extend_hidden(line[start:stop])[1])
-        sequence.extend_hidden(wrong)
-        sequence.truncate(stop)
-    computed = torch.cat(pieces, dim=1)
-    if tiny.written_out:
-        assert torch.equal(computed, whole)
-    else:
-        torch.testing.assert_close(computed, whole, atol=1e-4, rtol=0)
-
-
 def test_half_precision_computes_the_same_up_to_rounding(tiny: Any) -> None:
     question = text(20, seed=1)
     decoder = tiny.in_bfloat16()
@@ -196,14 +180,6 @@ def test_stored_documents_give_the_same_bits(tiny: Any) -> None:
         Sequence(tiny.decoder, stored, 64).extend_all(line),
         Sequence(tiny.decoder, fresh, 64).extend_all(line),
     )
-
-
-def test_growing_changes_nothing(tiny: Any) -> None:
-    line = text(50, seed=12)
-    small, large = (Sequence(tiny.decoder, documents(tiny), size) for size in (1, 99))
-    for token in line:
-        a, b = small.extend([token]), large.extend([token])
-    assert torch.equal(a, b)
 
 
 def test_a_long_block_is_cut_into_forwards(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:

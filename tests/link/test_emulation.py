@@ -10,7 +10,7 @@ from dragonrt.errors import LinkError
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.link.memory import memory_streams
-from dragonrt.link.models import DeliveryTrace, Jitter, LinkModel
+from dragonrt.link.models import DeliveryTrace, LinkModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.simulation.loop import run
@@ -223,13 +223,3 @@ def test_reading_pauses_while_too_much_is_unread() -> None:
 
     model = LinkModel(latency_s=0.1), LinkModel(latency_s=0.1)
     over_link(body, *model, max_in_flight=200_000)
-
-
-def test_jitter_does_not_reorder_a_stream() -> None:
-    async def body(near: EmulatedStream, far: Stream) -> None:
-        for number in range(200):
-            near.write(bytes([number]))
-        data = b"".join(data for _, data in await arrivals(far, 200))
-        assert data == bytes(range(200))
-
-    over_link(body, LinkModel(latency_s=1.0, jitter=Jitter("normal", 0.9)), LinkModel())

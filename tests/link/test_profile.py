@@ -29,12 +29,6 @@ def test_a_shipped_profile_loads_and_says_where_its_numbers_come_from(name: str)
     assert bundled.link_path(name).read_text().startswith("# ")
 
 
-def test_home() -> None:
-    assert LinkProfile.load("home") == LinkProfile(
-        latency_s=0.02, jitter_s=0.004, up=20e6, down=100e6
-    )
-
-
 def test_up_is_from_the_device_to_the_cloud() -> None:
     profile = LinkProfile(up=8000.0, down=80_000.0)
     for side, sending_s, receiving_s in (("device", 1.0, 0.1), ("cloud", 0.1, 1.0)):

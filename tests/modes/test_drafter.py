@@ -10,7 +10,6 @@ from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, OnLoss, Wor
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
-from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces import events
@@ -87,31 +86,16 @@ def test_a_block_is_told_with_what_it_took() -> None:
     assert mode.wanted() is not None
 
 
-def test_answers_come_in_the_order_of_their_blocks() -> None:
-    mode = drafter()
-    draft(mode, 2)
-    line = mode._drafting.line.tokens
-    guessed = line[2]
-    mode.received("cloud", verdict(1, 2, guessed), 0.0)
-    mode.received("cloud", verdict(2), 0.0)
-    assert len(mode.decided) == 5
-
-
 @pytest.mark.parametrize(
     ("message", "line"),
     [
         (verdict(1), "not the next one due"),
         (verdict(3), "not the next one due"),
-        (verdict(9), "not the next one due"),
         (verdict(2, accepted=3), "accepts 3 tokens of a block of 2"),
-        (verdict(2, token=V), "beyond the vocabulary"),
-        (wire.Upload(8, 2, 0.0, 0, (b"", b"")), "where a verdict was due"),
-        (wire.Target(8, 0, 0, 0, "cloud"), "has no place"),
-        (wire.Draft(8, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
     ],
 )
 def test_an_answer_out_of_order_or_of_another_size_is_refused(
-    message: wire.SessionMessage, line: str
+    message: wire.Verdict, line: str
 ) -> None:
     mode = drafter()
     draft(mode, 3)
@@ -157,22 +141,6 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     assert mode.wanted() is not None
 
 
-def test_a_cloud_that_verifies_nothing_is_left_after_patience() -> None:
-    mode = drafter(WAITING)
-    assert mode.deadline() is None, "there is work to do"
-    draft(mode, now=2.0)
-    assert mode.deadline() == 2.0 + USUAL.answer_s
-    assert mode.tick(31.9) == Effects()
-    effects = mode.tick(32.0)
-    (leave,) = effects.leave
-    assert (leave.peer, leave.again) == ("cloud", False)
-    assert "not verified a block in 30 s" in leave.text
-    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
-    (notice,) = of(effects, events.Noticed)
-    assert notice.text.startswith("answering with the draft model alone from token 0")
-    assert mode.deadline() is None
-
-
 def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     mode = drafter(WAITING)
     draft(mode)
@@ -189,47 +157,11 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     assert mode.deadline() is None
 
 
-def test_who_waits_for_a_lost_cloud_waits_for_a_while() -> None:
-    mode = drafter(WAITING, "wait")
-    draft(mode)
-    effects = mode.left("cloud", "gone", True, 5.0)
-    assert of(effects, events.WentAlone) == []
-    assert [notice.text for notice in of(effects, events.Noticed)] == [
-        "waiting for the cloud at token 0: gone"
-    ]
-    assert mode.wanted() is None
-    assert mode.deadline() == 5.0 + USUAL.answer_s
-    mode.joined("cloud", 9, 20.0)
-    assert draft(mode, now=21.0)[0].session == 9
-    mode.left("cloud", "gone", True, 22.0)
-    effects = mode.tick(52.0)
-    assert [notice.text for notice in of(effects, events.Noticed)] == [
-        "answering with the draft model alone from token 0: the cloud did not come back in 30 s"
-    ]
-    assert mode.wanted() is not None
-
-
 def test_a_cloud_that_does_not_return_is_not_waited_for() -> None:
     mode = drafter(WAITING, "wait")
     assert of(mode.left("cloud", "refused", False, 0.0), events.WentAlone)
     mode = drafter(WAITING, joined=False)
     assert of(mode.prepared(Grounds(), 0.0), events.WentAlone)
-
-
-def test_what_was_drafted_before_a_loss_is_nothing_to_who_joins_later() -> None:
-    """Neither the blocks under way nor the forward that was begun."""
-    mode = drafter()
-    draft(mode, 1)
-    work = mode.wanted()
-    assert work is not None
-    effects = mode.joined("cloud", 9, 1.0)
-    assert effects.preempt
-    assert of(effects, events.Rejoined) == [events.Rejoined(0)]
-    assert read(mode, work).send == []
-    with pytest.raises(ModeError):
-        mode.received("cloud", verdict(1), 0.0)
-    (block,) = draft(mode)
-    assert (block.session, block.round, block.step) == (9, 1, 0)
 
 
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
@@ -256,14 +188,3 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
         each.wanted()
     assert measured.rates == [np.inf, 5e4]
     assert known.rates == [1e3, 1e3 + 7.0]
-
-
-def test_a_stop_ends_it_once() -> None:
-    mode = drafter()
-    work = mode.wanted()
-    assert work is not None
-    effects = mode.stop(Finish.CANCELLED, 0.0)
-    assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
-    assert mode.stop(Finish.STOP, 0.0).finished is None
-    assert read(mode, work).send == []
-    assert (mode.wanted(), mode.deadline()) == (None, None)

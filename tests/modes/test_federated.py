@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragonrt.distributions import CodecError, block_steps, codec, decode_block
-from dragonrt.modes.catalogue import Kit, mode_entry
-from dragonrt.modes.federated import Coordinator, FederatedJudging, FederationError
+from dragonrt.distributions import block_steps, codec, decode_block
+from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.line import LOW_BITS
-from dragonrt.modes.mode import Effects, Finish, Grounds, Mode, ModeError
+from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError
 from dragonrt.modes.question import Question
-from dragonrt.modes.quorum import LEAST_DEADLINE_S
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.verifying import ReadBlock, Uploads
-from dragonrt.patience import USUAL
 from dragonrt.sampling import Sampler
-from dragonrt.simulation.oracle import Attendance, oracle
 from dragonrt.simulation.scripted import (
     Script,
     ScriptedModel,
@@ -28,7 +24,7 @@ from dragonrt.simulation.scripted import (
 )
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+from dragonrt.wire.limits import MAX_UPLOAD
 
 V = 6
 QUESTION = Question(seed=3, sampler=Sampler(1.0), max_tokens=12)
@@ -41,7 +37,6 @@ MODELS: Mapping[str, SimulatedModel] = {
 }
 
 WorkOff = Callable[..., Effects]
-Answer = Callable[[Mode, Mapping[str, Mode], Mapping[str, SimulatedModel]], None]
 
 
 def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
@@ -76,32 +71,7 @@ def of(effects: Effects, kind: type[Any]) -> list[Any]:
     return [event for event in effects.events if isinstance(event, kind)]
 
 
-def notices(effects: Effects) -> list[str]:
-    return [event.text for event in of(effects, events.Noticed)]
-
-
 # The text.
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
-@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
-def test_the_text_is_the_oracles_and_coupled_does_not_depend_on_the_blocks(
-    answer: Answer, rule: str, temperature: float
-) -> None:
-    for seed in range(10):
-        question = replace(QUESTION, seed=seed, sampler=Sampler(temperature), stop_tokens=(0,))
-        found = []
-        for block_tokens in (0, 1, 3, 8):
-            settings = replace(SETTINGS, rule=rule, block_tokens=block_tokens)
-            entry, kit = mode_entry("federated"), Kit(vocabulary=V, members=WEIGHTS)
-            device = entry.device(question, settings, kit)
-            workers = {name: entry.cloud(question, settings, kit) for name in WEIGHTS}
-            answer(device, workers, MODELS)
-            text = oracle(question, settings, MODELS, Attendance(weights=lambda step: WEIGHTS))
-            assert list(device.decided) == text
-            found.append(text)
-        assert rule != "coupled" or all(text == found[0] for text in found)
 
 
 def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
@@ -166,137 +136,7 @@ def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
     assert len(blocks(effects)) == 2, "the next round is asked"
 
 
-def test_a_late_worker_costs_one_deadline_and_takes_part_again(work_off: WorkOff) -> None:
-    one = joined()
-    sent = blocks(work_off(one, MODELS["device"], 10.0))
-    assert one.deadline() == 10.0 + USUAL.answer_s, "the first upload is waited for"
-    one.received("one", upload("one", one, sent["one"]), 10.1)
-    work_off(one, MODELS["device"], 10.1)
-    assert one.deadline() == 10.0 + LEAST_DEADLINE_S
-    late = upload("two", one, sent["two"])
-    one.tick(11.0)
-    effects = work_off(one, MODELS["device"], 11.0)
-    (told,) = of(effects, events.RoundDecided)
-    assert (told.weights, told.missing) == ({"one": 1.0}, ("two",))
-    assert notices(effects) == ["two takes no part from token 0 on: it missed the deadline"]
-    second = blocks(effects)
-    assert list(second) == ["one"], "nothing more is sent to a worker that still computes"
-    one.received("two", late, 11.5)  # of the round before
-    one.received("one", upload("one", one, second["one"]), 11.6)
-    effects = work_off(one, MODELS["device"], 11.6)
-    third = blocks(effects)
-    assert sorted(third) == ["one", "two"]
-    assert third["two"].decided == tuple(one.decided), "it hears what was decided meanwhile"
-    for name, block in third.items():
-        one.received(name, upload(name, one, block), 12.0)
-    effects = work_off(one, MODELS["device"], 12.0)
-    assert notices(effects)[0].startswith("two takes part again from token")
-
-
-def test_the_first_round_waits_for_everyone_to_read_the_question(work_off: WorkOff) -> None:
-    one = coordinator()
-    one.joined("one", 1, 0.0)
-    one.joined("two", 2, 0.0)
-    one.prepared(Grounds(), 0.0)
-    sent = blocks(work_off(one, MODELS["device"]))
-    one.received("one", wire.Opened(1, (), 3, 0, 0), 0.1)
-    one.received("one", upload("one", one, sent["one"]), 0.2)
-    work_off(one, MODELS["device"], 0.2)
-    assert one.deadline() == USUAL.join_s
-
-
-def test_a_lost_worker_costs_no_deadline_and_rejoins(work_off: WorkOff) -> None:
-    one = joined()
-    sent = blocks(work_off(one, MODELS["device"]))
-    one.received("one", upload("one", one, sent["one"]), 0.1)
-    one.left("two", "the connection ended", True, 0.2)
-    effects = work_off(one, MODELS["device"], 0.2)
-    assert notices(effects) == ["two takes no part from token 0 on: the connection ended"]
-    (told,) = of(effects, events.RoundDecided)
-    one.joined("two", 7, 0.3)
-    one.received("two", wire.Opened(7, (), 3, 0, 0), 0.3)
-    one.received("one", upload("one", one, blocks(effects)["one"]), 0.4)
-    sent = blocks(work_off(one, MODELS["device"], 0.4))
-    assert sent["two"].session == 7
-    from_decided = tuple(one.decided)[told.decided :]
-    assert sent["two"].decided == from_decided, "it began with what was decided when it joined"
-
-
-def test_a_worker_that_was_away_for_long_begins_again_from_the_decided_text(
-    work_off: WorkOff,
-) -> None:
-    one = joined(question=replace(QUESTION, max_tokens=MAX_BLOCK + 50))
-    sent = blocks(work_off(one, MODELS["device"]))
-    late = upload("two", one, sent["two"])
-    one.received("one", upload("one", one, sent["one"]), 0.0)
-    work_off(one, MODELS["device"], 0.0)
-    one.tick(5.0)
-    sent = blocks(work_off(one, MODELS["device"], 5.0))
-    while len(one.decided) <= MAX_BLOCK:
-        one.received("one", upload("one", one, sent["one"]), 5.0)
-        sent = blocks(work_off(one, MODELS["device"], 5.0))
-    one.received("two", late, 5.0)
-    work_off(one, MODELS["device"], 5.0)
-    one.received("one", upload("one", one, sent["one"]), 5.0)
-    effects = work_off(one, MODELS["device"], 5.0)
-    (leave,) = effects.leave
-    assert (leave.peer, leave.again) == ("two", True)
-    assert "two" not in blocks(effects)
-
-
-def test_who_requires_all_waits_for_all_and_says_for_whom(work_off: WorkOff) -> None:
-    settings = replace(SETTINGS, require_all=True)
-    one = joined(settings)
-    one.left("two", "the connection ended", True, 0.0)
-    effects = work_off(one, MODELS["device"], 1.0)
-    assert blocks(effects) == {}
-    assert notices(effects) == ["waiting for two at token 0: the connection ended"]
-    assert notices(one.tick(2.0)) == [], "it is said once"
-    sent = blocks(one.joined("two", 5, 3.0))
-    assert sorted(sent) == ["one", "two"]
-    one.received("one", upload("one", one, sent["one"]), 3.0)
-    assert of(work_off(one, MODELS["device"], 3.0), events.RoundDecided) == []
-    assert of(one.tick(20.0), events.RoundDecided) == [], "a round has no quorum"
-    failed = one.tick(1.0 + USUAL.answer_s).failed
-    assert isinstance(failed, FederationError)
-    assert str(failed) == "the answer ends here: two: it does not answer"
-
-
-def test_without_any_worker_the_answer_ends_with_one_line(work_off: WorkOff) -> None:
-    one = coordinator()
-    for name in WEIGHTS:
-        one.left(name, f"{name} refused", False, 0.0)
-    one.prepared(Grounds(), 0.0)
-    failed = work_off(one, MODELS["device"]).failed
-    assert str(failed) == "the answer ends here: one: one refused; two: two refused"
-    waiting = coordinator()
-    waiting.prepared(Grounds(), 0.0)
-    work_off(waiting, MODELS["device"], 1.0)
-    assert waiting.deadline() == 1.0 + USUAL.answer_s
-    assert waiting.tick(30.9).failed is None
-    assert waiting.tick(31.0).failed is not None
-
-
 # What workers say.
-
-
-@pytest.mark.parametrize(
-    ("message", "line"),
-    [
-        (wire.Upload(1, 2, 0.0, 0, (b"",) * 4), "not the next one due"),
-        (wire.Upload(1, 1, 0.0, 0, (b"",) * 3), "3 distributions for a block of 3 tokens"),
-        (wire.Upload(1, 1, 0.0, 0, (b"",) * 5), "5 distributions for a block of 3 tokens"),
-        (wire.Verdict(1, 1, 0, 0, 0), "where an upload was due"),
-        (wire.Draft(1, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
-    ],
-)
-def test_what_no_worker_says_is_refused(
-    work_off: WorkOff, message: wire.SessionMessage, line: str
-) -> None:
-    one = joined()
-    work_off(one, MODELS["device"])
-    with pytest.raises(ModeError, match=line):
-        one.received("one", message, 0.0)
 
 
 def test_an_upload_comes_once(work_off: WorkOff) -> None:
@@ -305,16 +145,6 @@ def test_an_upload_comes_once(work_off: WorkOff) -> None:
     one.received("one", upload("one", one, block), 0.0)
     with pytest.raises(ModeError, match="not the next one due"):
         one.received("one", upload("one", one, block), 0.0)
-
-
-def test_an_upload_that_cannot_be_decoded_is_that_workers_fault(work_off: WorkOff) -> None:
-    one = joined()
-    work_off(one, MODELS["device"])
-    one.received("two", wire.Upload(2, 1, 0.0, 0, (b"\xff" * 9,) * 4), 0.0)
-    work = one.wanted()
-    assert (work.peer, work.span) == ("two", None)
-    with pytest.raises(CodecError):
-        work.head(())
 
 
 def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkOff) -> None:

@@ -148,8 +148,9 @@ def mixed_table(code: str) -> Table:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", ["coupled", "rejection"])
-@pytest.mark.parametrize("block_tokens", [0, 2])
+@pytest.mark.parametrize(
+    ("rule", "block_tokens"), [("coupled", 0), ("coupled", 2), ("rejection", 2)]
+)
 def test_texts_follow_the_mixture_of_the_uploads(
     answer: Answer, rule: str, block_tokens: int
 ) -> None:

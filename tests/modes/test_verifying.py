@@ -98,24 +98,6 @@ def test_blocks_wait_until_the_question_is_read(work_off: WorkOff) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "line"),
-    [
-        (block(step=11), "longest answer"),
-        (block(count=200), "longest answer"),
-        (block(0), "came after"),
-        (wire.Draft(4, 0, 0, 3, 0.0, 0, 0, 0, b""), "has no place"),
-        (wire.Target(4, 0, 0, 0, "cloud"), "has no place"),
-        (wire.Verdict(4, 1, 0, 0, 0), "has no place"),
-        (wire.Upload(4, 1, 0.0, 0, (b"",)), "has no place"),
-        (wire.Opened(4, (), 0, 0, 0), "has no place"),
-    ],
-)
-def test_what_no_device_sends_is_refused(message: wire.SessionMessage, line: str) -> None:
-    with pytest.raises(ModeError, match=line):
-        verifier().received("device", message, 0.0)
-
-
-@pytest.mark.parametrize(
     ("settings", "fields", "line"),
     [
         (COUPLED, {"payload": IDS.header}, "too early"),
@@ -156,13 +138,6 @@ def test_a_block_that_takes_too_much_memory_is_refused(monkeypatch: pytest.Monke
     three = block(2, count=3, payload=encode_block(IDS, [5, 7, 9], []))
     with pytest.raises(ModeError, match="3 tokens over 256 documents takes too much memory"):
         many.received("device", three, 0.0)
-
-
-def test_a_round_that_came_before_is_refused() -> None:
-    mode = verifier()
-    mode.received("device", block(4), 0.0)
-    with pytest.raises(ModeError, match="block 4 came after block 4"):
-        mode.received("device", block(4), 0.0)
 
 
 def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) -> None:

@@ -64,10 +64,6 @@ def test_text_without_spaces_is_cut_too() -> None:
     assert len(chunk("x" * 4000, 64)) == 2
 
 
-def test_the_empty_text_has_no_chunks() -> None:
-    assert chunk(" \n ") == []
-
-
 @pytest.mark.parametrize(("words", "overlap"), [(0, 0), (-1, 0), (10, 5), (10, -1)])
 def test_impossible_sizes_are_refused(words: int, overlap: int) -> None:
     with pytest.raises(RetrievalError, match=r"words?"):

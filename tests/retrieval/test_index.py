@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import pytest
 
@@ -364,19 +363,6 @@ def test_a_lock_dies_with_its_process(where: Path, documents: Path, embedder: Em
     assert Index.update(where, documents, embedder).added == 4
 
 
-def test_a_reader_keeps_its_snapshot_while_another_is_written(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    Index.update(where, documents, embedder)
-    reader = Index.open(where)
-    (documents / "ferry.txt").unlink()
-    Index.update(where, documents, embedder)
-    hits = reader.search(embedder.encode_question("When does the ferry leave?"), 1)
-    assert hits[0].chunk.source == "ferry.txt"
-    assert len(reader) == 4
-    assert len(Index.open(where)) == 3
-
-
 def test_a_reader_whose_search_file_is_gone_searches_its_own_snapshot(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,9 +535,3 @@ def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Em
     (documents / name).write_text("The bus is yellow.")
     Index.update(where, documents, embedder)
     assert found(where, embedder, "yellow bus") == [name]
-
-
-def test_the_lock_is_free_after_an_update(where: Path, documents: Path, embedder: Embedder) -> None:
-    Index.update(where, documents, embedder)
-    with filelock.FileLock(where / "writer.lock", timeout=0):
-        pass

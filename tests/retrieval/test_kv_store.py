@@ -19,17 +19,6 @@ ARRAYS: dict[str, NDArray[Any]] = {
 }
 
 
-def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
-    store = KvStore(tmp_path, "model-1")
-    store.write("abc", ARRAYS)
-    read = store.read("abc")
-    assert read.keys() == ARRAYS.keys()
-    for name, array in ARRAYS.items():
-        assert read[name].dtype == array.dtype
-        assert read[name].shape == array.shape
-        assert read[name].tobytes() == array.tobytes()
-
-
 @given(
     st.dictionaries(
         st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=4),
@@ -121,11 +110,6 @@ def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:
     (tmp_path / "kv" / "one" / ".live.safetensors.1.tmp").write_bytes(b"torn")
     prune_kv(tmp_path, ["live"])
     assert [path.name for path in (tmp_path / "kv").rglob("*")] == ["one", "live.safetensors"]
-
-
-def test_pruning_without_a_store_is_nothing(tmp_path: Path) -> None:
-    prune_kv(tmp_path, [])
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_was_not_read_for_longest_goes_first(tmp_path: Path) -> None:

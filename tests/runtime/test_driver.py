@@ -201,23 +201,6 @@ def test_what_comes_in_meanwhile_waits_for_its_turn() -> None:
     driven(talk, on_record=on_record)
 
 
-def test_who_is_shown_a_token_can_end_the_answer_there() -> None:
-    """No further token is shown, though the same input has decided it."""
-
-    def on_record(bench: Bench, record: Record) -> None:
-        if record.event == decided(1):
-            bench.driver.stop(Finish.STOP)
-
-    async def talk(bench: Bench) -> None:
-        bench.feed(events=[decided(0), decided(1), decided(2), Noticed("said all the same")])
-        assert bench.events == [decided(0), decided(1), Noticed("said all the same")]
-        assert bench.mode.heard[-1] == ("stop", Finish.STOP)
-        await bench.driver.wait_over()
-        assert bench.driver.finish is Finish.STOP
-
-    driven(talk, on_record=on_record)
-
-
 def test_after_the_end_nothing_is_fed_or_kept() -> None:
     async def talk(bench: Bench) -> None:
         bench.mode.work = [Work(len)]
@@ -351,22 +334,6 @@ def test_no_work_is_begun_before_the_other_side_has_taken_in_what_was_sent() -> 
         bench.peer.size = 10
         bench.feed(send=[("cloud", TARGET)])
         assert not bench.session.congested, "what was taken in is not counted again"
-
-    driven(talk)
-
-
-def test_a_side_that_takes_nothing_in_is_given_up_after_patience() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.peer.size = CONGESTED_BYTES + 1
-        bench.mode.work = [Work(len)]
-        bench.feed(send=[("cloud", TARGET)])
-        await asyncio.sleep(USUAL.answer_s - 0.1)
-        assert bench.peer.closed == []
-        await asyncio.sleep(0.2)
-        text = f"the other side took nothing in for {USUAL.answer_s:g} s"
-        assert bench.peer.closed == [(8, Reason.ERROR, text)]
-        assert ("left", "cloud", text, False) in bench.mode.heard
-        assert len(bench.context.started) == 1, "work goes on without it"
 
     driven(talk)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Reader, Weighing
@@ -265,23 +264,6 @@ async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> Non
                 on.context.close()
             await on.settled()
     assert heard == []
-
-
-async def test_new_weights_come_every_n_tokens_and_depend_on_the_text_alone(
-    model: LanguageModel,
-) -> None:
-    asked: list[list[int]] = []
-
-    def again(tokens: list[int]) -> NDArray[np.float64]:
-        asked.append(tokens)
-        return np.array([len(tokens) / 4, 1.0])
-
-    weighing = Weighing(np.array([12.0, 9.0]), every=4, again=again)
-    tokens = [301, 450, 435, 432, 15, 301, 450, 435, 432, 15]
-    found = await one_by_one(model, tokens, weighing=weighing)
-    assert asked == [tokens[:4], tokens[:8]]
-    log_sums = [np.logaddexp(12.0, 9.0)] * 4 + [np.logaddexp(1, 1)] * 4 + [np.logaddexp(2, 1)] * 3
-    assert [relevance for _, relevance, _ in found] == pytest.approx(log_sums)
 
 
 async def test_a_worker_survives_failing_jobs_and_runs_in_order() -> None:

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy import stats
 
 from dragonrt.distributions import Distribution, codec, total_variation
 from dragonrt.sampling import (
-    Noise,
-    Sampler,
     SamplingError,
     acceptance_change,
     aggregation_bias,
@@ -23,7 +20,6 @@ from dragonrt.sampling import (
     renormalise,
     residual,
     side_weights,
-    speculative_rule,
     token_acceptance,
 )
 
@@ -95,24 +91,6 @@ def test_the_mixture_is_what_verification_gives(
     if refused.any():
         refused *= (1 - stands.sum()) / refused.sum()
     assert np.allclose(stands + refused, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rejection", "coupled"])
-def test_the_mixture_is_sampled(name: str) -> None:
-    rng = np.random.default_rng(8)
-    coder = codec("topk:3:residual", 12)
-    uploads = [coder.quantize(p).distribution for p in rng.dirichlet(np.full(12, 0.5), 3)]
-    p = mixture(uploads, (0.5, 0.3, 0.2))
-    each = speculative_rule(name, Noise(2), Sampler())
-    q = Distribution.from_dense(rng.dirichlet(np.full(12, 0.5)))
-    sent = [q] if each.sends_distributions else None
-    counts = np.zeros(12)
-    for step in range(20_000):
-        x = each.draft(step, q)
-        verdict = each.verify(step, [x], sent, [p, p])
-        counts[x if verdict.accepted else verdict.token] += 1
-    assert stats.chisquare(counts, p * counts.sum()).pvalue > 1e-3
 
 
 class TestWeights:

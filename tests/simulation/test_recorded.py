@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,6 @@ from dragonrt.simulation.replay import replay
 from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.traces.events import Record
-from dragonrt.traces.file import TraceFile, read_trace, start
 
 Records = list[Record]
 SCRIPT = Script(5, sharpness=2.0, disagreement=1.0, stop=0.0)
@@ -122,20 +120,6 @@ def test_all_answers_of_a_trace_are_found() -> None:
     found = recordings(*record(BOTH, (3, 4, 3))[1:])
     assert [recording.question.seed for recording in found] == [3, 4, 3]
     assert found[0].tokens == found[2].tokens != found[1].tokens
-
-
-def test_traces_on_disk_say_the_same(tmp_path: Path) -> None:
-    both = record(BOTH)[1:]
-    read = []
-    for name, records in zip(("device", "cloud"), both, strict=True):
-        path = tmp_path / name
-        file = TraceFile.open(path)
-        file.write(Record(0.0, records[0].side, 0, start("simulated")))
-        for each in records:
-            file.write(each)
-        file.close()
-        read.append(read_trace(path))
-    assert recordings(*read) == recordings(*both)
 
 
 @pytest.fixture(name="traces", scope="module")

@@ -138,7 +138,7 @@ def test_both_sides_traces_agree_with_each_other_and_with_the_answer(
         assert live["drafted"] >= live["accepted"] > 0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_theorem_2_holds_on_every_trace_of_c_sqs(seed: int, tmp_path: Path) -> None:
     settings = SpeculativeSettings(
         rule="rejection",

@@ -51,7 +51,13 @@ COMMON: list[Happened] = [
     (1.1, LinkProbed(rtt=0.5)),
 ]
 TOTAL = 100, 30, 0.25  # bytes with the probes', and the round trip
-COMMON_NUMBERS = {"bytes_sent": 100, "bytes_received": 30, "rtt_ms": 250.0}
+COMMON_NUMBERS = {
+    "time_to_first_token_ms": 500.0,
+    "total_ms": 1500.0,
+    "bytes_sent": 100,
+    "bytes_received": 30,
+    "rtt_ms": 250.0,
+}
 
 DRAGON: list[Happened] = [
     (1.0, opened("dragon")),
@@ -75,9 +81,7 @@ DRAGON: list[Happened] = [
 ]
 DRAGON_NUMBERS = {
     "tokens": 5,
-    "time_to_first_token_ms": 500.0,
     "ms_per_token": 250.0,
-    "total_ms": 1500.0,
     "bytes_per_token": 26.0,
     "acceptance": {"device": round(2 / 3, 4), "cloud": round(2 / 3, 4)},
     "forwards": 1,
@@ -107,9 +111,7 @@ SPECULATIVE: list[Happened] = [
 ]
 SPECULATIVE_NUMBERS = {
     "tokens": 3,
-    "time_to_first_token_ms": 500.0,
     "ms_per_token": 500.0,
-    "total_ms": 1500.0,
     "bytes_per_token": 43.3,
     "acceptance": {"device": 0.5},
     "blocks": 2,
@@ -151,9 +153,7 @@ SPRINTER: list[Happened] = [
 ]
 SPRINTER_NUMBERS = {
     "tokens": 5,
-    "time_to_first_token_ms": 500.0,
     "ms_per_token": 250.0,
-    "total_ms": 1500.0,
     "bytes_per_token": 26.0,
     "acceptance": {"device": 0.8},
     "blocks": 2,
@@ -194,9 +194,7 @@ FEDERATED: list[Happened] = [
 ]
 FEDERATED_NUMBERS = {
     "tokens": 4,
-    "time_to_first_token_ms": 500.0,
     "ms_per_token": 333.333,
-    "total_ms": 1500.0,
     "bytes_per_token": 32.5,
     "acceptance": {"device": 0.75},
     "rounds": 2,

@@ -18,7 +18,6 @@ from dragonrt.traces.events import (
     LinkProbed,
     MessageReceived,
     MessageSent,
-    Noticed,
     Record,
     RolledBack,
     RoundDecided,
@@ -187,17 +186,6 @@ def test_a_trace_without_answers_has_a_summary() -> None:
     report = summarize(TRACE[:1]).to_json()
     assert (report["answers"], report["total"]["tokens"]) == ([], 0)
     assert (report["total"]["ms_per_token"], report["probes"]["rtt_ms"]) == (None, None)
-
-
-def test_what_costs_nothing_changes_nothing() -> None:
-    more = [
-        TRACE[0],
-        on(0.1, 3, Noticed("a line")),
-        *TRACE[1:9],
-        on(1.3, 1, Noticed("")),
-        *TRACE[9:],
-    ]
-    assert summarize(more).to_json() == summarize(TRACE).to_json()
 
 
 def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
