@@ -133,14 +133,16 @@ async def device(
         }
         keepers: list[asyncio.Task[None]] = []
 
+        def keep(link: Connector) -> None:
+            keepers.append(asyncio.create_task(link.run(), name="connector"))
+
         async def attach(link: Connector) -> DragonError | None:
-            error = None
             try:
                 await link.connect()
-            except DragonError as found:
-                error = found
-            keepers.append(asyncio.create_task(link.run(), name="connector"))
-            return error
+            except DragonError as error:
+                return error
+            keep(link)
+            return None
 
         try:
             errors = await asyncio.gather(*map(attach, connectors.values()))
@@ -149,6 +151,7 @@ async def device(
             _check_reached(failed, len(members), require_all=require_all)
             for name, error in failed.items():
                 on_notice(f"going on without the worker {name} until it can be reached: {error}")
+                keep(connectors[name])  # not before: a refusal would be told twice
             kit = kit_of(side, members, connectors, how)
             yield Device(side, connectors, completed(how, kit), kit)
         finally:

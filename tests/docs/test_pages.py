@@ -36,7 +36,7 @@ def options(*command: str) -> set[str]:
             main()
     if ended.value.code or f"Usage: dragonrt {' '.join(command)} " not in shown.getvalue():
         return set()
-    listed = re.findall(r"^│ (?:\* +)?((?:\(?-[\w-]+\)?[ ,]+)+)", shown.getvalue(), re.MULTILINE)
+    listed = re.findall(r"^│ +(?:\* +)?((?:\(?-[\w-]+\)?[ ,]+)+)", shown.getvalue(), re.MULTILINE)
     return {name for names in listed for name in re.findall(r"-[\w-]+", names)}
 
 
