@@ -242,7 +242,7 @@ def _tuple_mismatch(kinds: tuple[Any, ...], about: Setting, value: Any) -> str |
             return f"a tuple of {len(kinds)} entries"
         parts = zip(kinds, value, strict=True)
     else:
-        parts = ((kinds[0], each) for each in value)  # type: ignore[assignment]
+        parts = zip([kinds[0]] * len(value), value, strict=True)
     inner = Setting(low=about.low, high=about.high, limit=LONGEST_TEXT)
     for kind, each in parts:
         must = _mismatch(kind, inner, each)

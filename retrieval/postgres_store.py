@@ -124,9 +124,9 @@ class PostgresStore(Store):
             store.run(_SCHEMA)
             store.flush()
             yield store
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: what was finished is kept
             with suppress(RetrievalError):
-                store.flush()  # what was finished is kept
+                store.flush()
             raise
         finally:
             store.connection.close()

@@ -96,7 +96,7 @@ class SqliteStore(Store):
                     if manifest.chunks:
                         store._nearest = store._mapped(manifest) or store._built(manifest)
                     return store
-            except BaseException:
+            except BaseException:  # whatever it is, no connection is left open
                 store.connection.close()
                 raise
             store.connection.close()
@@ -124,9 +124,9 @@ class SqliteStore(Store):
                 store = cls._opened(directory, rebuild)
                 try:
                     yield store
-                except BaseException:
+                except BaseException:  # Ctrl-C, too: what was finished is kept
                     with suppress(RetrievalError):
-                        store.flush()  # what was finished is kept
+                        store.flush()
                     raise
                 else:
                     _sweep(directory, store.manifest())

@@ -159,7 +159,7 @@ class Store(ABC):
         try:
             yield
             self.flush()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: all or nothing
             self.connection.rollback()
             raise
 

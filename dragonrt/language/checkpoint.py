@@ -35,7 +35,7 @@ class Checkpoint:
 
 
 # loading takes no time next to a download, which has its own bar
-transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no types
 
 
 def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoint:

@@ -179,6 +179,7 @@ class PaddedKvCache:
         return Cache(layers=list(self._layers))
 
 
+# transformers has no types for the base class, nor for its constructor.
 class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """One layer's buffers behind the interface that attention modules write through.
 

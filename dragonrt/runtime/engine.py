@@ -7,12 +7,9 @@ own, unless nobody else waits for the model: then the one that reads goes on at 
 """
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from dragonrt.language.batch import PIECE, Batch, Reading
 from dragonrt.language.preemption import Preempted, Preemption
@@ -30,45 +27,25 @@ ALONE = 256
 """Rows times tokens of a forward that nobody shares: who comes waits no longer for it."""
 
 
-class Engine:
-    """The readings of one model. The queue is short: an answer has at most two readings in it."""
+class Engine(WorkerThread):
+    """The readings of one model, in its thread, between the jobs that add them.
+
+    The queue is short: an answer has at most two readings in it.
+    """
 
     def __init__(self, heads: WorkerThread) -> None:
+        super().__init__("model")
         self.heads = heads
-        self._loop = asyncio.get_running_loop()
-        self._joining: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._batch = Batch()
-        self._thread = threading.Thread(target=self._work, name="model", daemon=True)
-
-    async def __aenter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._joining.put(None)
-        await asyncio.to_thread(self._thread.join)
 
     @property
     def busy(self) -> bool:
         """Whether others share the model now; for its own thread to ask, when a reading ends."""
         return len(self._batch) > 1
 
-    def call(self, job: Callable[[], None]) -> None:
-        """Have `job` run in the model's thread, between two forwards. It must not raise."""
-        self._joining.put(job)
-
     def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
         """Have a reading done; for the model's own thread, where `done` is called, too."""
         self._batch.add(reading, done)
-
-    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Have `callback` run on the loop."""
-        self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
         """What a reading comes to; what it raises is raised here."""
@@ -88,13 +65,13 @@ class Engine:
             except Exception as error:  # of making the reading: it belongs to who awaits it
                 self.post(settle, error)
 
-        self.call(begin)
+        self.submit(begin)
         return await future
 
     def _work(self) -> None:
         while True:
-            while len(self._batch) == 0 or not self._joining.empty():
-                job = self._joining.get()
+            while len(self._batch) == 0 or not self._jobs.empty():
+                job = self._jobs.get()
                 if job is None:
                     return
                 job()
@@ -172,7 +149,7 @@ class ModelContext:
     # In the model's thread and that of heads.
 
     def _submit(self, forward: _Forward) -> None:
-        self._engine.call(lambda: self._queue(forward))
+        self._engine.submit(lambda: self._queue(forward))
 
     def _queue(self, forward: _Forward) -> None:
         """In the model's thread: read now, or when the forward before has ended."""

@@ -108,6 +108,7 @@ def _stored(kind: Any) -> tuple[Any, Callable[[Any], Any] | None, Callable[[Any]
     if get_origin(kind) is Annotated and HASH in kind.__metadata__:
         return str, lambda number: f"{number:016x}", partial(int, base=16)
     if get_origin(kind) is tuple:
+        # A type that is only known when it runs: mypy takes it for an annotation.
         return list[get_args(kind)[0]], list, tuple  # type: ignore[misc]
     if get_origin(kind) is Mapping:
         return dict[str, get_args(kind)[1]], dict, dict  # type: ignore[misc]

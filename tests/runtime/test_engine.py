@@ -59,7 +59,7 @@ class Bench:
         def wait() -> None:
             gate.wait(60)
 
-        self.engine.call(wait)
+        self.engine.submit(wait)
         return gate.set
 
     def start(self, work: Work) -> "asyncio.Future[Outcome]":
@@ -72,7 +72,7 @@ class Bench:
         """All that was handed to the threads is done, and the loop has heard of it."""
         for _ in range(10):  # what follows queues up jobs later
             passed = asyncio.Event()
-            self.engine.call(partial(self.engine.post, passed.set))
+            self.engine.submit(partial(self.engine.post, passed.set))
             await passed.wait()
             await self.engine.heads.run(lambda: None)
 
@@ -260,7 +260,7 @@ async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> Non
                 on.context.close()
             release()
             if moment == "done":
-                on.engine.call(lambda: None)
+                on.engine.submit(lambda: None)
                 on.context.close()
             await on.settled()
     assert heard == []
