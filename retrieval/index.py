@@ -64,6 +64,7 @@ class Report:
         chunks: number of chunks now in the index.
         embedded, prefilled: how many chunks were embedded and how many got their KV computed.
         deferred: how many chunks' KV did not fit the limit and is computed when it is needed.
+        snapshot: the number of the index's snapshot that this is.
     """
 
     added: int
@@ -76,6 +77,7 @@ class Report:
     embedded: int
     prefilled: int
     deferred: int
+    snapshot: int
 
 
 class Index:
@@ -172,6 +174,7 @@ class Index:
         kv: KvWriter | None = None,
         rebuild: bool = False,
         url: str | None = None,
+        wait_s: float = 0.0,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -186,13 +189,18 @@ class Index:
             rebuild: ignore the present index, whatever model made it and whatever its state.
             url: of the PostgreSQL database that has the index instead; `directory` then has the
                 KV alone.
+            wait_s: how long to wait for another process that updates the index.
 
         Raises:
             RetrievalError: the documents do not exist, another process is updating the index, the
                 index was made with another embedding model, or the disk refuses.
         """
         found = find(documents, directory)
-        writing = PostgresStore.writing(url) if url else SqliteStore.writing(directory, rebuild)
+        writing = (
+            PostgresStore.writing(url, wait_s)
+            if url
+            else SqliteStore.writing(directory, rebuild, wait_s)
+        )
         with writing as store:
             old = None if rebuild else store.manifest()
             if old is not None:
@@ -258,6 +266,7 @@ class _Update:
             embedded=self._embedded,
             prefilled=0,
             deferred=0,
+            snapshot=manifest.snapshot if manifest else 0,
         )
 
     def _take(self, name: str, path: Path) -> None:

@@ -111,7 +111,7 @@ class PostgresStore(Store):
 
     @classmethod
     @contextmanager
-    def writing(cls, url: str) -> Iterator["PostgresStore"]:
+    def writing(cls, url: str, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
         """The index in the database, to be updated by nobody else; made if there is none.
 
         Raises:
@@ -119,8 +119,7 @@ class PostgresStore(Store):
         """
         store = cls(url)
         try:
-            if not store.run(f"SELECT pg_try_advisory_lock({_LOCK})")[0][0]:
-                raise RetrievalError("another process is updating the index: wait until it is done")
+            store._lock(wait_s)
             store.run(_SCHEMA)
             store.flush()
             yield store
@@ -130,6 +129,17 @@ class PostgresStore(Store):
             raise
         finally:
             store.connection.close()
+
+    def _lock(self, wait_s: float) -> None:
+        from psycopg.errors import LockNotAvailable
+
+        self.run("SELECT set_config('lock_timeout', ?, false)", f"{1000 * wait_s + 1:.0f}")
+        try:
+            self.connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
+        except LockNotAvailable:
+            line = "another process is updating the index: wait until it is done"
+            raise RetrievalError(line) from None
+        self.run("RESET lock_timeout")
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """As `Store.run`."""

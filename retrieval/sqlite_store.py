@@ -104,7 +104,9 @@ class SqliteStore(Store):
 
     @classmethod
     @contextmanager
-    def writing(cls, directory: Path, rebuild: bool) -> Iterator["SqliteStore"]:
+    def writing(
+        cls, directory: Path, rebuild: bool, wait_s: float = 0.0
+    ) -> Iterator["SqliteStore"]:
         """The index in `directory`, to be updated by nobody else; made if there is none.
 
         With `rebuild` an index that cannot be read is made anew as well.
@@ -118,7 +120,7 @@ class SqliteStore(Store):
         except OSError as error:
             raise RetrievalError(f"cannot create {directory}: {error.strerror or error}") from error
         try:
-            with filelock.FileLock(directory / "writer.lock", timeout=0):
+            with filelock.FileLock(directory / "writer.lock", timeout=wait_s):
                 if not rebuild:
                     _refuse_former(directory)
                 store = cls._opened(directory, rebuild)

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from dragonrt.cli.console import output, say
-from dragonrt.cli.loading import load
+from dragonrt.cli.loading import load, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import MODES, composed, entry_of
@@ -74,6 +74,7 @@ def cloud(
             on_ready=lambda port: say(
                 f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
             ),
+            on_report=say_report,
         )
     )
 
@@ -123,7 +124,9 @@ def device(
     loaded, library = load(side)
 
     async def converse() -> None:
-        async with programs.device(side, loaded, library, others, how, say) as connected:
+        async with programs.device(
+            side, loaded, library, others, how, say, say_report
+        ) as connected:
             conversation = Conversation(connected, question, chosen.get("seed"), stop)
             await talk(conversation, ask, output, as_json=as_json)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dragonrt.cli.console import messages, say
+from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -57,10 +58,18 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
             ),
         )
     if report is not None:
-        say(_index_line(report))
-        for name, reason in report.skipped:
-            say(f"skipped {name}: {reason}", "yellow")
+        say_report(report)
     return model, library
+
+
+def say_report(report: "Report | DragonError") -> None:
+    """What an update of the index did, or why there was none."""
+    if isinstance(report, DragonError):
+        say(str(report), "yellow")
+        return
+    say(_index_line(report))
+    for name, reason in report.skipped:
+        say(f"skipped {name}: {reason}", "yellow")
 
 
 def _index_line(report: "Report") -> str:

@@ -30,8 +30,8 @@ class CloudProcess:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.lines: list[str] = []
         self._process = process
-        self._port = 0
-        self._settled = threading.Event()
+        self._ended = False
+        self._heard = threading.Condition()
         self._reader = threading.Thread(target=self._read, name="cloud's stderr", daemon=True)
         self._reader.start()
 
@@ -42,22 +42,33 @@ class CloudProcess:
 
     def wait_ready(self) -> int:
         """The port it listens on, once it does; DragonError with its last line if it ended."""
-        self._settled.wait()
-        if not self._port:
+        return int(self.wait_line(_READY)[1])
+
+    def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
+        """The first line that it writes with that in it; DragonError with its last if it ends."""
+
+        def found() -> "re.Match[str] | None":
+            return next(filter(None, map(pattern.search, self.lines)), None)
+
+        with self._heard:
+            self._heard.wait_for(lambda: self._ended or found() is not None)
+            match = found()
+        if match is None:
             said = self.lines[-1] if self.lines else f"exit code {self._process.wait()}"
-            raise DragonError(f"the cloud process ended at its start: {said}")
-        return self._port
+            raise DragonError(f"the cloud process ended: {said}")
+        return match
 
     def _read(self) -> None:
         """Keep its stderr empty, so that it never waits for a reader."""
         if self._process.stderr is not None:
             with self._process.stderr as lines:
                 for line in lines:
-                    self.lines.append(line.rstrip())
-                    if found := _READY.search(self.lines[-1]):
-                        self._port = int(found[1])
-                        self._settled.set()
-        self._settled.set()
+                    with self._heard:
+                        self.lines.append(line.rstrip())
+                        self._heard.notify_all()
+        with self._heard:
+            self._ended = True
+            self._heard.notify_all()
 
     def end(self) -> None:
         """Ask it to end, make it end if it does not, and wait until it has."""

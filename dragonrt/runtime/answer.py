@@ -56,6 +56,7 @@ class AnswerSession:
         self.sources: tuple[wire.Source, ...] = ()
         self.gone = asyncio.Event()
         self._closed = asyncio.Event()
+        self._evidence: str | None = None
         self._driver = driver
         self._peer: Peer | None = None
         self._unread = 0
@@ -74,7 +75,9 @@ class AnswerSession:
 
     def receive(self, message: wire.SessionMessage) -> None:
         if isinstance(message, wire.Opened):
-            self.sources = message.sources
+            if self._evidence not in (None, message.evidence):
+                raise DragonError("its documents have changed since the answer began")
+            self.sources, self._evidence = message.sources, message.evidence
         self._driver.receive(self, message)
 
     def lost(self, reason: str) -> None:

@@ -44,13 +44,17 @@ def kv_writer(model: LanguageModel, directory: Path, limit: float = math.inf) ->
     return KvWriter(KvStore(directory, name, limit), compute)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Library:
-    """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index."""
+    """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index.
+
+    `newest` opens the index as it is by then; to retrieve from it, make it the `retriever`.
+    """
 
     retriever: Retriever
     embedder: Embedder
     kv: KvStore
+    newest: Callable[[], Retriever]
     reranker: Reranker | None = None
 
     @classmethod
@@ -78,7 +82,7 @@ class Library:
         if documents:
             report = Index.update(
                 directory,
-                documents if len(documents) > 1 else documents[0],
+                documents,
                 embedder,
                 words=words,
                 progress=progress,
@@ -86,8 +90,11 @@ class Library:
                 rebuild=rebuild,
                 url=store,
             )
-        retriever = Retriever(Index.open(directory, store), embedder, reranker, search)
-        return cls(retriever, embedder, kv.store, reranker), report
+
+        def newest() -> Retriever:
+            return Retriever(Index.open(directory, store), embedder, reranker, search)
+
+        return cls(newest(), embedder, kv.store, newest, reranker), report
 
     def find(self, question: str, k: int) -> list[Hit]:
         """The `k` most relevant chunks with their scores."""

@@ -1,8 +1,9 @@
 """What one process answers with: a model, its threads, its documents (SPEC section 1)."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from dragonrt.traces.file import Recorder
 from dragonrt.wire.messages import Source
 from retrieval import Hit, RetrievalError, in_context
 
+PINNED = 64
+"""Answers that keep what they found, so that they can be resumed when the documents are others."""
+
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
@@ -45,6 +49,7 @@ class LocalSide:
     profile: DecodeProfile | None = None
     share_sources: bool = True
     patience: Patience = USUAL
+    pinned: dict[Question, list[Hit]] = field(default_factory=dict)
 
     @property
     def vocabulary(self) -> int:
@@ -53,8 +58,7 @@ class LocalSide:
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         clock = asyncio.get_running_loop().time
         start_s = clock()
-        sought = in_context(question.prompt, [asked for asked, _ in question.history])
-        hits = await self.librarian.run(lambda: self._find(sought, question.documents))
+        hits = await self.librarian.run(lambda: self._find(question))
         found_s = clock()
         exact = self.model.exact_blocks
         # Verifying is worth its while in one forward only, even where a block has other last bits.
@@ -75,15 +79,25 @@ class LocalSide:
             prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,
+            evidence=_evidence(hits),
         )
 
-    def _find(self, question: str, k: int) -> list[Hit]:
+    def _find(self, question: Question) -> list[Hit]:
+        """The chunks to answer from; those of its beginning, where the answer is resumed."""
         if self.library is None:
             return []
+        asked = replace(question, accepted=())
+        if question.accepted and asked in self.pinned:
+            return self.pinned[asked]
+        sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
         try:
-            return self.library.find(question, k)
+            hits = self.library.find(sought, question.documents)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
+        while len(self.pinned) >= PINNED:
+            del self.pinned[next(iter(self.pinned))]
+        self.pinned[asked] = hits
+        return hits
 
     def _prefill(
         self, question: Question, hits: list[Hit], preemption: Preemption, *, in_blocks: bool
@@ -122,6 +136,13 @@ class LocalSide:
             return np.array(library.score(text, chunks)) / question.relevance_temperature
 
         return Weighing(initial, question.reweight_every, again)
+
+
+def _evidence(hits: Sequence[Hit]) -> str:
+    digest = hashlib.sha256()
+    for hit in hits:
+        digest.update(f"{hit.chunk.digest} {hit.score:.4f}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 def fitting_prompt(

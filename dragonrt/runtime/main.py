@@ -27,6 +27,7 @@ from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import local_side
+from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.wire.reasons import HandshakeError
 
@@ -76,14 +77,18 @@ async def run_cloud(
     address: Address,
     on_change: Callable[[str], None],
     on_ready: Callable[[int], None],
+    on_report: OnReport = lambda report: None,
 ) -> None:
-    """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port."""
+    """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
+
+    `on_report` hears of the updates of an index that is watched.
+    """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with (
-        local_side(settings, model, library) as side,
+        local_side(settings, model, library, on_report) as side,
         await serve(address, identity(side), side, on_change) as server,
     ):
         on_ready(server.port)
@@ -112,14 +117,16 @@ async def device(
     members: Sequence[Member],
     how: Settings,
     on_notice: Callable[[str], None] = lambda text: None,
+    on_report: OnReport = lambda report: None,
 ) -> AsyncIterator[Device]:
     """A device that is connected to its other sides, until the context ends.
 
-    One of several that cannot be reached now is tried again and again; `on_notice` hears of it.
+    One of several that cannot be reached now is tried again and again; `on_notice` hears of it, and
+    `on_report` of the updates of an index that is watched.
     Raises DragonError if none can be reached or, where all are required, not all, or if one does
     not fit.
     """
-    async with local_side(settings, model, library) as side:
+    async with local_side(settings, model, library, on_report) as side:
         # The events of a connection name its worker: sessions are numbered alike on each.
         several = len(members) > 1
         connectors = {

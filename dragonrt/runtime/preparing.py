@@ -47,7 +47,11 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A side that has read the question after its documents, and what getting there took."""
+    """A side that has read the question after its documents, and what getting there took.
+
+    `evidence` names the chunks that it read and their relevances: with others the text would be
+    another.
+    """
 
     context: Context
     grounds: Grounds
@@ -55,6 +59,7 @@ class Prepared:
     prompt_tokens: int
     load_s: float
     prefill_s: float
+    evidence: str = "none"
 
 
 class Preparer(Protocol):

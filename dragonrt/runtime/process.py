@@ -15,10 +15,12 @@ from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.reindexing import OnReport, reindexing
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
+from retrieval.following import Order
 from retrieval.kv_store import parse_size
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
@@ -37,6 +39,16 @@ def default_index(documents: tuple[Path, ...]) -> Path:
     return Path(platformdirs.user_data_dir("dragonrt")) / "indexes" / name
 
 
+def index_directory(settings: SideSettings) -> Path | None:
+    """Where the index of a side is, or its KV alone if a database has the rest."""
+    if settings.index is not None:
+        return settings.index
+    if settings.store is not None:
+        # The store's URL may hold a password: no file is named by it.
+        return default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
+    return default_index(settings.documents) if settings.documents else None
+
+
 def open_library(
     settings: SideSettings,
     model: LanguageModel,
@@ -46,12 +58,7 @@ def open_library(
 
     Raises DragonError.
     """
-    documents, directory = settings.documents, settings.index
-    if directory is None and settings.store is not None:
-        # The store's URL may hold a password: no file is named by it.
-        directory = default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
-    elif directory is None and documents:
-        directory = default_index(documents)
+    directory = index_directory(settings)
     if directory is None:
         return None, None
     try:
@@ -77,8 +84,12 @@ async def local_side(
     settings: SideSettings,
     model: LanguageModel,
     library: Library | None,
+    on_report: OnReport = lambda report: None,
 ) -> AsyncIterator[LocalSide]:
-    """The side of this process, its threads running and its trace open, until the context ends."""
+    """The side of this process, its threads running and its trace open, until the context ends.
+
+    `on_report` hears of the updates of an index that is watched.
+    """
     async with AsyncExitStack() as stack:
         heads = await stack.enter_async_context(WorkerThread("heads"))
         engine = await stack.enter_async_context(Engine(heads))
@@ -103,4 +114,14 @@ async def local_side(
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()
+        directory = index_directory(settings)
+        if settings.watch and library is not None and directory is not None:
+            order = Order(
+                [str(path) for path in settings.documents],
+                str(directory),
+                settings.embedder,
+                settings.chunk_words,
+                settings.store,
+            )
+            await stack.enter_async_context(reindexing(order, library, on_report))
         yield side

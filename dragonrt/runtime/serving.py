@@ -55,6 +55,7 @@ async def _answer(
                 prompt_tokens=prepared.prompt_tokens,
                 load_us=int(prepared.load_s * 1e6),
                 prefill_us=int(prepared.prefill_s * 1e6),
+                evidence=prepared.evidence,
             )
         )
         driver.begin(prepared, preparer.vocabulary)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from dragonrt.bundled import models
+from dragonrt.errors import DragonError
 from dragonrt.setting import setting
 from dragonrt.side import Backend, Precision, Side
 
@@ -17,8 +18,9 @@ class SideSettings:
 
     `documents` are indexed at the start (only what changed costs anything); without them `index`
     is opened as it is, or the `store` (postgresql://...) that has the index in its place. With none
-    of them the side answers without documents. `share_sources` lets the cloud name the titles and
-    files it used. `rebuild` makes the index anew.
+    of them the side answers without documents. `watch` indexes what changes while the side runs.
+    `share_sources` lets the cloud name the titles and files it used; `rebuild` makes the index
+    anew.
     """
 
     side: Side
@@ -59,5 +61,10 @@ class SideSettings:
         "Write every event to this file, about 1 kB a token, more where --codec sends more; "
         "`dragonrt trace` and `simulate --replay` read it.",
     )
+    watch: bool = setting(False, "Index documents again as they change, while the side answers.")
     share_sources: bool = setting(True, "Tell devices which files were used.")
     rebuild: bool = setting(False, "Make the index anew.")
+
+    def __post_init__(self) -> None:
+        if self.watch and not self.documents:
+            raise DragonError("--watch needs to know what to watch: name it with --documents")

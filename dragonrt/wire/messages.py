@@ -201,7 +201,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The other side has its documents and is decoding: what it uses and what starting took."""
+    """The other side has its documents and is decoding: what it uses and what starting took.
+
+    `evidence` names the chunks of documents that it reads and their relevances. An answer goes on
+    only from what it began with: a session that resumes it and has another is closed.
+    """
 
     TYPE: ClassVar[int] = 6
     session: int
@@ -209,6 +213,7 @@ class Opened:
     prompt_tokens: int
     load_us: int
     prefill_us: int
+    evidence: str = "none"
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
@@ -219,6 +224,7 @@ class Opened:
         check_integer("prompt_tokens", self.prompt_tokens, 0, MAX_TOKEN)
         check_integer("load_us", self.load_us, 0, MAX_TIME_US)
         check_integer("prefill_us", self.prefill_us, 0, MAX_TIME_US)
+        check_name("evidence", self.evidence, MAX_NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ Run = Callable[..., Any]
         ("--max-tokens 0", "max_tokens must be an integer from 1 to 65536, not 0"),
         ("--on-loss cry", "on_loss must be one of alone, wait, not 'cry'"),
         ("--on abacus", "on must be one of auto, cpu, cuda, mps, not 'abacus'"),
+        ("--watch", "--watch needs to know what to watch: name it with --documents"),
         ("--mode solo", "unknown mode 'solo': choose one of dragon, speculative"),
     ],
 )

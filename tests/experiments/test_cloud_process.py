@@ -39,7 +39,7 @@ def test_a_cloud_is_ready_once_it_says_where_it_listens() -> None:
 
 def test_a_cloud_that_ends_at_its_start_says_why() -> None:
     cloud = started("import sys; print('starting', file=sys.stderr); sys.exit('no such model x')")
-    with pytest.raises(DragonError, match="ended at its start: no such model x"):
+    with pytest.raises(DragonError, match="ended: no such model x"):
         cloud.wait_ready()
     cloud.end()
 

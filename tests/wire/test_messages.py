@@ -98,7 +98,7 @@ MESSAGE = st.one_of(
     st.builds(Pong, INT32, TIME, INT32),
     st.builds(Goodbye, st.sampled_from(Reason), TEXT),
     OPEN,
-    st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME),
+    st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME, NAME),
     DRAFT,
     st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
     st.builds(Close, INT32, st.sampled_from(Reason), TEXT),

@@ -1,0 +1,79 @@
+"""A file changes during an answer: that one keeps what it found, the next one does not."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.link.stream import Stream
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.traces.events import TokenDecided
+
+from .conftest import DeviceAt, counts
+
+pytest.importorskip("watchfiles")
+
+FERRY = "When does the ferry to Lund leave?"
+NINE = "The ferry to Lund leaves at nine from the north quay."
+TEN = "The ferry to Lund leaves at ten from the south quay."
+LONG = Question(seed=4, sampler=Sampler(temperature=5.0), max_tokens=24)
+PATIENT = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC, on_loss="wait")
+"""Every token waits for the cloud, and a lost connection is waited for."""
+
+ADDED = re.compile("2 files .1 new, 0 changed, 0 deleted")
+CHANGED = re.compile("2 files .0 new, 1 changed, 0 deleted")
+RENAMED = re.compile("2 files .1 new, 0 changed, 1 deleted")
+
+
+@contextmanager
+def watching_cloud(documents: Path, index: Path) -> Iterator[CloudProcess]:
+    options = ("--documents", str(documents), "--index", str(index), "--watch")
+    with cloud_process(*options) as process:
+        process.wait_ready()
+        yield process
+
+
+@pytest.mark.slow
+async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change(
+    tmp_path: Path, device_at: DeviceAt
+) -> None:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "ferry.txt").write_text(NINE)
+    with watching_cloud(documents, tmp_path / "index") as cloud:
+        streams: list[Stream] = []
+
+        def kept(stream: Stream) -> Stream:
+            streams.append(stream)
+            return stream
+
+        async with device_at(cloud.wait_ready(), documents=None, emulate=kept) as device:
+            (documents / "bus.txt").write_text("The bus is yellow.")
+            await asyncio.to_thread(cloud.wait_line, ADDED)
+            before = await device.ask(FERRY, LONG, PATIENT)
+            assert "nine" in (await device.ask(FERRY)).text
+
+            def change(text: str, decision: TokenDecided) -> None:
+                if decision.step == 3:
+                    (documents / "ferry.txt").write_text(TEN)
+                    cloud.wait_line(CHANGED)  # holds the answer up: it is not over before
+                    streams[-1].abort()
+
+            during = await device.ask(FERRY, LONG, PATIENT, change)
+            assert len(streams) == 2, "it went on over another connection"
+            assert during.answer.tokens == before.answer.tokens
+            assert counts(during).alone_from is None
+
+            assert "ten" in (await device.ask(FERRY)).text
+            (documents / "ferry.txt").rename(documents / "boat.txt")
+            await asyncio.to_thread(cloud.wait_line, RENAMED)
+            moved = await device.ask(FERRY, replace(LONG, max_tokens=1))
+            assert [source.name for source in moved.answer.cloud_sources][:1] == ["boat.txt"]
