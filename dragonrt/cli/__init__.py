@@ -31,6 +31,7 @@ COMMANDS = {
     ),
     "cloud": ("answering:cloud", "Serve devices with a model and public documents."),
     "device": ("answering:device", "Chat over private documents, together with a cloud."),
+    "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
         "beforehand:index",
         "Index documents before they are needed.\n\nText, embeddings and the model's KV; only what "

@@ -1,5 +1,6 @@
 """`dragonrt cloud` and `dragonrt device`: the two sides."""
 
+from datetime import date
 from typing import Annotated
 
 from dragonrt.cli.console import output, say
@@ -58,7 +59,9 @@ def cloud(
     link: LinkOptions | None = None,
 ) -> None:
     """Serve devices with a model and public documents."""
-    address = settings(NetworkSettings, network).cloud_address(settings(LinkSettings, link))
+    reached = settings(NetworkSettings, network)
+    address = reached.cloud_address(settings(LinkSettings, link))
+    _warn(reached)
     side = settings(SideSettings, own, side="cloud")
 
     from dragonrt.runtime import main as programs
@@ -113,7 +116,9 @@ def device(
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     chosen = given(answers)
     question, how = composed(mode, chosen)
-    others = members(how, settings(NetworkSettings, network), settings(LinkSettings, link), worker)
+    reached = settings(NetworkSettings, network)
+    others = members(how, reached, settings(LinkSettings, link), worker)
+    _warn(reached)
     side = settings(SideSettings, own, side="device", model=MODES[mode].model)
     trained_for(how)  # what is none is said before anything is loaded
 
@@ -131,3 +136,8 @@ def device(
             await talk(conversation, ask, output, as_json=as_json)
 
     programs.run(converse())
+
+
+def _warn(network: NetworkSettings) -> None:
+    for line in network.expiring(date.today()):
+        say(line, "yellow")

@@ -154,7 +154,8 @@ def _over_a_network() -> str:
 
 def _address(cloud: str, key_file: Path | None) -> "Address":
     """Where HOST:PORT is. DragonError says what is wrong."""
-    from dragonrt.runtime.endpoints import Address, read_key
+    from dragonrt.link.shared_key import read_key
+    from dragonrt.runtime.endpoints import Address
 
     place = host_and_port(cloud)
     if place is None:

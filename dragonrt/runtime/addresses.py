@@ -3,16 +3,22 @@
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from pathlib import Path
 
 from dragonrt.errors import DragonError
+from dragonrt.link.authority import last_day
 from dragonrt.link.models import JitterKind
+from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.modes.settings import FederatedSettings, Settings
-from dragonrt.runtime.endpoints import Address, emulation, read_key
+from dragonrt.runtime.endpoints import Address, emulation
 from dragonrt.setting import setting
 from dragonrt.side import Side
+
+SOON = timedelta(days=30)
+"""How long before its end a key or certificate is warned of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,9 @@ class NetworkSettings:
 
     host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
     port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
-    key_file: Path | None = setting(None, "File with the key that both sides share.", daily=True)
+    key_file: Path | None = setting(
+        None, "File with the key that both sides share; encrypts.", daily=True
+    )
     tls: bool = setting(False, "Connect with TLS; trusts the system's authorities.")
     tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
     tls_key: Path | None = setting(None, "The certificate's private key.")
@@ -74,6 +82,17 @@ class NetworkSettings:
         if self.tls or any(path is not None for path in files):
             context = client_context(self.tls_ca, self.tls_cert, self.tls_key)
         return self._address("device", link, context)
+
+    def expiring(self, today: date) -> list[str]:
+        """A line for each key and certificate that is to be renewed soon. Raises DragonError."""
+        lines = []
+        renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
+        if renew is not None and renew - today <= SOON:
+            lines.append(f"{self.key_file}: renew this key before {renew}: `dragonrt keys new`")
+        for path in (self.tls_cert, self.tls_ca):
+            if path is not None and (last := last_day(path)) - today <= SOON:
+                lines.append(f"{path}: this certificate ends on {last}: `dragonrt keys new --tls`")
+        return lines
 
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
         key = read_key(self.key_file) if self.key_file is not None else None

@@ -6,11 +6,11 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
@@ -58,7 +58,8 @@ class Identity:
 class Address:
     """Where the cloud listens, and how the connection is protected and emulated.
 
-    `key` is the shared key. `emulate` wraps each stream in an emulated link, if one is asked for.
+    `key` is the shared key; with it all that is said is encrypted. `emulate` wraps each stream in
+    an emulated link, if one is asked for.
     """
 
     host: str
@@ -100,27 +101,15 @@ def emulation(
     return emulate
 
 
-def read_key(path: Path) -> bytes:
-    """The shared key in a file; DragonError if there is none worth having."""
-    try:
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise DragonError(f"cannot read the key file {path}: {error.strerror}") from None
-    if len(key) < 16:
-        raise DragonError(
-            f"the key in {path} is shorter than 16 bytes: make one with "
-            f"`openssl rand -hex 32 > {path}`"
-        )
-    return key
-
-
 def _peer(
     stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
 ) -> Peer:
-    emulated = address.emulate(stream) if address.emulate is not None else stream
+    link = address.emulate(stream) if address.emulate is not None else stream
+    if address.key is not None:
+        link = EncryptedStream(link, address.key, dials=identity.side == "device")
     connection = Connection(identity.side, identity.hello(), address.key)
     serves = partial(answering, preparer) if identity.side == "cloud" else None
-    return Peer(emulated, connection, recorder, serves, preparer.patience)
+    return Peer(link, connection, recorder, serves, preparer.patience)
 
 
 def connector(

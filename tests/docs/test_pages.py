@@ -48,7 +48,7 @@ def typed_commands(text: str) -> Iterator[str]:
     yield from re.findall(r"`(dragonrt [^`]+)`", CODE.sub("", text))
 
 
-GROUPS = ("bench", "train")
+GROUPS = ("bench", "keys", "train")
 
 
 @pytest.fixture(scope="module")

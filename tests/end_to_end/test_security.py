@@ -1,17 +1,23 @@
 """A cloud with a shared key and TLS: who has both is served, others are told what is wrong."""
 
+import asyncio
 import os
+import re
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from dragonrt.bundled import documents
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
 from dragonrt.wire.reasons import HandshakeError
 
@@ -34,27 +40,11 @@ class Papers:
 @pytest.fixture(scope="module")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     place = tmp_path_factory.mktemp("papers")
-
-    def openssl(*arguments: str) -> None:
-        try:
-            subprocess.run(["openssl", *arguments], cwd=place, check=True, capture_output=True)
-        except FileNotFoundError:
-            pytest.skip("openssl is not installed")
-
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    openssl(
-        *("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2"),
-        *("-subj", "/CN=our own authority"),
-    )
-    openssl("req", *curve, "-keyout", "cloud.key", "-out", "cloud.csr", "-subj", "/CN=cloud")
-    (place / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    openssl(
-        *("x509", "-req", "-in", "cloud.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-        *("-CAcreateserial", "-out", "cloud.pem", "-days", "2", "-extfile", "names"),
-    )
+    make_certificates(place, ["127.0.0.1"], datetime.now(UTC), 90)
     (place / "key").write_bytes(KEY + b"\n")
     (place / "wrong").write_bytes(WRONG_KEY)
-    return Papers(*(place / name for name in ("ca.pem", "cloud.pem", "cloud.key", "key", "wrong")))
+    names = ("authority.pem", "cloud.pem", "cloud.key", "key", "wrong")
+    return Papers(*(place / name for name in names))
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +109,74 @@ def test_the_command_line_says_it_in_one_line(guarded: CloudProcess, papers: Pap
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("dragonrt: shared key does not match")
+
+
+class Recording:
+    """All that went over a proxy, and the port of it."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.up, self.down = bytearray(), bytearray()
+
+
+@asynccontextmanager
+async def recording_proxy(port: int) -> AsyncIterator[Recording]:
+    """Passes bytes on to a loopback port, and keeps them."""
+    recording = Recording()
+    flows: set[asyncio.Task[None]] = set()
+
+    async def flow(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray
+    ) -> None:
+        while data := await reader.read(65536):
+            kept += data
+            writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cloud_reader, cloud_writer = await asyncio.open_connection("127.0.0.1", port)
+        flows.add(asyncio.create_task(flow(reader, cloud_writer, recording.up)))
+        flows.add(asyncio.create_task(flow(cloud_reader, writer, recording.down)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        recording.port = server.sockets[0].getsockname()[1]
+        yield recording
+        await asyncio.gather(*flows)
+
+
+def words(text: str) -> set[bytes]:
+    """The words of a text by which it could be recognised."""
+    return {word.encode() for word in re.findall(r"[A-Za-z]{5,}", text)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encrypted", [True, False])
+async def test_with_a_key_nothing_that_is_said_can_be_read_on_the_way(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt, papers: Papers, encrypted: bool
+) -> None:
+    prompt = "What is needed to make lemon cake?"
+    with ExitStack() as stack:
+        port = cloud.wait_ready()  # its index is complete
+        if encrypted:
+            options = ("--index", str(cloud_index), "--key-file", str(papers.key))
+            port = stack.enter_context(cloud_process(*options)).wait_ready()
+        key = KEY if encrypted else None
+        async with (
+            recording_proxy(port) as recording,
+            device_at(recording.port, key=key) as device,
+        ):
+            reply = await device.ask(prompt)
+    said: set[bytes] = set()
+    for side in ("device", "cloud"):
+        for path in documents(side).glob("*.*"):
+            said |= words(path.stem + " " + path.read_text("utf-8"))
+    assert counts(reply).alone_from is None
+    assert min(len(recording.up), len(recording.down)) > 1000
+    wire = bytes(recording.up + recording.down)
+    read = {word for word in said | words(prompt) | words(reply.text) if word in wire}
+    assert len(said) > 500
+    if encrypted:
+        assert read == set()
+        assert b"dragon" not in wire
+    else:
+        assert words(prompt) <= read

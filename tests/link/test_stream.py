@@ -13,6 +13,7 @@ import pytest
 
 from dragonrt.errors import LinkError
 from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
@@ -57,7 +58,34 @@ async def far_emulated_pair() -> AsyncIterator[tuple[Stream, Stream]]:
         yield far, near
 
 
-@pytest.fixture(params=[tcp_pair, memory_pair, emulated_pair, far_emulated_pair])
+@asynccontextmanager
+async def encrypted_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    near, far = memory_streams()
+    device = EncryptedStream(near, b"k" * 32, dials=True)
+    cloud = EncryptedStream(far, b"k" * 32, dials=False)
+    device.write(b".")
+    cloud.write(b".")
+    at_cloud = asyncio.create_task(cloud.receive())
+    assert (await device.receive(), await at_cloud) == (b".", b".")
+    yield device, cloud
+
+
+@asynccontextmanager
+async def far_encrypted_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    async with encrypted_pair() as (device, cloud):
+        yield cloud, device
+
+
+@pytest.fixture(
+    params=[
+        tcp_pair,
+        memory_pair,
+        emulated_pair,
+        far_emulated_pair,
+        encrypted_pair,
+        far_encrypted_pair,
+    ]
+)
 def pair(request: pytest.FixtureRequest) -> Pair:
     made: Pair = request.param
     return made

@@ -1,0 +1,95 @@
+"""`dragonrt keys`: the shared key, or certificates, made here and brought to the other machine."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from dragonrt.cli.console import output, say
+from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
+
+DAYS = 365
+MOST_DAYS = 36_500
+
+keys = App(name="keys", help="Make the key that both sides share, and show or enter it.")
+
+FILE = "File of the shared key."
+
+
+@keys.command
+def new(
+    file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key"),
+    *,
+    tls: Annotated[
+        Path | None,
+        option("Make an authority and two certificates instead, in this directory.", kind="DIR"),
+    ] = None,
+    host: Annotated[
+        tuple[str, ...],
+        option(
+            "With --tls: name or address by which devices find the cloud; may be repeated.",
+            default="this machine's",
+        ),
+    ] = (),
+    days: Annotated[int, option("How long it is good.", default=f"{DAYS}", low=1)] = DAYS,
+) -> None:
+    """Make a key, or with --tls certificates, that nobody else can read."""
+    import socket
+
+    from dragonrt.link.authority import make_certificates
+    from dragonrt.link.shared_key import new_key, write_secret
+
+    now = datetime.now(UTC)
+    if days > MOST_DAYS:
+        raise DragonError(f"--days is at most {MOST_DAYS}")
+    if tls is not None:
+        names = host or (socket.gethostname(), "localhost", "127.0.0.1", "::1")
+        paths = make_certificates(tls, names, now, days)
+        authority, *pairs = (str(path) for path in paths)
+        for line in (
+            f"good until {(now + timedelta(days=days)).date()} for {', '.join(names)}",
+            _tls_line("cloud", authority, *pairs[:2]),
+            _tls_line("device", authority, *pairs[2:]),
+        ):
+            output.print(line, markup=False, soft_wrap=True)
+        return
+    if host:
+        raise DragonError("--host is for certificates: give --tls DIR, too")
+    write_secret(file, new_key((now + timedelta(days=days)).date()).encode() + b"\n")
+    say(f"made {file}; bring it to the other machine with `dragonrt keys show {file}`")
+
+
+@keys.command
+def show(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) -> None:
+    """Show a key as a QR code and as a line to type; who sees it has it."""
+    import segno
+
+    from dragonrt.link.shared_key import read_key, renewal
+
+    key = read_key(file)
+    renew = renewal(key)
+    if renew is None:
+        raise DragonError(
+            f"the key in {file} was not made by `dragonrt keys new`: copy the file instead"
+        )
+    segno.make(key.decode(), micro=False).terminal(out=sys.stdout, compact=True)
+    output.print(key.decode(), markup=False, soft_wrap=True)
+    say(f"on the other machine: `dragonrt keys enter`; renew it before {renew}")
+
+
+@keys.command
+def enter(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) -> None:
+    """Type or paste the line that `keys show` shows on the other machine."""
+    from dragonrt.link.shared_key import parse_key, write_secret
+
+    if sys.stdin.isatty():
+        say("The line that `dragonrt keys show` shows on the other machine:")
+    write_secret(file, parse_key(sys.stdin.readline()).encode() + b"\n")
+    say(f"made {file}; use it with --key-file {file}")
+
+
+def _tls_line(side: str, authority: str, certificate: str, key: str) -> str:
+    return f"dragonrt {side} --tls-cert {certificate} --tls-key {key} --tls-ca {authority}"

@@ -1,0 +1,181 @@
+"""A stream that only who has the shared key can read or write: Noise over any other stream.
+
+The protocol is Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34):
+the shared key proves both sides, fresh X25519 keys of each connection give forward secrecy. There
+is nothing to negotiate, so nothing to talk down: with a key a side takes nothing in the clear.
+
+    device -> cloud   0030 | e, psk                    48 bytes behind their length
+    cloud -> device   0030 | e, ee
+    both              length (2 bytes) | sealed        as often as needed, at most 65,535 bytes each
+
+Who cannot take the other's first message answers with a Goodbye in the clear. Its frame begins with
+two zero bytes, as every frame of a handshake without a key does, and no message of Noise does.
+"""
+
+import hashlib
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from noise.connection import NoiseConnection
+from noise.exceptions import NoiseInvalidMessage
+
+from dragonrt.errors import LinkError
+from dragonrt.link.stream import Stream
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.messages import Goodbye
+from dragonrt.wire.reasons import HandshakeError, Reason
+
+LENGTH_BYTES = 2
+MOST_SEALED = 65_535
+TAG_BYTES = 16
+REKEY_AFTER = 2**16
+"""Records of one direction that are sealed with one key; the next one follows from it."""
+
+KEYS_DIFFER = "shared key does not match; give both sides the same --key-file"
+
+_PROTOCOL: Final = b"Noise_NNpsk0_25519_ChaChaPoly_SHA256"
+_PROLOGUE: Final = b"dragonrt link 1"
+_PSK_LABEL: Final = b"dragonrt link psk 1 "
+_FIRST = 48  # bytes of each side's first message
+
+
+class EncryptedStream:
+    """A Stream over `stream`, sealed with what follows from `key`; one side of the two `dials`.
+
+    The keys are agreed on by the first `receive`, which raises HandshakeError where the other side
+    has another key or none; what is written before waits for that. Bytes that were not sealed by
+    the other side, or were altered, break the link. At most one record is kept unopened.
+    """
+
+    def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:
+        self._stream = stream
+        self._noise = NoiseConnection.from_name(_PROTOCOL)
+        self._noise.set_psks(hashlib.sha256(_PSK_LABEL + key).digest())
+        self._noise.set_prologue(_PROLOGUE)
+        self._dials = dials
+        self._waiting: list[bytes] = []  # written before the keys are agreed on
+        self._sealed = bytearray()  # received and not opened yet
+        self._records_in = self._records_out = 0
+        if dials:
+            self._noise.set_as_initiator()
+        else:
+            self._noise.set_as_responder()
+        self._noise.start_handshake()
+        if dials:
+            self._say_first()
+
+    @property
+    def peer_name(self) -> str:
+        return self._stream.peer_name
+
+    async def receive(self) -> bytes:
+        if not self._noise.handshake_finished and not await self._agree():
+            return b""
+        while True:
+            opened = self._open_whole_records()
+            if opened:
+                return opened
+            data = await self._stream.receive()
+            if not data:
+                return b""
+            self._sealed += data
+
+    def write(self, data: bytes) -> None:
+        if not self._noise.handshake_finished:
+            self._waiting.append(bytes(data))
+            return
+        most = MOST_SEALED - TAG_BYTES
+        records = []
+        for start in range(0, len(data), most):
+            sealed = self._noise.encrypt(bytes(data[start : start + most]))
+            records.append(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
+            self._records_out += 1
+            if self._records_out % REKEY_AFTER == 0:
+                self._noise.rekey_outbound_cipher()
+        self._stream.write(b"".join(records))
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    async def wait_closed(self) -> None:
+        await self._stream.wait_closed()
+
+    # Agreeing on keys.
+
+    async def _agree(self) -> bool:
+        """Take the other side's first message; False if the stream ended before."""
+        while len(self._sealed) < LENGTH_BYTES + _FIRST:
+            self._check_first()
+            data = await self._stream.receive()
+            if not data:
+                return False
+            self._sealed += data
+        self._check_first()
+        first = bytes(self._sealed[LENGTH_BYTES : LENGTH_BYTES + _FIRST])
+        del self._sealed[: LENGTH_BYTES + _FIRST]
+        try:
+            self._noise.read_message(first)
+        except (InvalidTag, ValueError):  # another key, or a point that is none
+            raise self._refusal(Reason.KEY, KEYS_DIFFER) from None
+        if not self._dials:
+            self._say_first()
+        waiting, self._waiting = self._waiting, []
+        self.write(b"".join(waiting))
+        return True
+
+    def _say_first(self) -> None:
+        self._stream.write(_FIRST.to_bytes(LENGTH_BYTES, "big") + self._noise.write_message())
+
+    def _check_first(self) -> None:
+        """Refuse what cannot become a first message as soon as it shows."""
+        length = int.from_bytes(self._sealed[:LENGTH_BYTES], "big")
+        if len(self._sealed) < LENGTH_BYTES or length == _FIRST:
+            return
+        if length == 0:
+            raise self._refusal(Reason.KEY, KEYS_DIFFER)
+        raise self._refusal(
+            Reason.MALFORMED,
+            "the other side does not speak this protocol: is dragonrt running there, and is TLS on "
+            "at both ends or at neither?",
+        )
+
+    def _refusal(self, reason: Reason, text: str) -> HandshakeError:
+        if not self._dials:
+            self._stream.write(encode_frame(encode(Goodbye(reason, text))))
+        return HandshakeError(reason, text)
+
+    # Opening records.
+
+    def _open_whole_records(self) -> bytes:
+        opened = []
+        start = 0
+        while len(self._sealed) >= start + LENGTH_BYTES:
+            body = start + LENGTH_BYTES
+            end = body + int.from_bytes(self._sealed[start:body], "big")
+            if len(self._sealed) < end:
+                break
+            opened.append(self._open(bytes(self._sealed[body:end])))
+            start = end
+        del self._sealed[:start]
+        return b"".join(opened)
+
+    def _open(self, sealed: bytes) -> bytes:
+        try:
+            opened = bytes(self._noise.decrypt(sealed))
+        except NoiseInvalidMessage:
+            self._sealed.clear()
+            raise LinkError(
+                f"what came from {self.peer_name} was altered on the way or is not from there: "
+                "the connection is closed"
+            ) from None
+        self._records_in += 1
+        if self._records_in % REKEY_AFTER == 0:
+            self._noise.rekey_inbound_cipher()
+        return opened

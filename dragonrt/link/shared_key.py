@@ -1,0 +1,104 @@
+"""The key that two sides share: a line that can be scanned, or typed on the other machine.
+
+A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u): 128
+random bits, the month by which to renew it, and 20 bits by which a mistyped line is noticed. A key
+file may also hold anything else of at least 16 bytes, such as `openssl rand -hex 32` makes.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from dragonrt.errors import LinkError
+
+FEWEST_BYTES = 16
+KEY_BITS, MONTH_BITS, CHECK_BITS = 128, 12, 20
+
+_ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
+_TYPED: Final = str.maketrans("oil", "011")
+_GROUPS, _GROUP = 8, 4
+_LINE: Final = re.compile(rf"[0-9a-z]{{{_GROUP}}}(?:-[0-9a-z]{{{_GROUP}}}){{{_GROUPS - 1}}}")
+_FIRST_YEAR = 2026
+
+
+def new_key(renew: date) -> str:
+    """A fresh line, to be renewed by the first day of the month that `renew` is in."""
+    month = 12 * (renew.year - _FIRST_YEAR) + renew.month - 1
+    if not 0 <= month < 2**MONTH_BITS:
+        raise LinkError(f"a key cannot be renewed by {renew}: choose fewer days")
+    return _spell(secrets.randbits(KEY_BITS) << MONTH_BITS | month)
+
+
+def parse_key(typed: str) -> str:
+    """The line as it was made, of one as it was typed: capitals, spaces and look-alikes may differ.
+
+    Raises LinkError for one that was mistyped.
+    """
+    text = "".join(re.findall(r"[0-9a-z]", typed.lower())).translate(_TYPED)
+    line = "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
+    if not _LINE.fullmatch(line) or set(text) - set(_ALPHABET) or _spell(_content(line)) != line:
+        raise LinkError(
+            "that is no key, or it was mistyped: a key is eight groups of four letters and "
+            "digits, as `dragonrt keys show` shows them"
+        )
+    return line
+
+
+def renewal(key: bytes) -> date | None:
+    """The day by which to renew the key; None for one that was not made by `new_key`."""
+    line = key.decode("ascii", errors="replace")
+    if not _LINE.fullmatch(line):
+        return None
+    years, month = divmod(_content(line) & (2**MONTH_BITS - 1), 12)
+    return date(_FIRST_YEAR + years, month + 1, 1)
+
+
+def read_key(path: Path) -> bytes:
+    """The shared key in a file; LinkError if there is none worth having."""
+    try:
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise LinkError(f"cannot read the key file {path}: {error.strerror}") from None
+    if len(key) < FEWEST_BYTES:
+        raise LinkError(
+            f"the key in {path} is shorter than {FEWEST_BYTES} bytes: make one with "
+            "`dragonrt keys new`"
+        )
+    if _LINE.fullmatch(key.decode("ascii", errors="replace").lower()):
+        return parse_key(key.decode()).encode()
+    return key
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a new file that only its owner can read; LinkError if it exists or cannot be made."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise LinkError(f"{path} exists and is left as it is: choose another file") from None
+    except OSError as error:
+        raise LinkError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _spell(content: int) -> str:
+    number = content << CHECK_BITS | _check(content)
+    places = range(_GROUPS * _GROUP - 1, -1, -1)
+    text = "".join(_ALPHABET[number >> 5 * place & 31] for place in places)
+    return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
+
+
+def _content(line: str) -> int:
+    """Key and month, without the check."""
+    number = 0
+    for letter in line.replace("-", ""):
+        number = number << 5 | _ALPHABET.index(letter)
+    return number >> CHECK_BITS
+
+
+def _check(content: int) -> int:
+    digest = hashlib.sha256(b"dragonrt key " + content.to_bytes(18, "big")).digest()
+    return int.from_bytes(digest[:4], "big") >> 32 - CHECK_BITS

@@ -1,0 +1,190 @@
+"""What is written with the same key at both ends arrives, and nothing else does."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dragonrt.errors import LinkError
+from dragonrt.link import encryption
+from dragonrt.link.encryption import EncryptedStream
+from dragonrt.link.memory import memory_streams
+from dragonrt.link.stream import Stream
+from dragonrt.wire.encoding import decode
+from dragonrt.wire.frames import FrameDecoder
+from dragonrt.wire.messages import Goodbye
+from dragonrt.wire.reasons import HandshakeError, Reason
+
+KEY = b"0123456789abcdef"
+
+
+class Wire:
+    """What goes over a stream in one direction: recorded, and perhaps altered."""
+
+    def __init__(self, stream: Stream, alter: Callable[[bytes], bytes] = lambda data: data) -> None:
+        self.recorded = b""
+        self._stream, self._alter = stream, alter
+
+    @property
+    def peer_name(self) -> str:
+        return self._stream.peer_name
+
+    async def receive(self) -> bytes:
+        return await self._stream.receive()
+
+    def write(self, data: bytes) -> None:
+        self.recorded += data
+        self._stream.write(self._alter(data))
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    async def wait_closed(self) -> None:
+        await self._stream.wait_closed()
+
+
+async def agreed(
+    near: Stream, far: Stream, device_key: bytes = KEY, cloud_key: bytes = KEY
+) -> tuple[EncryptedStream, EncryptedStream]:
+    """Both ends after the first bytes of each have arrived."""
+    device = EncryptedStream(near, device_key, dials=True)
+    cloud = EncryptedStream(far, cloud_key, dials=False)
+    device.write(b"from the device")
+    cloud.write(b"from the cloud")
+    at_cloud = asyncio.create_task(cloud.receive())
+    assert await device.receive() == b"from the cloud"
+    assert await at_cloud == b"from the device"
+    return device, cloud
+
+
+async def test_nothing_is_in_the_clear_and_no_two_connections_are_alike() -> None:
+    recorded = []
+    for _ in range(2):
+        ends = memory_streams()
+        wires = Wire(ends[0]), Wire(ends[1])
+        device, cloud = await agreed(*wires)
+        device.write(b"secret" * 100)
+        assert await cloud.receive() == b"secret" * 100
+        recorded.append(wires[0].recorded)
+        assert all(b"from" not in wire.recorded for wire in wires)
+        assert b"secret" not in wires[0].recorded
+    assert len(recorded[0]) == len(recorded[1]) == 50 + (2 + 15 + 16) + (2 + 600 + 16)
+    assert recorded[0] != recorded[1]
+
+
+async def test_any_split_of_the_bytes_is_the_same() -> None:
+    device, cloud = await agreed(*memory_streams())
+    inner, outer = memory_streams()
+    cloud._stream = inner
+    device._stream = wire = Wire(outer, lambda data: b"")
+    for size in (1, 100_000):
+        device.write(bytes(size))
+    received = 0
+    for number in range(len(wire.recorded)):
+        outer.write(wire.recorded[number : number + 1])
+        if number % 1000 == 999:
+            await asyncio.sleep(0)
+    while received < 100_001:
+        received += len(await cloud.receive())
+    assert received == 100_001
+
+
+@pytest.mark.parametrize("keys", [(KEY, b"another key of 16"), (b"another key of 16", KEY)])
+async def test_another_key_is_refused_on_both_sides(keys: tuple[bytes, bytes]) -> None:
+    near, far = memory_streams()
+    device = EncryptedStream(near, keys[0], dials=True)
+    cloud = EncryptedStream(far, keys[1], dials=False)
+    for end in (cloud, device):
+        with pytest.raises(HandshakeError, match="shared key does not match") as caught:
+            await end.receive()
+        assert caught.value.reason is Reason.KEY
+
+
+async def test_a_device_without_a_key_is_told_in_the_clear() -> None:
+    near, far = memory_streams()
+    near.write(b"\0\0\0\x07hello..")
+    with pytest.raises(HandshakeError, match="shared key does not match"):
+        await EncryptedStream(far, KEY, dials=False).receive()
+    frames = FrameDecoder()
+    frames.feed(await near.receive())
+    body = frames.next_body()
+    assert body is not None
+    goodbye = decode(body)
+    assert isinstance(goodbye, Goodbye)
+    assert goodbye.reason is Reason.KEY
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request", b"\x15\x03\x03\0\x02\x02F"])
+@pytest.mark.parametrize("dials", [True, False])
+async def test_what_is_no_dragonrt_is_refused(said: bytes, dials: bool) -> None:
+    near, far = memory_streams()
+    far.write(said)
+    with pytest.raises(HandshakeError, match="is TLS on at both ends") as caught:
+        await EncryptedStream(near, KEY, dials=dials).receive()
+    assert caught.value.reason is Reason.MALFORMED
+
+
+async def test_a_point_that_is_none_is_refused() -> None:
+    near, far = memory_streams()
+    far.write(b"\0\x30" + bytes(48))
+    with pytest.raises(HandshakeError, match="shared key does not match"):
+        await EncryptedStream(near, KEY, dials=True).receive()
+
+
+async def test_the_end_before_keys_are_agreed_on_is_the_end() -> None:
+    near, far = memory_streams()
+    stream = EncryptedStream(near, KEY, dials=True)
+    stream.write(b"never sent")
+    far.write(b"\0\x30abc")
+    far.close()
+    assert await stream.receive() == b""
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 9, -1])
+async def test_an_altered_record_breaks_the_link(place: int) -> None:
+    near, far = memory_streams()
+    device, cloud = await agreed(near, far)
+
+    def alter(data: bytes) -> bytes:
+        changed = bytearray(data)
+        changed[place] ^= 1
+        return bytes(changed) + bytes(700)  # a longer length finds its bytes
+
+    cloud._stream = Wire(far, alter)
+    cloud.write(b"ten tokens")
+    await breaks(device)
+
+
+async def breaks(device: EncryptedStream) -> None:
+    with pytest.raises(LinkError, match="altered on the way"):
+        await device.receive()
+
+
+@pytest.mark.parametrize("order", [[0, 0], [1, 0], [1]])
+async def test_records_neither_come_twice_nor_in_another_order(order: list[int]) -> None:
+    near, far = memory_streams()
+    device, cloud = await agreed(near, far)
+    cloud._stream = wire = Wire(far, lambda data: b"")
+    cloud.write(b"one")
+    cloud.write(b"two")
+    size = len(wire.recorded) // 2
+    for number in order:
+        far.write(wire.recorded[number * size :][:size])
+    await breaks(device)
+
+
+async def test_keys_change_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    device, cloud = await agreed(*memory_streams())
+    monkeypatch.setattr(encryption, "REKEY_AFTER", 3)
+    before = device._noise.noise_protocol.cipher_state_encrypt.k
+    for number in range(10):
+        device.write(b"%d" % number)
+        cloud.write(b"%d" % number)
+        assert await cloud.receive() == await device.receive() == b"%d" % number
+    assert device._noise.noise_protocol.cipher_state_encrypt.k != before
