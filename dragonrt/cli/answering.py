@@ -120,6 +120,8 @@ def device(
     others = members(how, reached, settings(LinkSettings, link), worker)
     _warn(reached)
     side = settings(SideSettings, own, side="device", model=MODES[mode].model)
+    if side.has_documents and (unread := MODES[mode].unread):
+        say(f"--mode {mode}: {unread}", "yellow")
     trained_for(how)  # what is none is said before anything is loaded
 
     from dragonrt.runtime import main as programs

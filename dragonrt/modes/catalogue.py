@@ -59,7 +59,8 @@ class ModeEntry:
     """One way to work together: `device` and `cloud` make its machines.
 
     `model` runs on the device unless its user names another; `exact` says whether the text is the
-    target's, to the token; `help` is a line for people.
+    target's, to the token; `help` is a line for people. Where the text is the others' and not drawn
+    from the device's documents, too, `unread` says what these are for.
     """
 
     name: str
@@ -69,6 +70,7 @@ class ModeEntry:
     model: str
     exact: bool
     help: str
+    unread: str | None = None
 
 
 def _dragon_device(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
@@ -119,6 +121,11 @@ def _sprinter_cloud(question: Question, settings: SprinterSettings, kit: Kit) ->
     return BlockVerifier(question, judging, kit.vocabulary, kit.patience)
 
 
+_UNREAD = (
+    "your documents only help to draft here; the text is {}, and does not answer from them: "
+    "--mode dragon does"
+)
+
 MODES: Mapping[str, ModeEntry] = {
     entry.name: entry
     for entry in (
@@ -139,6 +146,7 @@ MODES: Mapping[str, ModeEntry] = {
             "dragon-draft",
             True,
             "this side drafts blocks for the cloud's model, whose text comes out",
+            _UNREAD.format("the cloud's"),
         ),
         ModeEntry(
             "federated",
@@ -148,6 +156,7 @@ MODES: Mapping[str, ModeEntry] = {
             "dragon-draft",
             True,
             "this side drafts blocks for the mixture of several workers",
+            _UNREAD.format("the workers'"),
         ),
         ModeEntry(
             "sprinter",
@@ -157,6 +166,7 @@ MODES: Mapping[str, ModeEntry] = {
             "dragon-draft",
             False,
             "a trained verifier asks the cloud about doubtful tokens only: the text is approximate",
+            _UNREAD.format("the cloud's, approximately"),
         ),
     )
 }

@@ -68,3 +68,8 @@ class SideSettings:
     def __post_init__(self) -> None:
         if self.watch and not self.documents:
             raise DragonError("--watch needs to know what to watch: name it with --documents")
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether it has anything to answer from."""
+        return bool(self.documents or self.index or self.store)

@@ -91,3 +91,14 @@ def test_workers_that_cannot_be_reached_are_one_line(run: Run) -> None:
     outcome = run("device", "--mode", "federated", *places, "--ask", "Who?")
     assert outcome.code == 1
     assert "worker 127.0.0.1:9: cannot reach 127.0.0.1:9" in outcome.errors
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_that_does_not_answer_from_documents_says_so_before_anything_is_loaded(
+    run: Run, mode: str
+) -> None:
+    asked = ["device", "--mode", mode, *(["--worker", "a:1"] if mode == "federated" else [])]
+    # There is no such model: nothing is loaded.
+    errors = run(*asked, "--model", "./none", "--documents", "here").errors
+    assert ("does not answer from them: --mode dragon does" in errors) == (mode != "dragon")
+    assert "answer from them" not in run(*asked, "--model", "./none").errors
