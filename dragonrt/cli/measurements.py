@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -172,6 +172,7 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
+    "engine": "Tokens per second of many answers that share forwards, against one at a time.",
 }
 
 bench = App(
@@ -187,4 +188,48 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    _bench(_name)
+    if _name != "engine":
+        _bench(_name)
+
+
+@bench.command(name="engine", help=BENCHES["engine"])
+def engine(
+    *,
+    model: Annotated[
+        tuple[str, ...],
+        option("Bundled name, directory, hub id, or random-0.1b, -0.5b, -0.6b; may be repeated."),
+    ] = (),
+    dtype: Annotated[
+        tuple[Literal["float32", "bfloat16"], ...],
+        option("Their numbers: float32, bfloat16; may be repeated."),
+    ] = (),
+    sessions: Annotated[
+        tuple[int, ...], option("So many answers at once; may be repeated.", low=1)
+    ] = (),
+    documents: Annotated[int, option("Documents of each.", default="2", low=1)] = 2,
+    tokens: Annotated[
+        int | None, option("Tokens of all of them together; else 128, quick 64.", low=1)
+    ] = None,
+    repeats: Annotated[
+        int | None, option("Times each is measured; else 3, quick 1.", low=1)
+    ] = None,
+    threads: Annotated[
+        int | None, option("Threads of the model; otherwise a side's share of the cores.", low=1)
+    ] = None,
+    quick: Annotated[
+        bool, option("In a minute: dragon-small and random-0.1b, bfloat16, 1 and 8 answers.")
+    ] = False,
+) -> None:
+    from dragonrt.experiments.bench import bench_engine
+
+    bench_engine.bench_engine(
+        output=output,
+        messages=messages,
+        models=model or (bench_engine.MODELS[:2] if quick else bench_engine.MODELS),
+        dtypes=dtype or (("bfloat16",) if quick else ("float32", "bfloat16")),
+        sessions=sessions or ((1, 8) if quick else bench_engine.SESSIONS),
+        documents=documents,
+        tokens=tokens or (64 if quick else 128),
+        repeats=repeats or (1 if quick else 3),
+        threads=threads,
+    )

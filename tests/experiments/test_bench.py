@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dragonrt.experiments.arena import Given
-from dragonrt.experiments.bench import bench_latency, bench_loop, bench_overhead
+from dragonrt.experiments.bench import bench_engine, bench_latency, bench_loop, bench_overhead
 from dragonrt.experiments.bench.bench_assisted import bench_assisted
 from dragonrt.experiments.bench.bench_decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
@@ -157,6 +157,30 @@ def test_a_loop_knows_the_longest_of_its_callbacks(monkeypatch: pytest.MonkeyPat
 
     with asyncio.Runner(loop_factory=bench_loop.MeasuredLoop) as runner:
         assert runner.run(main()) == 0.75
+
+
+@pytest.mark.slow
+def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench_engine, "BUFFER_BYTES", 2**20)
+    result = measured(
+        bench_engine.bench_engine,
+        models=("dragon-draft",),
+        dtypes=("float32",),
+        sessions=(3,),
+        tokens=12,
+        repeats=1,
+        threads=1,
+    )
+    assert (result["model"], result["dtype"], result["sessions"]) == ("dragon-draft", "float32", 3)
+    assert result["same_texts"] is True
+    shared, single = result["shared"], result["single"]
+    assert shared["forwards_per_token"] < 0.7 < single["forwards_per_token"]
+    assert 0 < shared["p50_ms"] <= shared["p95_ms"]
+    assert result["ratio"] == pytest.approx(
+        shared["tokens_per_s"]["median"] / single["tokens_per_s"]["median"], rel=0.01
+    )
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ one event loop that measures each of its callbacks.
 """
 
 import asyncio
-import copy
 import gc
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +13,12 @@ from contextvars import Context
 from functools import partial
 from typing import Any, TypeVarTuple
 
-import torch
 from rich.console import Console
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.experiments.arena import Given, linked
 from dragonrt.experiments.bench.report import bench_table, print_report
 from dragonrt.experiments.model_sides import engine, reading_side, text_reader
-from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.experiments.random_models import related_models
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Reader
 from dragonrt.modes.question import Question
@@ -51,9 +48,6 @@ WAYS: dict[str, Settings] = {
     "sprinter": SprinterSettings(),
 }
 WORKERS = {"federated": 2}
-HIDDEN, LAYERS = 128, 2
-SHARPNESS, APART = 5.0, 0.1
-"""The deviation of the logits, and that of what the sides differ by, as a part of it."""
 PROMPT = list(range(5, 45))
 
 
@@ -108,7 +102,7 @@ def bench_loop(
     table = bench_table("V", "mode", "longest", "its CPU", "token")
     results: list[dict[str, Any]] = []
     for vocabulary in vocabularies:
-        models = random_models(vocabulary, 3, seed)
+        models = related_models(vocabulary, 3, seed)
         for way in ways:
             with messages.status(f"{way} at a vocabulary of {vocabulary:,}"):
                 question = Question(seed=seed, sampler=Sampler(0.8), max_tokens=tokens)
@@ -134,30 +128,6 @@ def bench_loop(
                 }
             )
     print_report(output, "loop", table, results, seed=seed, note=NOTE)
-
-
-def random_models(vocabulary: int, count: int, seed: int) -> list[LanguageModel]:
-    """Models with random weights that agree as far as a draft model agrees with its target."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-    )
-    first = LlamaForCausalLM(config)
-    first.lm_head.weight.data.normal_(std=SHARPNESS / HIDDEN**0.5)
-    tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
-    found = []
-    for number in range(count):
-        model = copy.deepcopy(first)
-        noise = torch.randn_like(model.lm_head.weight)
-        model.lm_head.weight.data += APART * number * SHARPNESS / HIDDEN**0.5 * noise
-        found.append(LanguageModel(f"random {number}", Checkpoint(model, tokenizer, "random")))
-    return found
 
 
 async def _answer(
