@@ -7,6 +7,8 @@ step, aggregate, and where the decision goes against the line cut it back and pr
     the other side is   connected --left--> waiting or alone --joined--> connected
     a step is decided   by both sides alike (aggregator both), or by the aggregator, whose Target
                         carries the token and who aggregates next; alone, by the own draft
+
+Where the device keeps its drafts (SPEC 1.10), it says Targets alone and takes Drafts alone.
 """
 
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.modes.disclosure import refuse_more
 from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, decoded, mixed
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
@@ -86,9 +89,9 @@ class Dragon(Partnered):
         self._decided = len(question.accepted)
         self._own = DraftQueue(settings.window, self._decided)
         self._theirs = DraftQueue(settings.window, self._decided)
-        expects = settings.rule == Algorithm1.name and settings.aggregator is Aggregator.GREEDY
+        expects = settings.rule == Algorithm1.name and settings.placement is Aggregator.GREEDY
         self._estimates = Estimates(side, profile, expects=expects)
-        sync = settings.aggregator is Aggregator.SYNC
+        sync = settings.placement is Aggregator.SYNC
         self._lookahead = Lookahead(
             1 if sync else settings.run_ahead,
             question.max_tokens,
@@ -101,7 +104,7 @@ class Dragon(Partnered):
             lambda: self._estimates.trusts_other(side),
         )
         self._ahead = not sync
-        self._aggregator = settings.aggregator.first()
+        self._aggregator = settings.placement.first()
         self._grounds = Grounds()
         self._lookup = Lookup(())
         # What is known of the other side.
@@ -122,7 +125,7 @@ class Dragon(Partnered):
 
     @property
     def times_bandwidth(self) -> bool:
-        return self._settings.aggregator is Aggregator.GREEDY
+        return self._settings.placement is Aggregator.GREEDY
 
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         self._rtt_s, self._bits_per_s = rtt_s, bits_per_s
@@ -147,7 +150,7 @@ class Dragon(Partnered):
         self._join(peer, session, now)
         self._theirs.clear()
         self._other_decided = None
-        self._aggregator = self._settings.aggregator.first()
+        self._aggregator = self._settings.placement.first()
         for step in range(self._decided, len(self._line) + 1):
             draft = self._own.get(step, self._line.hashes[step])
             if draft is not None:
@@ -174,6 +177,8 @@ class Dragon(Partnered):
 
     def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
         self._mixed_now = 0
+        if self._settings.keeps_drafts:
+            refuse_more(self.side, self._settings.disclose, message)
         match message:
             case wire.Draft():
                 self._receive_draft(message, now)
@@ -249,7 +254,7 @@ class Dragon(Partnered):
     # Deciding.
 
     def _decides(self) -> bool:
-        if self._alone or self._settings.aggregator is Aggregator.BOTH:
+        if self._alone or self._settings.placement is Aggregator.BOTH:
             return True
         return self._aggregator == self.side
 
@@ -274,7 +279,7 @@ class Dragon(Partnered):
     ) -> None:
         step = self._decided
         self._commit(mixed.token, own, theirs, cause, mixed.share, now)
-        if self._settings.aggregator is not Aggregator.BOTH:
+        if self._settings.placement is not Aggregator.BOTH:
             self._hand_over(step, mixed, own)
 
     def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
@@ -363,7 +368,7 @@ class Dragon(Partnered):
                 estimate.acceptance["cloud"],
             )
         )
-        aggregator = self._settings.aggregator
+        aggregator = self._settings.placement
         chosen = next_aggregator(aggregator, step + 1, self._aggregator, estimate, self._noise)
         if chosen != self._aggregator:
             difference = latency_difference(self.side, estimate)
@@ -503,7 +508,7 @@ class Dragon(Partnered):
         self._advance("own", now)
 
     def _send_draft(self, draft: SideDraft) -> None:
-        if self._peer is None:
+        if self._peer is None or (self.side == "device" and self._settings.keeps_drafts):
             return
         message = wire.Draft(
             session=self._session,

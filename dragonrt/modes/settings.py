@@ -11,6 +11,7 @@ from typing import Literal
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss
 from dragonrt.sampling.aggregation import Algorithm1, rule
 from dragonrt.sampling.noise import Noise
@@ -47,17 +48,38 @@ class DragonSettings:
     follow: bool = setting(
         True, "Draft along the better side's line, and along what the documents say next."
     )
+    disclose: Disclosure = setting(
+        Disclosure.DRAFTS,
+        "What leaves this side: drafts (tokens and distributions), or the answer's tokens alone.",
+    )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 
     def __post_init__(self) -> None:
         check(self)
         _check_sends(self.codec, "both sides mix distributions")
         rule(self.rule, Noise(0), Sampler())
-        if self.rule == Algorithm1.name and self.aggregator is Aggregator.BOTH:
+        if self.keeps_drafts:
+            if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
+                raise DragonError(
+                    f"with --disclose {self.disclose} the device decides every token, as it alone "
+                    "knows both drafts: leave out --aggregator"
+                )
+        elif self.rule == Algorithm1.name and self.aggregator is Aggregator.BOTH:
             raise DragonError(
                 "the leaderless aggregator needs coupled noise: "
                 "use --rule coupled, or --aggregator greedy with --rule algorithm1"
             )
+
+    @property
+    def keeps_drafts(self) -> bool:
+        """Whether the device tells the cloud nothing but target tokens."""
+        return self.disclose is not Disclosure.DRAFTS
+
+    @property
+    def placement(self) -> Aggregator:
+        """Who decides: where the device keeps its drafts, nobody else can."""
+        both = self.aggregator is Aggregator.BOTH
+        return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 
     @property
     def window(self) -> int:

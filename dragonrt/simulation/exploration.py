@@ -178,6 +178,8 @@ class _Clouds:
         match event:
             case events.TokenDecided() | events.BlockJudged() | events.TextsDiverged():
                 return True
+            case events.MessageReceived():
+                return True
             case events.ForwardDone():  # in the other modes it drafts nothing
                 return isinstance(self._open[key].settings, DragonSettings)
             case _:

@@ -45,7 +45,8 @@ class ViolationError(DragonError):
 class Taking:
     """One side's part in one session of an answer, or the device's in all of them.
 
-    `changes` has the steps from which on the device was alone (True) or together again.
+    `changes` has the steps from which on the device was alone (True) or together again, `heard` the
+    kinds of messages that came.
     """
 
     settings: Settings
@@ -54,6 +55,7 @@ class Taking:
     changes: list[tuple[int, bool]] = field(default_factory=list)
     verdicts: dict[int, tuple[int, int]] = field(default_factory=dict)
     rounds: list[events.RoundDecided] = field(default_factory=list)
+    heard: set[str] = field(default_factory=set)
 
     def take(self, event: events.Event) -> None:
         """Add an event; raises ViolationError at once for one that must not be."""
@@ -71,6 +73,8 @@ class Taking:
                 self.verdicts[event.round] = event.accepted, event.token
             case events.RoundDecided():
                 self.rounds.append(event)
+            case events.MessageReceived():
+                self.heard.add(event.message)
             case events.TextsDiverged():
                 raise ViolationError(
                     f"the two sides decided different texts before step {event.step}"
@@ -130,6 +134,8 @@ def check(
     _check_text(scenario, request, device)
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
+        if honest:
+            _check_told(request.settings, taking)
     if isinstance(request.settings, FederatedSettings):
         _check_rounds(scenario, request, request.settings, device)
     _check_end(request, answer, given_up=given_up)
@@ -208,6 +214,14 @@ def _check_cloud(
         ):
             return
     raise ViolationError("the device took other verdicts than the cloud gave")
+
+
+def _check_told(settings: Settings, cloud: Taking) -> None:
+    """A device that keeps its drafts tells target tokens, and nothing else (SPEC 1.10)."""
+    if isinstance(settings, DragonSettings) and settings.keeps_drafts:
+        more = cloud.heard - {"open", "target", "close"}
+        if more:
+            raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
 
 
 def _check_rounds(

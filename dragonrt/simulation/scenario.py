@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dragonrt.control import controller
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.catalogue import MODES, Kit
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
@@ -213,6 +214,12 @@ def _request(chance: random.Random, mode: str, number: int, device: int) -> Requ
     )
 
 
+def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
+    """The levels that go with who decides."""
+    device = aggregator in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC)
+    return list(Disclosure) if device else [Disclosure.DRAFTS]
+
+
 def _settings(chance: random.Random, mode: str) -> Settings:
     on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
     match mode:
@@ -224,6 +231,7 @@ def _settings(chance: random.Random, mode: str) -> Settings:
                 codec=chance.choice(DISTRIBUTIONS),
                 run_ahead=chance.choice((1, 2, 4, 8, 32)),
                 follow=chance.random() < 0.7,
+                disclose=chance.choice(_disclosures(rule, aggregator)),
                 on_loss=on_loss,
             )
         case "speculative":

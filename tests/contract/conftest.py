@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -17,6 +18,7 @@ from dragonrt.modes.settings import (
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)
 WAYS: dict[str, Settings] = {
     "leaderless": LEADERLESS,
+    "the answer's tokens alone": replace(LEADERLESS, disclose=Disclosure.ANSWER),
     "algorithm1": DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY),
     "step by step": replace(LEADERLESS, aggregator=Aggregator.SYNC),
     "dense drafts": DragonSettings(codec="dense:fp16", run_ahead=4),

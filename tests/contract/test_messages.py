@@ -16,6 +16,7 @@ import pytest
 
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import FederatedJudging
@@ -50,6 +51,7 @@ QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS)
 MODES: dict[str, Settings] = {
     "dragon": DragonSettings(codec="topp:0.95", run_ahead=4),
     "dense dragon": DragonSettings(codec="dense:fp16", run_ahead=4),
+    "answer": DragonSettings(codec="topp:0.95", run_ahead=4, disclose=Disclosure.ANSWER),
     "speculative": SpeculativeSettings(rule="rejection", codec="ksqs:6:40", block_tokens=3),
     "federated": FederatedSettings(codec="topk:4:residual", block_tokens=3),
     "sprinter": SprinterSettings(codec="topk:8:renorm", threshold=1.0),
@@ -168,6 +170,15 @@ BAD = [
             (VERDICT, PLACELESS),
             (UPLOAD, PLACELESS),
         )
+    ),
+    # The same where the device keeps its drafts: nobody may ask for more, or tell it.
+    *(
+        Bad("answer", "device", message, PLACELESS)
+        for message in (TARGET, block(), VERDICT, UPLOAD)
+    ),
+    *(
+        Bad("answer", "cloud", message, PLACELESS)
+        for message in (draft(), block(), VERDICT, UPLOAD)
     ),
     # Blocks, one way.
     *(

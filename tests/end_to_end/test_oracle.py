@@ -10,6 +10,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.library import Library, kv_writer
@@ -47,6 +48,8 @@ async def test_every_way_over_every_link_gives_one_text(
         for (prompt, seed), temperature in itertools.product(asked, TEMPERATURES):
             question = asked_at(temperature, seed)
             for rule, ways in WAYS.items():
+                keeps = replace(BOTH, rule=rule, disclose=Disclosure.ANSWER)
+                check(prompt, question, keeps, await near.ask(prompt, question, keeps))
                 for aggregator in ways:
                     how = replace(BOTH, rule=rule, aggregator=aggregator)
                     check(prompt, question, how, await near.ask(prompt, question, how))

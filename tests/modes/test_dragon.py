@@ -12,6 +12,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes import dragon as dragon_module
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Said, Work
@@ -126,21 +127,33 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
 
 
 @pytest.mark.parametrize(
-    ("rule", "aggregator"),
+    ("rule", "aggregator", "disclose"),
     [
-        *(("coupled", aggregator) for aggregator in Aggregator),
-        *(("algorithm1", aggregator) for aggregator in Aggregator if aggregator != Aggregator.BOTH),
+        *(("coupled", each, Disclosure.DRAFTS) for each in Aggregator),
+        *(("algorithm1", each, Disclosure.DRAFTS) for each in Aggregator if each.value != "both"),
+        ("coupled", Aggregator.BOTH, Disclosure.ANSWER),
+        ("coupled", Aggregator.SYNC, Disclosure.ANSWER),
+        ("algorithm1", Aggregator.DEVICE, Disclosure.ANSWER),
     ],
 )
 @pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "MIXED_AT_ONCE"])
 def test_both_sides_decide_the_oracles_text_in_any_order(
-    monkeypatch: pytest.MonkeyPatch, rule: str, aggregator: Aggregator, limit: str
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    aggregator: Aggregator,
+    limit: str,
+    disclose: Disclosure,
 ) -> None:
-    """Whether a head mixes nothing, everything, or what more than one input may lead to."""
+    """Whether a head mixes nothing, everything, or what more than one input may lead to.
+
+    What the device keeps to itself changes no token: the oracle does not know of it.
+    """
     if limit:
         monkeypatch.setattr(dragon_module, limit, -1)
     for seed in range(6):
-        settings = replace(SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed)
+        settings = replace(
+            SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed, disclose=disclose
+        )
         question = replace(QUESTION, seed=seed)
         found = in_any_order(settings, question, seed)
         expected = oracle(question, settings, MODELS)
@@ -369,6 +382,32 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
         ahead = their_draft("device", text, 1, decided_hash=decided_hash)
         assert of(mode.received("cloud", ahead, 0.0), events.TextsDiverged) == []
         assert of(do(mode, wanted(mode)), events.TextsDiverged) == diverges
+
+
+# What a device keeps to itself.
+
+
+@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
+def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregator) -> None:
+    settings = replace(SETTINGS, disclose=Disclosure.ANSWER, aggregator=aggregator)
+    mode, text = joined(settings=settings), Line(start_hash(7))
+    for step in range(3):
+        effects = do(mode, wanted(mode))
+        assert effects.send == []
+        effects = mode.received("cloud", their_draft("device", text, step), 0.0)
+        text.append(mode.decided[step])
+        target = wire.Target(8, step, text.hashes[step], text.tokens[step], "device")
+        assert effects.send == [("cloud", target)]
+    assert mode.left("cloud", "gone", True, 0.0).send == []
+    assert mode.joined("cloud", 9, 0.0).send == [], "what is drafted ahead goes to nobody"
+
+
+@pytest.mark.parametrize("side", ["device", "cloud"])
+def test_more_than_the_device_discloses_is_refused_by_its_type(side: Side) -> None:
+    mode = joined(side, replace(SETTINGS, disclose=Disclosure.ANSWER))
+    message = draft() if side == "cloud" else wire.Target(8, 0, start_hash(7), 3, "device")
+    with pytest.raises(ModeError, match=f"{type(message).__name__} has no place"):
+        mode.received(other(side), message, 0.0)
 
 
 # The other side comes and goes.

@@ -7,6 +7,7 @@ import pytest
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import MODES, Kit, entry_of, mode_entry
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -24,6 +25,8 @@ from dragonrt.modes.settings import (
         (DragonSettings, {"rule": "algorithm1"}, "leaderless"),
         (DragonSettings, {"rule": "telepathy"}, "unknown rule"),
         (DragonSettings, {"run_ahead": 0}, "1"),
+        (DragonSettings, {"disclose": "answer", "aggregator": Aggregator.CLOUD}, "device decides"),
+        (DragonSettings, {"disclose": "answer", "aggregator": Aggregator.GREEDY}, "device decides"),
         (SpeculativeSettings, {"block_tokens": 0}, "256"),
         (SpeculativeSettings, {"block_tokens": 257}, "256"),
         (SpeculativeSettings, {"budget": 0}, "1"),
@@ -53,6 +56,8 @@ def test_settings_that_make_no_sense_are_refused(
 def test_what_follows_from_the_settings() -> None:
     DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY)
     assert DragonSettings(run_ahead=4).window == 9
+    assert DragonSettings(disclose=Disclosure.ANSWER).placement is Aggregator.DEVICE
+    assert DragonSettings(disclose=Disclosure.DRAFTS).placement is Aggregator.BOTH
     waiting = SpeculativeSettings(pipelined=False)
     assert (waiting.length, waiting.outstanding) == (8, 1)
     assert (SpeculativeSettings().length, SpeculativeSettings().outstanding) == (4, 4)

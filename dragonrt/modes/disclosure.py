@@ -1,0 +1,36 @@
+"""What of the device's documents leaves it beside the question, and what it takes then (SPEC 1.10).
+
+level    up                                    down      who decides
+drafts   drafts: distributions and relevance   the same  any placement
+answer   target tokens                         drafts    the device
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from dragonrt.modes.mode import ModeError
+from dragonrt.side import Side
+from dragonrt.wire.messages import Draft, Opened, SessionMessage, Target
+
+
+class Disclosure(StrEnum):
+    """The values of `--disclose`."""
+
+    DRAFTS = "drafts"
+    ANSWER = "answer"
+
+
+TAKES: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
+    "device": (Opened, Draft),
+    "cloud": (Target,),
+}
+"""All that a side takes of the other where the device keeps its drafts."""
+
+
+def refuse_more(side: Side, level: Disclosure, message: SessionMessage) -> None:
+    """Raise ModeError for a message that asks for, or tells, more than the level allows."""
+    if not isinstance(message, TAKES[side]):
+        raise ModeError(
+            f"a {type(message).__name__} has no place in an answer of which the device "
+            f"discloses the {level} only"
+        )
