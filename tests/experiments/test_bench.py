@@ -9,7 +9,13 @@ import pytest
 from rich.console import Console
 
 from dragonrt.experiments.arena import Given
-from dragonrt.experiments.bench import bench_engine, bench_latency, bench_loop, bench_overhead
+from dragonrt.experiments.bench import (
+    bench_engine,
+    bench_latency,
+    bench_loop,
+    bench_overhead,
+    cpu_parts,
+)
 from dragonrt.experiments.bench.bench_assisted import bench_assisted
 from dragonrt.experiments.bench.bench_decode import bench_decode
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
@@ -81,18 +87,68 @@ def test_latency_is_judged_answer_by_answer_with_and_without_the_first_token() -
     assert (result["accepted_device"], result["accepted_cloud"]) == (4 / 6, 1.0)
 
 
+def cpu_us(outside: float) -> dict[str, dict[str, float]]:
+    """The same parts of every way, but for what the pair's loop takes."""
+    alone = {"forward": 2.0, "head": 0.0, "glue": 0.5, "loop": 0.0, "wire": 0.0}
+    pair = alone | {"head": 1.0, "loop": outside - 1.5}
+    return {"alone": alone, "pair": pair, "following": pair}
+
+
 def test_the_pair_is_compared_with_the_median_of_its_slower_side() -> None:
     one = answer(0.1, 0.01, (1, 2, 3))
-    measured = [
-        bench_overhead.Measured(device=2.0, cloud=3.0, pair=3.3, following=1.5, answer=one),
-        bench_overhead.Measured(device=9.0, cloud=3.0, pair=3.6, following=1.5, answer=one),
-        bench_overhead.Measured(device=2.0, cloud=3.0, pair=3.0, following=1.8, answer=one),
-    ]
-    result = bench_overhead._result("toy", 2, 3, measured)
+    result = bench_overhead._result(
+        "toy",
+        2,
+        3,
+        [
+            bench_overhead.Measured(2.0, 3.0, 3.3, 1.5, one, cpu_us(3.0)),
+            bench_overhead.Measured(9.0, 3.0, 3.6, 1.5, one, cpu_us(9.0)),
+            bench_overhead.Measured(2.0, 3.0, 3.0, 1.8, one, cpu_us(2.0)),
+        ],
+    )
     assert result["ratio"] == pytest.approx(1.1)
     assert result["ratio_following"] == pytest.approx(0.5)
     assert result["device_forwards_per_token"] == pytest.approx(4 / 3, abs=1e-4)
     assert result["device_alone_ms"]["samples"] == [2.0, 9.0, 2.0]
+    pair = result["cpu_us"]["pair"]
+    assert (pair["head"], pair["loop"], pair["outside"], pair["sum"]["median"]) == (1, 1.5, 3, 5)
+    rows = dict(bench_overhead._cpu_cells(result))
+    assert rows["alone"][-1] == "1.00"
+    assert rows["pair"][-1] == "2.00"
+
+
+def test_calls_within_calls_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    clock = cpu_parts.PartClock()
+
+    class Clocks:
+        process_time = thread_time = staticmethod(lambda: now_s)
+
+    def work(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def head() -> None:
+        work(0.25)
+        clock.timed("forward", work)(2.0)
+        clock.timed("forward", work)(4.0)
+
+    monkeypatch.setattr(cpu_parts, "time", Clocks)
+    clock.timed("head", head)()
+    clock.timed("wire", work)(0.5)
+    work(1.0)
+    now = clock.now()
+    assert (now["forward"], now["head"], now["wire"], now["loop"]) == (6.0, 0.25, 0.5, 7.25)
+
+
+def test_what_is_timed_is_there_and_stays_as_it_was() -> None:
+    def targets() -> list[Any]:
+        return [getattr(owner, name) for _, owner, name in cpu_parts._TIMED]
+
+    before = targets()
+    with cpu_parts.measured_parts():
+        assert not set(before) & set(targets())
+    assert targets() == before
 
 
 def measured(bench: Callable[..., object], **options: Any) -> dict[str, Any]:
