@@ -142,7 +142,7 @@ def experiment(
         )
         with counting(name) as progress:
             framework.run_experiment(chosen, plan, progress)
-    for path in (files.rows, files.record, files.picture):
+    for path in (files.rows, files.record, *files.pictures):
         output.print(str(path), markup=False, soft_wrap=True)
 
 

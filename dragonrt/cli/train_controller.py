@@ -25,7 +25,8 @@ def controller(
     ] = DRAFT,
     target: Annotated[str, option("Target model, of the same tokenizer.", default=TARGET)] = TARGET,
     corpus: Annotated[
-        Path | None, option("Text to be continued; else the sample questions.", kind="FILE")
+        Path | None,
+        option("Questions, or text to be continued; else the sample questions.", kind="PATH"),
     ] = None,
     codec: Annotated[
         str, option("qs:L, ksqs:K:L or csqs:BETA:L; L is chosen anew.", default="qs:100")

@@ -2,8 +2,8 @@
 
 As in SPECFED, section V: federated inference without compression, each worker's logits divided by
 the temperature, gives the text and, at each of its tokens, the distributions that compression is
-then measured on. All models run in this process, in lockstep, without documents. The texts go on
-from sample questions and from the beginnings of sample documents, in turn.
+then measured on. All models run in this process, in lockstep. The texts go on from sample questions
+behind their document and from the beginnings of articles, in turn.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dragonrt.experiments.texts import prompts
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.prompt import TextKind
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.training.model_pair import AnswerReader
 
@@ -26,6 +27,7 @@ WEIGHTS = (0.5, 0.5)
 class FederatedPosition:
     """The distributions before token `step` of a text, float64 [V], the temperature applied."""
 
+    kind: TextKind
     text: int
     step: int
     workers: tuple[NDArray[np.float64], ...]
@@ -50,16 +52,15 @@ class Federation:
         """Every position of so many texts at this temperature, `tokens` each at most."""
         random = np.random.Generator(np.random.Philox(seed))
         sampler = Sampler(temperature)
-        for number, prompt in enumerate(prompts(self.draft.prompt, texts)):
+        for number, prompt in enumerate(prompts(self.draft, texts)):
             text: list[int] = []
             readers = [
-                AnswerReader(model, model.encode(prompt), tokens)
-                for model in (*self.workers, self.draft)
+                AnswerReader(model, prompt.tokens, tokens) for model in (*self.workers, self.draft)
             ]
-            while len(text) < tokens and set(self.draft.stop_tokens).isdisjoint(text):
+            while len(text) < tokens and set(prompt.stops).isdisjoint(text):
                 *workers, draft = (
                     sampler.dense(reader.after(text, len(text))[0]) for reader in readers
                 )
-                yield FederatedPosition(number, len(text), tuple(workers), draft)
+                yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
                 target = np.average(workers, axis=0, weights=WEIGHTS)
                 text.append(int(random.choice(target.size, p=target / target.sum())))

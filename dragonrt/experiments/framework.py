@@ -93,8 +93,13 @@ class Files:
         return self.directory / f"{self.name}.json"
 
     @property
-    def picture(self) -> Path:
-        return self.directory / f"{self.name}.png"
+    def pictures(self) -> list[Path]:
+        """Those that were drawn: one, or one of each kind of text."""
+        return sorted(self.directory.glob(f"{self.name}*.png"))
+
+    def pictured(self, kind: str | None) -> Path:
+        """Where the picture of all rows goes, or that of one kind of text."""
+        return self.directory / (f"{self.name}-{kind}.png" if kind else f"{self.name}.png")
 
 
 def files(experiment: Experiment, results: Path) -> Files:
@@ -140,21 +145,39 @@ def run_experiment(experiment: Experiment, settings: Settings, progress: Progres
         "seed": settings.seed,
         "seconds": round(seconds, 3),
         "rows": len(rows),
-        "summary": experiment.summarise(rows),
+        "summary": _summary(experiment, rows),
     }
     text = json.dumps(record, ensure_ascii=False, indent=2) + "\n"
     where.record.write_text(text, encoding="utf-8")
-    experiment.plot(rows, where.picture)
+    _draw(experiment, rows, where)
     return where
+
+
+def by_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
+    """Rows of answers and of prose apart, for no figure may mix them; None where there is one."""
+    kinds = {row.get("kind"): True for row in rows}
+    if len(kinds) == 1:
+        return {None: rows}
+    return {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
+
+
+def _summary(experiment: Experiment, rows: list[Row]) -> dict[str, Any]:
+    found = {kind: experiment.summarise(some) for kind, some in by_kind(rows).items()}
+    return found.get(None) or {str(kind): each for kind, each in found.items()}
+
+
+def _draw(experiment: Experiment, rows: list[Row], where: Files) -> None:
+    for kind, some in by_kind(rows).items():
+        experiment.plot(some, where.pictured(kind))
 
 
 def draw_again(experiment: Experiment, where: Files) -> None:
     """The picture again, and the record's summary, from the CSV alone."""
     rows = read_rows(where.rows)
-    experiment.plot(rows, where.picture)
+    _draw(experiment, rows, where)
     try:
         record = json.loads(where.record.read_text(encoding="utf-8"))
-        record["summary"] = experiment.summarise(rows)
+        record["summary"] = _summary(experiment, rows)
     except (OSError, ValueError, TypeError):
         raise ExperimentError(
             f"cannot read {where.record}: run {experiment.NAME} without --replot"

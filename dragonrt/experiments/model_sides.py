@@ -21,6 +21,7 @@ from dragonrt.experiments.speculation import model_pair
 from dragonrt.experiments.texts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
+from dragonrt.language.prompt import Prompt
 from dragonrt.language.reader import Mixture, Reader, Weighing
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -37,6 +38,7 @@ from dragonrt.runtime.preparing import Context, Outcome, Prepared
 from dragonrt.runtime.process import open_library
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.pair import SimulatedSide
@@ -282,14 +284,14 @@ class PromptCase:
 
     number: int
     pair: tuple[str, str]
-    prompt: str
+    prompt: Prompt
     seed: int
 
     @classmethod
     def several(cls, settings: ExperimentSettings, count: int) -> list[Self]:
         """So many texts of the experiment's pair, of its corpus if it has one."""
         pair = (settings.draft, settings.target)
-        found = prompts(model_pair(*pair).draft.prompt, count, settings.corpus)
+        found = prompts(model_pair(*pair).draft, count, settings.corpus)
         return [
             cls(number, pair, prompt, settings.seed * count + number)
             for number, prompt in enumerate(found)
@@ -298,5 +300,13 @@ class PromptCase:
     def answers(self) -> RecalledAnswers:
         """The answers to it."""
         models = model_pair(*self.pair)
-        prompt = models.draft.encode(self.prompt)
-        return RecalledAnswers(models.draft, models.target, prompt, self.seed)
+        return RecalledAnswers(models.draft, models.target, self.prompt.tokens, self.seed)
+
+    def question(self, temperature: float, tokens: int) -> Question:
+        """What is asked of them: so many tokens at most."""
+        return Question(
+            seed=self.seed,
+            sampler=Sampler(temperature),
+            max_tokens=tokens,
+            stop_tokens=self.prompt.stops,
+        )

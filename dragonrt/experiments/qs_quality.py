@@ -25,6 +25,7 @@ from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 
 if TYPE_CHECKING:
+    from dragonrt.language.prompt import Prompt
     from dragonrt.training.model_pair import ModelPair
 
 NAME = "qs-quality"
@@ -81,16 +82,15 @@ def _answers(
     """The rows of all ways to answer one question with the same noise."""
     from dragonrt.experiments.speculation import Speculation
 
-    prompt = pair.draft.encode(with_evidence(pair.draft.prompt, question))
-    stops = (*pair.draft.stop_tokens, *pair.draft.encode("\n"))
-    text, positions = _cloud_text(pair, prompt, sampler, noise, stops)
+    prompt = with_evidence(pair.draft, question)
+    text, positions = _cloud_text(pair, prompt, sampler, noise)
     expected = " ".join(question.expected)
     for way, (name, coded) in WAYS.items():
         rule = speculative_rule(name, noise, sampler)
         coder = codec(coded, pair.draft.vocabulary)
-        blocks = Speculation(pair, coder, length=LENGTH).blocks(prompt, rule, TOKENS, stops)
+        blocks = Speculation(pair, coder, length=LENGTH).blocks(prompt, rule, TOKENS)
         tokens = [token for block in blocks for token in block.tokens]
-        said = _until(tokens, stops, pair)
+        said = _until(tokens, prompt.stops, pair)
         laws = []
         for each in positions:
             sent = coder.quantize(each.q).distribution
@@ -99,20 +99,20 @@ def _answers(
             laws.append(first_token_law(drawn_from, sent, each.p))
         yield {"way": way} | _row(laws, positions, said, expected)
     laws = [each.p for each in positions]
-    yield {"way": CLOUD} | _row(laws, positions, _until(text, stops, pair), expected)
+    yield {"way": CLOUD} | _row(laws, positions, _until(text, prompt.stops, pair), expected)
 
 
 def _cloud_text(
-    pair: "ModelPair", prompt: list[int], sampler: Sampler, noise: Noise, stops: tuple[int, ...]
+    pair: "ModelPair", prompt: "Prompt", sampler: Sampler, noise: Noise
 ) -> tuple[list[int], list[PairPosition]]:
     """What the target alone says, token by token, and what both models say on the way."""
     from dragonrt.experiments.speculation import alone
     from dragonrt.training.model_pair import AnswerReader
 
     rule = speculative_rule("coupled", noise, sampler)
-    text = alone(pair.target, prompt, rule, TOKENS, stops)
+    text = alone(pair.target, prompt, rule, TOKENS)
     q, p = (
-        map(rule.shape, AnswerReader(model, prompt, len(text)).after(text[:-1], 0))
+        map(rule.shape, AnswerReader(model, prompt.tokens, len(text)).after(text[:-1], 0))
         for model in (pair.draft, pair.target)
     )
     return text, list(map(PairPosition, q, p))

@@ -174,9 +174,14 @@ def _answer(case: RuntimeCase) -> list[Row]:
     costs = planned.costs(pair.target.vocabulary)
     link = LinkProfile.load(planned.link)
     pace = BlockPace(costs.draft_s, costs.target_s, link, case.seed)
-    answers = RecalledAnswers(pair.draft, pair.target, prompt, case.seed)
+    answers = RecalledAnswers(pair.draft, pair.target, prompt.tokens, case.seed)
     action = case.action
-    question = Question(seed=case.seed, sampler=sampler, max_tokens=case.texts.tokens)
+    question = Question(
+        seed=case.seed,
+        sampler=sampler,
+        max_tokens=case.texts.tokens,
+        stop_tokens=prompt.stops,
+    )
     static = f"static:{action.length}:{action.resolution}"
     rows: list[Row] = []
     for way, rule, control in (

@@ -17,6 +17,7 @@ from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, ha
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
+    from dragonrt.language.prompt import Prompt
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"
@@ -65,7 +66,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
         for rate in rates
         if settings.quick or rate == MIDDLE_RATE or count == MIDDLE_WORKERS
     ]
-    texts = prompts(federation.draft.prompt, settings.repeats, settings.corpus)
+    texts = prompts(federation.draft, 2 * settings.repeats, settings.corpus)
     tokens = TOKENS_QUICK if settings.quick else TOKENS
     rows: list[Row] = []
     for number, text in enumerate(texts):
@@ -78,7 +79,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _measure(
     draft: "LanguageModel",
     models: "Sequence[LanguageModel]",
-    text: str,
+    prompt: "Prompt",
     number: int,
     case: FederatedCase,
     tokens: int,
@@ -90,17 +91,22 @@ def _measure(
     from dragonrt.modes.settings import FederatedSettings
     from dragonrt.sampling import Sampler
 
-    prompt = draft.encode(text)
     workers = [models[each % len(models)] for each in range(case.workers)]
     given = played(
-        Question(seed=number, sampler=Sampler(TEMPERATURE), max_tokens=tokens),
+        Question(
+            seed=number,
+            sampler=Sampler(TEMPERATURE),
+            max_tokens=tokens,
+            stop_tokens=prompt.stops,
+        ),
         FederatedSettings(codec=case.codec, block_tokens=case.block_tokens, require_all=True),
-        text_side("device", draft, prompt, number, DRAFT_S),
-        *(text_side("cloud", model, prompt, number, WORKER_S) for model in workers),
+        text_side("device", draft, prompt.tokens, number, DRAFT_S),
+        *(text_side("cloud", model, prompt.tokens, number, WORKER_S) for model in workers),
         link=LinkProfile(latency_s=LATENCY_S, up=case.rate, down=case.rate),
     )
     counts = given.counts
     return {
+        "kind": prompt.kind,
         "method": case.method,
         "codec": case.codec,
         "block_tokens": case.block_tokens,

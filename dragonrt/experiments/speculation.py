@@ -3,7 +3,7 @@
 The rules, codecs and the threshold are the runtime's own; only the network is left out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,6 +19,7 @@ from dragonrt.distributions import (
     backtrack,
 )
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.prompt import Prompt
 from dragonrt.sampling.verification import Judgement, SpeculativeRule
 from dragonrt.training.model_pair import AnswerReader, ModelPair
 
@@ -36,15 +37,14 @@ def model_pair(draft: str = DRAFT, target: str = TARGET) -> ModelPair:
 
 def alone(
     model: LanguageModel,
-    prompt: Sequence[int],
+    prompt: Prompt,
     rule: SpeculativeRule,
     tokens: int,
-    stops: Sequence[int] = (),
 ) -> list[int]:
     """What the model says by itself behind the prompt: so many tokens, or to the first stop."""
-    reader = AnswerReader(model, prompt, tokens)
+    reader = AnswerReader(model, prompt.tokens, tokens)
     text: list[int] = []
-    while len(text) < tokens and set(stops).isdisjoint(text):
+    while len(text) < tokens and set(prompt.stops).isdisjoint(text):
         p = rule.shape(reader.after(text, len(text))[0])
         text.append(rule.verify(len(text), [], None, [p]).token)
     return text
@@ -106,15 +106,13 @@ class Speculation:
         self._budget = budget
         self.threshold = threshold
 
-    def blocks(
-        self, prompt: Sequence[int], rule: SpeculativeRule, tokens: int, stops: Sequence[int] = ()
-    ) -> Iterator[JudgedBlock]:
-        """The blocks of one text of at least `tokens` tokens, or to the first of `stops`."""
+    def blocks(self, prompt: Prompt, rule: SpeculativeRule, tokens: int) -> Iterator[JudgedBlock]:
+        """The blocks of one text of at least `tokens` tokens, or to its first stop."""
         capacity = tokens + self._length + 1
-        draft = AnswerReader(self._pair.draft, prompt, capacity)
-        target = AnswerReader(self._pair.target, prompt, capacity)
+        draft = AnswerReader(self._pair.draft, prompt.tokens, capacity)
+        target = AnswerReader(self._pair.target, prompt.tokens, capacity)
         text: list[int] = []
-        while len(text) < tokens and set(stops).isdisjoint(text):
+        while len(text) < tokens and set(prompt.stops).isdisjoint(text):
             drafted = self._draft(draft, rule, text)
             line = text + [each.token for each in drafted]
             p = [rule.shape(each) for each in target.after(line, len(text))]

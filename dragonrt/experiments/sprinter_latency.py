@@ -35,6 +35,7 @@ from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.sprinter_lineup import SprinterLineup
+    from dragonrt.language.prompt import Prompt
     from dragonrt.modes.question import Question
 
 NAME = "sprinter-latency"
@@ -45,7 +46,6 @@ TOKENS = 20
 DRAFT_S, TARGET_S = 0.01, 0.05
 ROUND_TRIPS_MS = (0, 100)
 TEMPERATURES = (0.0, 1.0)
-KINDS = ("answers", "prose")
 TEXTS, TEXTS_QUICK = 3, 1
 """Prompts of each kind in each repeat."""
 REFERENCES = 3
@@ -54,11 +54,10 @@ BASELINE, TARGET_ALONE = "speculative", "target alone"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """One prompt, and how texts go on from it and end; the question's seed is its number."""
+class PromptedQuestion:
+    """A prompt, and how texts go on from it; the question's seed is the text's number."""
 
-    kind: str
-    tokens: list[int]
+    prompt: "Prompt"
     question: "Question"
 
 
@@ -67,58 +66,57 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt.experiments.sprinter_lineup import METHODS, SprinterLineup
 
     lineup = SprinterLineup.load()
-    prompts = list(_prompts(lineup, settings))
-    total = len(prompts) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
+    asked = list(_asked(lineup, settings))
+    total = len(asked) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
     rows: list[Row] = []
-    for prompt in prompts:
-        references = _references(lineup, prompt)
+    for each in asked:
+        references = _references(lineup, each)
         for rtt_ms in ROUND_TRIPS_MS:
-            for row in _rows(lineup, prompt, references, rtt_ms, settings.real):
+            for row in _rows(lineup, each, references, rtt_ms, settings.real):
                 rows.append(row)
                 progress(len(rows), total)
     return rows
 
 
-def _prompts(lineup: "SprinterLineup", settings: Settings) -> "Iterator[Prompt]":
+def _asked(lineup: "SprinterLineup", settings: Settings) -> "Iterator[PromptedQuestion]":
     """Every prompt at every temperature; with a corpus, prose of that only."""
-    from dragonrt.experiments.texts import answerable, prompts, with_evidence
+    from dragonrt.experiments.texts import prompts
     from dragonrt.modes.question import Question
     from dragonrt.sampling.samplers import Sampler
 
-    model = lineup.pair.draft
     count = (TEXTS_QUICK if settings.quick else TEXTS) * settings.repeats
-    form = model.prompt
-    prose = prompts(form, count, settings.corpus)
-    answers: list[str] = []
     if settings.corpus is None:
-        prose = prompts(form, 2 * count)[1::2]
-        asked = answerable()
-        answers = [with_evidence(form, asked[each % len(asked)]) for each in range(count)]
-    ends = (*model.stop_tokens, *model.encode("\n"))
-    for kind, texts, stop_tokens in zip(KINDS, (answers, prose), (ends, ()), strict=True):
-        for number, text in enumerate(texts, start=settings.seed * count):
-            for temperature in TEMPERATURES:
-                question = Question(
-                    seed=number,
-                    sampler=Sampler(temperature),
-                    max_tokens=TOKENS,
-                    stop_tokens=tuple(stop_tokens),
-                )
-                yield Prompt(kind, model.encode(text), question)
+        found = prompts(lineup.pair.draft, 2 * count)
+        found.sort(key=lambda prompt: prompt.kind)
+    else:
+        found = prompts(lineup.pair.draft, count, settings.corpus)
+    for place, prompt in enumerate(found):
+        for temperature in TEMPERATURES:
+            question = Question(
+                seed=settings.seed * count + place % count,
+                sampler=Sampler(temperature),
+                max_tokens=TOKENS,
+                stop_tokens=prompt.stops,
+            )
+            yield PromptedQuestion(prompt, question)
 
 
-def _references(lineup: "SprinterLineup", prompt: Prompt) -> list[str]:
+def _references(lineup: "SprinterLineup", asked: PromptedQuestion) -> list[str]:
     """What the target says: its one text without a temperature, else some of its texts."""
-    question = prompt.question
+    question = asked.question
     seeds = [question.seed]
     if question.sampler.temperature > 0:
         seeds = [10**6 * (1 + sample) + question.seed for sample in range(REFERENCES)]
-    texts = [lineup.target_text(replace(question, seed=seed), prompt.tokens) for seed in seeds]
+    texts = [lineup.target_text(replace(question, seed=seed), asked.prompt) for seed in seeds]
     return [lineup.pair.target.decode(tokens) for tokens, _ in texts]
 
 
 def _rows(
-    lineup: "SprinterLineup", prompt: Prompt, references: list[str], rtt_ms: int, real: bool
+    lineup: "SprinterLineup",
+    asked: PromptedQuestion,
+    references: list[str],
+    rtt_ms: int,
+    real: bool,
 ) -> Iterator[Row]:
     """All methods on one prompt, over one link."""
     from dragonrt.experiments.sprinter_lineup import METHODS, SPRINTERS
@@ -130,9 +128,9 @@ def _rows(
     def row(method: str, tokens: list[int], seconds: float, **more: float) -> Row:
         scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in ("gflop", "paper_gflop")}
         return {
-            "kind": prompt.kind,
-            "text": prompt.question.seed,
-            "temperature": prompt.question.sampler.temperature,
+            "kind": asked.prompt.kind,
+            "text": asked.question.seed,
+            "temperature": asked.question.sampler.temperature,
             "rtt_ms": rtt_ms,
             "method": method,
             "tokens": len(tokens),
@@ -142,7 +140,7 @@ def _rows(
             **_quality(lineup, tokens, references),
         }
 
-    text, seconds = lineup.target_text(prompt.question, prompt.tokens)
+    text, seconds = lineup.target_text(asked.question, asked.prompt)
     yield row(
         TARGET_ALONE,
         text,
@@ -157,7 +155,9 @@ def _rows(
     if not real:
         forward_s = {"device": DRAFT_S, "cloud": TARGET_S}
     for method in METHODS:
-        given, fed = lineup.answer(method, prompt.question, prompt.tokens, rtt_ms / 1e3, forward_s)
+        given, fed = lineup.answer(
+            method, asked.question, asked.prompt.tokens, rtt_ms / 1e3, forward_s
+        )
         counts = given.counts
         judged = counts.verified if method in SPRINTERS else counts.judged
         yield row(

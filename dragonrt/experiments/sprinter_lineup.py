@@ -16,6 +16,7 @@ from dragonrt.experiments.model_sides import ReadingSide, engine, reading_side, 
 from dragonrt.experiments.speculation import alone, model_pair
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
+from dragonrt.language.prompt import Prompt
 from dragonrt.language.reader import Mixture, Reader
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
@@ -125,9 +126,9 @@ class SprinterLineup:
             given = await arena.ask(question, settings, **heads)
         return given, {side: reader.fed for side, reader in readers.items()}
 
-    def target_text(self, question: Question, prompt: Sequence[int]) -> tuple[list[int], float]:
+    def target_text(self, question: Question, prompt: Prompt) -> tuple[list[int], float]:
         """What the target alone says behind the prompt, and the real seconds that it took."""
         rule = CoupledSpeculation(Noise(question.seed), question.sampler)
         start_s = time.perf_counter()
-        text = alone(self.pair.target, prompt, rule, question.max_tokens, question.stop_tokens)
+        text = alone(self.pair.target, prompt, rule, question.max_tokens)
         return text, time.perf_counter() - start_s

@@ -70,7 +70,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt.experiments.model_sides import PromptCase
     from dragonrt.experiments.parallel import measure_all
 
-    texts = PromptCase.several(settings, settings.repeats * (1 if settings.quick else 2))
+    texts = PromptCase.several(settings, 2 * settings.repeats * (1 if settings.quick else 2))
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     codings = CODINGS_QUICK if settings.quick else CODINGS
     tokens = TOKENS_QUICK if settings.quick else TOKENS
@@ -85,15 +85,13 @@ def _measure(
     """One text at one temperature, with every coding."""
     from dragonrt.experiments.model_sides import BlockPace
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.question import Question
     from dragonrt.modes.settings import SpeculativeSettings
-    from dragonrt.sampling import Sampler
     from dragonrt.wire.limits import MAX_BLOCK
 
     text, temperature = case
     answers = text.answers()
     pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
-    question = Question(seed=text.seed, sampler=Sampler(temperature), max_tokens=tokens)
+    question = text.question(temperature, tokens)
     rows: list[Row] = []
     for coding in codings:
         settings = SpeculativeSettings(
@@ -109,6 +107,7 @@ def _measure(
         counts = answer.counts
         rows.append(
             {
+                "kind": text.prompt.kind,
                 "method": coding.method,
                 "parameter": coding.parameter,
                 "temperature": temperature,

@@ -74,7 +74,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     texts = settings.repeats * (1 if settings.quick else TEXTS)
     tokens = TOKENS_QUICK if settings.quick else TOKENS
-    asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, texts, settings.corpus)]
+    asked = prompts(pair.draft, texts, settings.corpus)
     rows: list[Row] = []
     for coding in CODINGS:
         coder = codec(coding.codec, pair.draft.vocabulary)
@@ -88,7 +88,8 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
                 rule = speculative_rule("rejection", noise, Sampler(heat))
                 blocks = list(speculation.blocks(prompt, rule, tokens))
                 rows.append(
-                    {"setting": coding.name, "temperature": heat, "text": number}
+                    {"kind": prompt.kind, "setting": coding.name, "temperature": heat}
+                    | {"text": number}
                     | sums(blocks, coding.resolution)
                     | {"threshold": _beta(speculation)}
                 )

@@ -13,15 +13,17 @@ from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
 
 if TYPE_CHECKING:
-    from dragonrt.language.prompt import PromptFormat
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.language.prompt import Prompt
 
 PROSE_WORDS = 24
 
 
-def prompts(form: "PromptFormat", count: int, corpus: Path | None = None) -> list[str]:
-    """So many prompts: questions and beginnings of articles in turn, or pieces of the corpus.
+def prompts(model: "LanguageModel", count: int, corpus: Path | None = None) -> "list[Prompt]":
+    """So many prompts: questions behind their document and beginnings of articles in turn.
 
-    The pieces lie evenly spread in it. Raises DragonError for a corpus that is no text, or shorter.
+    Of a corpus, pieces that lie evenly spread in it. Raises DragonError for a corpus that is no
+    text, or shorter.
     """
     if corpus is not None:
         words = read_corpus(corpus).evaluated.split()
@@ -32,16 +34,16 @@ def prompts(form: "PromptFormat", count: int, corpus: Path | None = None) -> lis
                 f"{count * PROSE_WORDS}: give --corpus a longer text"
             )
         starts = range(0, apart * count, apart)
-        return [" ".join(words[start : start + PROSE_WORDS]) for start in starts]
-    questions = [form.question_text((), question.text) for question in bundled.questions()]
+        return [model.begun(" ".join(words[start : start + PROSE_WORDS])) for start in starts]
+    questions = answerable()
     articles = sorted(bundled.documents("cloud").iterdir())
     found = []
     for number in range(count):
         if number % 2:
             words = load(articles[number // 2 % len(articles)]).text.split()
-            found.append(" ".join(words[:PROSE_WORDS]))
+            found.append(model.begun(" ".join(words[:PROSE_WORDS])))
         else:
-            found.append(questions[number // 2 % len(questions)])
+            found.append(with_evidence(model, questions[number // 2 % len(questions)]))
     return found
 
 
@@ -50,12 +52,12 @@ def answerable() -> list[bundled.SampleQuestion]:
     return [each for each in bundled.questions() if len(each.evidence) == 1]
 
 
-def with_evidence(form: "PromptFormat", question: bundled.SampleQuestion) -> str:
+def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> "Prompt":
     """The document with the evidence, then the question."""
     ((side, name),) = question.evidence
     document = load(bundled.documents(side) / name)
-    told = form.document_text(document.title, document.text)
-    return told + form.question_text((), question.text)
+    told = model.prompt.document_text(document.title, document.text)
+    return model.asked(told + model.prompt.question_text((), question.text))
 
 
 EVALUATED = 5

@@ -55,6 +55,7 @@ def changes(position: "FederatedPosition", temperature: float) -> Iterator[Row]:
             code = codec(f"topk:{k}:{form}", position.draft.size)
             uploads = [code.quantize(p).distribution for p in position.workers]
             yield {
+                "kind": position.kind,
                 "temperature": temperature,
                 "text": position.text,
                 "step": position.step,

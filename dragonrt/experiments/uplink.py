@@ -53,12 +53,10 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[Row]:
     from dragonrt.experiments.model_sides import BlockPace
     from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.question import Question
     from dragonrt.modes.settings import SpeculativeSettings
-    from dragonrt.sampling import Sampler
 
     answers = case.answers()
-    question = Question(seed=case.seed, sampler=Sampler(TEMPERATURE), max_tokens=tokens)
+    question = case.question(TEMPERATURE, tokens)
     rows: list[Row] = []
     for codec in CODECS:
         for outstanding in OUTSTANDING:
@@ -75,6 +73,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
                 lost = answer.told.alone_from is not None
                 rows.append(
                     {
+                        "kind": case.prompt.kind,
                         "text": case.number,
                         "codec": codec,
                         "outstanding": outstanding,

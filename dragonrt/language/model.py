@@ -14,7 +14,7 @@ from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
 from dragonrt.language.linear import Linear
-from dragonrt.language.prompt import PromptFormat, prompt_format
+from dragonrt.language.prompt import Prompt, PromptFormat, prompt_format
 from dragonrt.language.quantized import QuantizedLinear
 from dragonrt.language.sequence import Sequence, document_kv
 from dragonrt.language.threads import usual_threads
@@ -30,7 +30,7 @@ class LanguageModel:
         fingerprint: differs whenever the checkpoint does, whatever dtype it runs in.
         tokenizer_fingerprint: differs whenever token ids mean something else. Two sides can
             aggregate if and only if theirs are equal.
-        stop_tokens: tokens that end an answer.
+        stop_tokens: tokens behind which no text goes on.
         prompt: how documents and questions are written for this model.
     """
 
@@ -108,6 +108,24 @@ class LanguageModel:
         with a hand-written forward on a CPU, in float32 and where it is fast in bfloat16.
         """
         return self._decoder.exact_blocks
+
+    @property
+    def answer_stops(self) -> tuple[int, ...]:
+        """Tokens that end an answer: the stop tokens, and what the prompt's form ends it with."""
+        return self.with_stops(self.prompt.stops)
+
+    def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
+        """The stop tokens, and each of the strings that is a single token."""
+        single = [self.encode(string) for string in strings]
+        return (*self.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))
+
+    def asked(self, text: str) -> Prompt:
+        """The prompt of an answer."""
+        return Prompt("answers", tuple(self.encode(text)), self.answer_stops)
+
+    def begun(self, text: str) -> Prompt:
+        """The prompt of prose."""
+        return Prompt("prose", tuple(self.encode(text)))
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, none added."""

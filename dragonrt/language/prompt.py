@@ -6,9 +6,23 @@ computed when it is indexed; everything else is the question part, shared by all
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 Turn = tuple[str, str]  # an earlier question and its answer
+TextKind = Literal["answers", "prose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a text goes on from, as tokens, and the tokens that end it.
+
+    Answers end where a model says so, prose never: it has a length.
+    """
+
+    kind: TextKind
+    tokens: tuple[int, ...]
+    stops: tuple[int, ...] = ()
+
 
 # Stands for the document while a chat template is rendered; no template contains it.
 _PLACEHOLDER = "\u241edocument\u241e"

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
@@ -117,7 +116,7 @@ class Conversation:
             prompt=prompt,
             history=tuple(self.history),
             seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
-            stop_tokens=stop_tokens(model, strings),
+            stop_tokens=model.with_stops(strings),
         )
         stream = TextStream(model.decode, strings)
         pieces: list[str] = []
@@ -157,9 +156,3 @@ class Conversation:
         """End the answer under way, if there is one, with the tokens decided so far."""
         if self._asking is not None:
             self._asking.stop()
-
-
-def stop_tokens(model: LanguageModel, strings: tuple[str, ...]) -> tuple[int, ...]:
-    """The model's own stop tokens, and each stop string that is a single token."""
-    single = [model.encode(string) for string in strings]
-    return (*model.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))

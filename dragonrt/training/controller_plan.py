@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 
 from dragonrt.control import Learned
 from dragonrt.errors import TrainingError
+from dragonrt.language.prompt import Prompt
 from dragonrt.link.profile import LinkProfile
 from dragonrt.training.controller import Comparison, compare, encoding, train_controller, untrained
 from dragonrt.training.course import IterationCosts
@@ -37,7 +38,7 @@ class ControllerPlan:
     steps: int = 100_000
     seed: int = 0
 
-    def tasks(self, prompts: tuple[tuple[int, ...], ...]) -> Tasks:
+    def tasks(self, prompts: tuple[Prompt, ...]) -> Tasks:
         """Answers to these prompts."""
         return Tasks(prompts, self.temperatures, self.max_tokens)
 

@@ -22,14 +22,13 @@ class LiveEnvironment:
         self._tasks = tasks
         self._codec = resolved_codec(codec_name, costs.vocabulary)
         self._costs = costs
-        self._stops = set(pair.target.stop_tokens)
 
     def reset(self, seed: int) -> ControlState:
         """Begin the task and the course of the uplink that have this number."""
         prompt, sampler, noise = self._tasks.choose(seed)
-        self._rule = Rejection(noise, sampler)
+        self._rule, self._stops = Rejection(noise, sampler), set(prompt.stops)
         self._draft, self._target = (
-            AnswerReader(model, prompt, self._tasks.max_tokens)
+            AnswerReader(model, prompt.tokens, self._tasks.max_tokens)
             for model in (self._pair.draft, self._pair.target)
         )
         self._answer: list[int] = []

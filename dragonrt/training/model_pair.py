@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel, Preemption
+from dragonrt.language.prompt import Prompt
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.sampling import Noise, Sampler
@@ -23,18 +24,18 @@ _TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What is answered, and how: prompts, as tokens, at temperatures, to `max_tokens` at most."""
+    """What is gone on from, and how: at temperatures, to `max_tokens` at most."""
 
-    prompts: tuple[tuple[int, ...], ...]
+    prompts: tuple[Prompt, ...]
     temperatures: tuple[float, ...]
     max_tokens: int
 
-    def choose(self, seed: int) -> tuple[list[int], Sampler, Noise]:
+    def choose(self, seed: int) -> tuple[Prompt, Sampler, Noise]:
         """The task of this number: a prompt, how it is sampled from, and with what noise."""
         generator = np.random.default_rng((seed, _TASK_STREAM))
         prompt = self.prompts[int(generator.integers(len(self.prompts)))]
         temperature = self.temperatures[int(generator.integers(len(self.temperatures)))]
-        return list(prompt), Sampler(temperature), Noise(int(generator.integers(2**63)))
+        return prompt, Sampler(temperature), Noise(int(generator.integers(2**63)))
 
 
 class AnswerReader:
@@ -84,7 +85,7 @@ class ModelPair:
             progress(number, len(seeds))
             prompt, sampler, noise = tasks.choose(seed)
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
-            reader = AnswerReader(self.draft, prompt, len(tokens))
+            reader = AnswerReader(self.draft, prompt.tokens, len(tokens))
             q = [sampler.dense(one) for one in reader.after(tokens[:-1], 0)]
             texts.append(_recorded(tokens, p, q, coder, resolutions))
         return PairRecording(
@@ -97,13 +98,13 @@ class ModelPair:
         )
 
     def _answer(
-        self, prompt: list[int], sampler: Sampler, noise: Noise, max_tokens: int
+        self, prompt: Prompt, sampler: Sampler, noise: Noise, max_tokens: int
     ) -> tuple[list[int], list[NDArray[np.float64]]]:
         """An answer of the target, and the distribution that each of its tokens is from."""
-        reader = AnswerReader(self.target, prompt, max_tokens)
+        reader = AnswerReader(self.target, prompt.tokens, max_tokens)
         tokens: list[int] = []
         distributions = []
-        while len(tokens) < max_tokens and not set(tokens[-1:]) & set(self.target.stop_tokens):
+        while len(tokens) < max_tokens and not set(tokens[-1:]) & set(prompt.stops):
             p = sampler.dense(reader.after(tokens, len(tokens))[0])
             tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
             distributions.append(p)

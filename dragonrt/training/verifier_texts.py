@@ -7,9 +7,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from dragonrt import bundled
 from dragonrt.errors import TrainingError
-from dragonrt.side import Side
 from dragonrt.training.verifier_models import BatchedModel
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
@@ -26,7 +24,6 @@ ENOUGH_FILES = 10
 
 _ANSWER = re.compile(r"(^Answer:)(.*)$", re.MULTILINE)
 _SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
-_DISTRACTORS = 4  # further documents that each question is put to
 
 
 class CutPassage(NamedTuple):
@@ -57,10 +54,9 @@ def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
     """The passages of a text file or of all files below a directory, split at random.
 
     A text with lines that begin with `Answer:` is read as prompts in the plain form, each up to an
-    answer: what a verifier sees at run time. To them come prompts with the sample documents and
-    questions. Raises TrainingError if there is too little text.
+    answer: what a verifier sees at run time. Raises TrainingError if there is too little text.
     """
-    groups = [_passages(text, model) for text in _read(path)]
+    groups = [_passages(text, model) for text in read_corpus(path)]
     if len(groups) < ENOUGH_FILES:
         groups = [[passage] for group in groups for passage in group]
     groups = [group for group in groups if group]
@@ -71,15 +67,15 @@ def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
         )
     random = np.random.default_rng((seed, _SPLIT_STREAM))
     texts: Texts = {part: [] for part in get_args(Part)}
-    for wholes in (groups, _sample_prompts(model, random)):
-        order = random.permutation(len(wholes))
-        ends = np.cumsum([round(share * len(wholes)) for share in SHARES.values()])
-        for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True):
-            texts[part] += [passage for number in numbers for passage in wholes[number]]
+    order = random.permutation(len(groups))
+    ends = np.cumsum([round(share * len(groups)) for share in SHARES.values()])
+    for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True):
+        texts[part] += [passage for number in numbers for passage in groups[number]]
     return texts
 
 
-def _read(path: Path) -> list[str]:
+def read_corpus(path: Path) -> list[str]:
+    """The texts of a file, or of all files below a directory. Raises TrainingError."""
     files = [path]
     if path.is_dir():
         files = sorted(
@@ -96,10 +92,14 @@ def _read(path: Path) -> list[str]:
     return texts
 
 
+def asked_and_answered(text: str) -> list[tuple[str, str]]:
+    """Of a text with lines that begin with `Answer:`, what precedes each answer, and the answer."""
+    return [(text[: found.end(1)], found[2]) for found in _ANSWER.finditer(text)]
+
+
 def _passages(text: str, model: BatchedModel) -> list[Passage]:
     answers = [
-        _prompt(model, model.encode(text[: found.end(1)]), found[2])
-        for found in _ANSWER.finditer(text)
+        _prompt(model, model.encode(asked), answer) for asked, answer in asked_and_answered(text)
     ]
     if answers:
         return answers
@@ -110,25 +110,3 @@ def _passages(text: str, model: BatchedModel) -> list[Passage]:
 
 def _prompt(model: BatchedModel, asked: list[int], answer: str) -> Passage:
     return Passage((*asked, *model.encode(f"{answer}\n")), len(asked))
-
-
-def _sample_prompts(model: BatchedModel, random: np.random.Generator) -> list[list[Passage]]:
-    """For each sample question, prompts with its documents and with others."""
-    documents = {
-        (side, file.name): load(file)
-        for side in get_args(Side)
-        for file in sorted(bundled.documents(side).iterdir())
-    }
-    names = list(documents)
-    prompts = []
-    for question in bundled.questions():
-        others = [names[number] for number in random.integers(len(names), size=_DISTRACTORS)]
-        asked = model.encode(model.prompt.question_text((), question.text))
-        answer = " " + ", ".join(question.expected)
-        group = []
-        for name in [*question.evidence, *others]:
-            document = documents[name]
-            shown = model.encode(model.prompt.document_text(document.title, document.text))
-            group.append(_prompt(model, shown + asked, answer))
-        prompts.append(group)
-    return prompts

@@ -16,7 +16,7 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import Reply, stop_tokens
+from dragonrt.service.conversation import Reply
 from dragonrt.traces.answers import split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.file import read_trace
@@ -31,7 +31,7 @@ WAITING = SpeculativeSettings(on_loss="wait")
 
 def said_alone(model: LanguageModel, prompt: str, question: Question) -> list[int]:
     """What the cloud's model says by itself, token by token, without any protocol."""
-    stops = stop_tokens(model, model.prompt.stops)
+    stops = model.answer_stops
     noise, alone = Noise(question.seed), Alone(model, replace(question, prompt=prompt))
     tokens: list[int] = []
     while len(tokens) < question.max_tokens and not set(tokens[-1:]) & set(stops):

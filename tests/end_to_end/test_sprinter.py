@@ -13,7 +13,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.runtime.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.service.conversation import stop_tokens
 
 from .conftest import Alone, Device, connected_device
 
@@ -25,7 +24,7 @@ WAITING = SprinterSettings(on_loss="wait")
 
 def said_alone(model: LanguageModel) -> list[int]:
     """What a model says by itself."""
-    stops = stop_tokens(model, model.prompt.stops)
+    stops = model.answer_stops
     alone = Alone(model, replace(GREEDY, prompt=PROMPT))
     tokens: list[int] = []
     while len(tokens) < GREEDY.max_tokens and not set(tokens[-1:]) & set(stops):

@@ -151,19 +151,20 @@ def test_what_is_timed_is_there_and_stays_as_it_was() -> None:
     assert targets() == before
 
 
-def measured(bench: Callable[..., object], **options: Any) -> dict[str, Any]:
-    """The one result of a benchmark, as its last line has it."""
+def measured(bench: Callable[..., object], **options: Any) -> list[dict[str, Any]]:
+    """The results of a benchmark, as its last line has them."""
     console = Console(width=200)
     with console.capture() as captured:
         bench(output=console, messages=Console(quiet=True), **options)
-    (result,) = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])["results"]
-    found: dict[str, Any] = result
+    found: list[dict[str, Any]] = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])[
+        "results"
+    ]
     return found
 
 
 @pytest.mark.slow
 def test_extend_and_generate_decode_the_same_tokens() -> None:
-    result = measured(
+    (result,) = measured(
         bench_decode,
         models=("dragon-draft",),
         rows=(2,),
@@ -178,14 +179,16 @@ def test_extend_and_generate_decode_the_same_tokens() -> None:
 
 @pytest.mark.slow
 def test_speculative_and_assisted_decoding_say_the_same_at_temperature_0() -> None:
-    result = measured(
+    results = measured(
         bench_assisted, temperatures=(0.0,), length=2, new_tokens=5, prompt_count=2, repeats=1
     )
-    assert result["same_texts"] is True
-    speeds = {way: each["median"] for way, each in result["tokens_per_s"].items()}
-    assert set(speeds) == {"generate", "assisted", "assisted:2", "alone", "speculative"}
-    faster = max(speeds["assisted"], speeds["assisted:2"])
-    assert result["ratio"] == pytest.approx(speeds["speculative"] / faster, rel=0.01)
+    assert [result["kind"] for result in results] == ["answers", "prose"]
+    for result in results:
+        assert result["same_texts"] is True
+        speeds = {way: each["median"] for way, each in result["tokens_per_s"].items()}
+        assert set(speeds) == {"generate", "assisted", "assisted:2", "alone", "speculative"}
+        faster = max(speeds["assisted"], speeds["assisted:2"])
+        assert result["ratio"] == pytest.approx(speeds["speculative"] / faster, rel=0.01)
 
 
 def test_a_loop_knows_the_longest_of_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,6 +245,6 @@ def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
 @pytest.mark.slow
 @pytest.mark.parametrize("way", bench_loop.WAYS)
 def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
-    result = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
+    (result,) = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
     assert (result["mode"], result["tokens"]) == (way, 4)
     assert result["longest_callback_ms"] > 0

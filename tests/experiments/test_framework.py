@@ -46,6 +46,14 @@ class Doubling:
         return {"sum": sum(row["twice"] for row in rows)}
 
 
+class OfKinds(Doubling):
+    """The same, of two kinds of text."""
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        rows = super().run(settings, progress)
+        return [{"kind": ("answers", "prose")[row["n"] % 2]} | row for row in rows]
+
+
 @pytest.fixture
 def where(tmp_path: Path) -> Files:
     return files(Doubling(), tmp_path / "results")
@@ -64,17 +72,26 @@ def test_a_run_leaves_rows_a_record_and_a_picture(where: Files) -> None:
     assert {"machine", "versions", "command", "seconds"} <= set(record)
     assert (record["seed"], record["repeats"], record["quick"]) == (7, 3, True)
     assert (record["clock"], record["rows"]) == ("virtual", 3)
-    assert where.picture.exists()
+    assert where.pictured(None).exists()
+
+
+def test_answers_and_prose_are_told_and_drawn_apart(where: Files) -> None:
+    settings = Settings(True, False, 4, 0, where.directory)
+    run_experiment(OfKinds(), settings, lambda *now: None)
+    record = json.loads(where.record.read_text())
+    assert record["summary"] == {"answers": {"sum": 4.0}, "prose": {"sum": 8.0}}
+    assert where.pictures == [where.pictured("answers"), where.pictured("prose")]
+    assert "prose" not in where.pictured("answers").read_text()
 
 
 def test_the_csv_is_enough_to_draw_again(where: Files) -> None:
     settings = Settings(True, False, 2, 0, where.directory)
     run_experiment(Doubling(), settings, lambda *now: None)
-    drawn = where.picture.read_text()
-    where.picture.unlink()
+    drawn = where.pictured(None).read_text()
+    where.pictured(None).unlink()
     where.rows.write_text("n,twice\n0,0.0\n1,5.5\n")
     draw_again(Doubling(), where)
-    assert where.picture.read_text() != drawn
+    assert where.pictured(None).read_text() != drawn
     record = json.loads(where.record.read_text())
     assert (record["summary"], record["repeats"]) == ({"sum": 5.5}, 2)
 

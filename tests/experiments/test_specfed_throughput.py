@@ -27,11 +27,10 @@ def draft() -> LanguageModel:
 def test_a_round_takes_what_its_parts_take(draft: LanguageModel) -> None:
     """Workers that are the draft model itself: every draft stands."""
     round_s = 2 * LATENCY_S + WORKER_S
+    cases = {length: FederatedCase("dense:fp32", length, 2, FAST) for length in (4, 0)}
     rows = {
-        length: _measure(
-            draft, [draft], "The sea", 0, FederatedCase("dense:fp32", length, 2, FAST), tokens=10
-        )
-        for length in (4, 0)
+        length: _measure(draft, [draft], draft.begun("The sea"), 0, case, tokens=10)
+        for length, case in cases.items()
     }
     single, blocks = rows[0], rows[4]
     assert single["digest"] == blocks["digest"]
@@ -49,6 +48,8 @@ def test_rows_summary_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(specfed_throughput, "TOKENS_QUICK", 3)
     monkeypatch.setattr(specfed_throughput, "RATES_QUICK", (1e6,))
     rows = specfed_throughput.run(Settings(True, False, 1, 0, tmp_path), lambda done, total: None)
+    assert {row["kind"] for row in rows} == {"answers", "prose"}
+    rows = [row for row in rows if row["kind"] == "prose"]
     assert len(rows) == 2 * 2 * 2
     assert all(row["tokens"] == 3 for row in rows)
     found = specfed_throughput.summarise(rows)

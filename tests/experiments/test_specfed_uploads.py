@@ -26,7 +26,7 @@ def position(text: int, temperature: float) -> FederatedPosition:
     shared = 2 * random.standard_normal(V)
     heated = Sampler(temperature)
     p = [heated.dense(np.exp(shared + random.standard_normal(V))) for _ in range(3)]
-    return FederatedPosition(text, 0, (p[0], p[1]), p[2])
+    return FederatedPosition("prose", text, 0, (p[0], p[1]), p[2])
 
 
 class FakeFederation:

@@ -9,12 +9,12 @@ from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.experiments.speculation import Speculation, alone
 from dragonrt.experiments.texts import prompts
-from dragonrt.language.prompt import PlainPrompt
+from dragonrt.language.prompt import Prompt
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.training.model_pair import AnswerReader, ModelPair
 
-PROMPT = [40, 41, 42, 43]
+PROMPT = Prompt("prose", (40, 41, 42, 43))
 TOKENS = 12
 
 
@@ -31,8 +31,8 @@ def test_a_coupled_text_is_what_the_target_alone_gives(pair: ModelPair) -> None:
 
 @pytest.mark.slow
 def test_what_a_model_says_does_not_depend_on_what_it_read_before(pair: ModelPair) -> None:
-    once = AnswerReader(pair.draft, PROMPT, 16).after([5, 6, 7], 0)
-    again = AnswerReader(pair.draft, PROMPT, 16)
+    once = AnswerReader(pair.draft, PROMPT.tokens, 16).after([5, 6, 7], 0)
+    again = AnswerReader(pair.draft, PROMPT.tokens, 16)
     again.after([5, 9, 9, 9], 1)
     parts = [*again.after([5, 6], 0), *again.after([5, 6, 7], 3)]
     assert len(once) == 4
@@ -67,16 +67,21 @@ def test_the_threshold_moves_once_for_every_token_of_the_text(pair: ModelPair) -
         assert speculation.threshold.beta == pytest.approx(expected, abs=1e-12)
 
 
-def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(tmp_path: Path) -> None:
-    form = PlainPrompt()
-    sample = prompts(form, 40)
-    assert len(sample) == 40
-    assert sample[0].startswith("Question: ")
-    assert sample[0].endswith("\nAnswer:")
-    assert not sample[1].startswith("Question: ")
+@pytest.mark.slow
+def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
+    pair: ModelPair, tmp_path: Path
+) -> None:
+    model = pair.draft
+    sample = prompts(model, 40)
+    assert [prompt.kind for prompt in sample] == ["answers", "prose"] * 20
+    asked = model.decode(sample[0].tokens)
+    assert asked.startswith("Document: ")
+    assert asked.endswith("\nAnswer:")
+    assert set(model.encode("\n")) < set(sample[0].stops)
+    assert sample[1].stops == ()
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(" ".join(f"{number:04}" for number in range(1000)))
-    pieces = prompts(form, 4, corpus)
+    pieces = [model.decode(piece.tokens) for piece in prompts(model, 4, corpus)]
     assert [piece.split()[0] for piece in pieces] == ["0800", "0850", "0900", "0950"]
     with pytest.raises(DragonError, match="longer text"):
-        prompts(form, 100, corpus)
+        prompts(model, 100, corpus)

@@ -8,6 +8,7 @@ from dragonrt.experiments import sqs
 from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.model_sides import PromptCase
 from dragonrt.experiments.sqs import SqsCoding
+from dragonrt.language.prompt import Prompt
 
 
 def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None:
@@ -20,7 +21,7 @@ def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None
 @pytest.mark.slow
 def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
     codings = (SqsCoding(k=128), SqsCoding(beta=0.05, eta=0.001), SqsCoding(beta=0.05))
-    case = PromptCase(0, ("dragon-draft", "dragon-small"), "The ferry", 3)
+    case = PromptCase(0, ("dragon-draft", "dragon-small"), Prompt("prose", (40, 41, 42)), 3)
     rows = sqs._measure(codings, 8, (case, 1.0))
     dense, adaptive, fixed = rows
     # K = 128 of 8192 at ℓ = 100 takes 1117 bits and at most 7 of a rank: four fit in 5000.

@@ -7,13 +7,14 @@ import pytest
 from dragonrt.experiments import uplink
 from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.model_sides import PromptCase
+from dragonrt.language.prompt import Prompt
 
 PAIR = ("dragon-draft", "dragon-small")
 
 
 @pytest.fixture(scope="module")
 def measured() -> list[Row]:
-    case = PromptCase(0, PAIR, "The ferry", seed=3)
+    case = PromptCase(0, PAIR, Prompt("prose", (40, 41, 42)), seed=3)
     patch = pytest.MonkeyPatch()
     patch.setattr(uplink, "CODECS", ("ids", "ksqs:16:100"))
     rows = uplink._measure((10e3, 1e6), 6, case)

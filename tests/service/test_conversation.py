@@ -23,7 +23,6 @@ from dragonrt.service.conversation import (
     SEED_BITS,
     Conversation,
     Reply,
-    stop_tokens,
 )
 from dragonrt.setting import traced
 from dragonrt.simulation.pair import SimulatedSide
@@ -40,6 +39,9 @@ class ByteModel:
 
     prompt: PlainPrompt = field(default_factory=PlainPrompt)
     stop_tokens: tuple[int, ...] = (END,)
+
+    def with_stops(self, strings: Sequence[str]) -> tuple[int, ...]:
+        return (END, *(ord(string) for string in strings if len(string) == 1))
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -195,8 +197,3 @@ async def test_json_says_everything_about_an_answer() -> None:
 def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
     reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
     assert reply.to_json()["approximate"] is True
-
-
-def test_a_stop_string_that_is_one_token_is_a_stop_token() -> None:
-    model: Any = ByteModel()
-    assert stop_tokens(model, ("\n", "ab", "!")) == (END, ord("\n"), ord("!"))

@@ -9,6 +9,7 @@ import pytest
 from dragonrt.control import Action, Controller, Heuristic, Static
 from dragonrt.errors import TrainingError
 from dragonrt.language import LanguageModel
+from dragonrt.language.prompt import Prompt
 from dragonrt.link.markov import MarkovRates
 from dragonrt.training.course import IterationCosts
 from dragonrt.training.live import LiveEnvironment
@@ -60,10 +61,10 @@ def test_at_temperature_0_every_controller_gets_the_targets_text(
         assert list(answered(environment, controller, 1)) == expected
 
 
-def greedy(model: LanguageModel, prompt: list[int]) -> list[int]:
-    reader = AnswerReader(model, prompt, 64)
+def greedy(model: LanguageModel, prompt: Prompt) -> list[int]:
+    reader = AnswerReader(model, prompt.tokens, 64)
     answer: list[int] = []
-    while len(answer) < MAX_TOKENS and not set(answer[-1:]) & set(model.stop_tokens):
+    while len(answer) < MAX_TOKENS and not set(answer[-1:]) & set(prompt.stops):
         answer.append(int(reader.after(answer, len(answer))[0].argmax()))
     return answer
 
@@ -107,9 +108,15 @@ def test_prompts_from_a_corpus(pair: ModelPair, tmp_path: Path) -> None:
     path.write_text("The harbour lies north of the town and is closed in winter. " * 40)
     prompts = corpus_prompts(pair.target, path)
     assert len(prompts) > 3
-    assert {len(prompt) for prompt in prompts} == {64}
+    assert {(len(prompt.tokens), prompt.stops) for prompt in prompts} == {(64, ())}
+    asked = "Document: The key is red.\n\nQuestion: Which colour has the key?\nAnswer:"
+    path.write_text(f"{asked} red\nQuestion: Is it blue?\nAnswer: no\n")
+    first, second = corpus_prompts(pair.target, path)
+    assert pair.target.decode(first.tokens) == asked
+    assert first.tokens == second.tokens[: len(first.tokens)]
+    assert first.stops == pair.target.answer_stops
     path.write_text("Too short.")
-    with pytest.raises(TrainingError, match="a corpus needs at least 64"):
+    with pytest.raises(TrainingError, match="no text of 64 tokens"):
         corpus_prompts(pair.target, path)
-    with pytest.raises(TrainingError, match="cannot be read"):
+    with pytest.raises(TrainingError, match="no file or directory"):
         corpus_prompts(pair.target, path.with_name("missing.txt"))

@@ -3,7 +3,8 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 import torch
 from rich.console import Console
@@ -13,18 +14,20 @@ from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.speculation import DRAFT, TARGET, Speculation, alone, model_pair
 from dragonrt.experiments.texts import prompts
 from dragonrt.language.checkpoint import load_checkpoint
+from dragonrt.language.prompt import Prompt, TextKind
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.training.model_pair import ModelPair
 
 NOTE = (
-    "Tokens per second at temperature T, one thread, prompts read included; medians of interleaved "
-    "repeats. transformers generates, alone and assisted, with block lengths of its own and with "
-    "ours; then our target alone, and our pair. The ratio is our pair over the faster assisted. "
+    "Tokens per second at temperature T, one thread, prompts read included: answers from a "
+    "document to their end, and prose; medians of interleaved repeats. transformers generates, "
+    "alone and assisted, with block lengths of its own and with ours; then our target alone, and "
+    "our pair. The ratio is our pair over the faster assisted. "
     "Texts are compared at temperature 0, where all ways are exact."
 )
 
-Generate = Callable[[list[int]], list[int]]
+Generate = Callable[[Prompt], list[int]]
 """From a prompt to the new tokens."""
 
 
@@ -41,11 +44,12 @@ def bench_assisted(
 ) -> None:
     """Tokens per second of the bundled pair in one process, blocks of `length`, coupled noise."""
     pair = model_pair()
-    asked = [pair.draft.encode(text) for text in prompts(pair.draft.prompt, prompt_count)]
+    found = prompts(pair.draft, 2 * prompt_count)
+    asked = {kind: [each for each in found if each.kind == kind] for kind in get_args(TextKind)}
     columns = ("generate", "assisted", f"assisted:{length}", "alone", "speculative")
-    table = bench_table("T", *columns, "ratio", "same")
+    table = bench_table("text", "T", *columns, "ratio", "same")
     results: list[dict[str, Any]] = []
-    for temperature in temperatures:
+    for (kind, some), temperature in product(asked.items(), temperatures):
         theirs = (
             _generate(temperature, new_tokens, None, seed),
             _generate(temperature, new_tokens, 0, seed),
@@ -58,18 +62,19 @@ def bench_assisted(
         ways: dict[str, Generate] = dict(zip(columns, (*theirs, *ours), strict=True))
         speeds: dict[str, list[float]] = {column: [] for column in columns}
         texts: dict[str, list[list[int]]] = {}
-        with messages.status(f"decoding at temperature {temperature:g}"):
+        with messages.status(f"decoding {kind} at temperature {temperature:g}"):
             for _ in range(repeats):
                 for column, way in ways.items():
                     start_s = time.perf_counter()
-                    texts[column] = [way(prompt) for prompt in asked]
+                    texts[column] = [way(prompt) for prompt in some]
                     seconds = time.perf_counter() - start_s
-                    speeds[column].append(prompt_count * new_tokens / seconds)
-        found = {column: Series(tuple(samples)) for column, samples in speeds.items()}
-        medians = [found[column].median for column in columns]
+                    speeds[column].append(sum(map(len, texts[column])) / seconds)
+        measured = {column: Series(tuple(samples)) for column, samples in speeds.items()}
+        medians = [measured[column].median for column in columns]
         ratio = medians[4] / max(medians[1:3])
         same = len({str(text) for text in texts.values()}) == 1 if temperature == 0 else None
         table.add_row(
+            kind,
             f"{temperature:g}",
             *(f"{median:.1f}" for median in medians),
             f"{ratio:.2f}x",
@@ -77,13 +82,14 @@ def bench_assisted(
         )
         results.append(
             {
+                "kind": kind,
                 "temperature": temperature,
                 "draft": DRAFT,
                 "target": TARGET,
                 "length": length,
                 "new_tokens": new_tokens,
                 "prompts": prompt_count,
-                "tokens_per_s": {column: each.to_json() for column, each in found.items()},
+                "tokens_per_s": {column: each.to_json() for column, each in measured.items()},
                 "ratio": round(ratio, 3),
                 "same_texts": same,
             }
@@ -104,9 +110,11 @@ def _speculative(
     rule = speculative_rule("coupled", Noise(seed), sampler)
     speculation = Speculation(pair, codec("ids", pair.draft.vocabulary), length=length)
 
-    def generate(prompt: list[int]) -> list[int]:
+    def generate(prompt: Prompt) -> list[int]:
         blocks = speculation.blocks(prompt, rule, tokens)
-        return [token for block in blocks for token in block.tokens][:tokens]
+        text = [token for block in blocks for token in block.tokens]
+        ends = [place for place, token in enumerate(text, start=1) if token in prompt.stops]
+        return text[: min([tokens, *ends[:1]])]
 
     return generate
 
@@ -115,9 +123,7 @@ def _generate(temperature: float, tokens: int, length: int | None, seed: int) ->
     """transformers: alone without `length`; 0 leaves it to choose its block lengths."""
     target = load_checkpoint(TARGET, "cpu", "auto").model
     draft = load_checkpoint(DRAFT, "cpu", "auto").model if length is not None else None
-    for model in (target, draft):
-        if model is not None:
-            model.generation_config.eos_token_id = None  # every run makes all of its tokens
+    models = [model for model in (target, draft) if model is not None]
     if draft is not None and length:
         draft.generation_config.num_assistant_tokens = length
         draft.generation_config.num_assistant_tokens_schedule = "constant"
@@ -126,8 +132,10 @@ def _generate(temperature: float, tokens: int, length: int | None, seed: int) ->
     if temperature > 0:
         sampling |= {"temperature": temperature, "top_k": 0, "top_p": 1.0}
 
-    def generate(prompt: list[int]) -> list[int]:
-        inputs = torch.tensor([prompt])
+    def generate(prompt: Prompt) -> list[int]:
+        inputs = torch.tensor([prompt.tokens])
+        for model in models:  # prose has all of its tokens
+            model.generation_config.eos_token_id = list(prompt.stops) or None
         torch.manual_seed(seed)
         with torch.inference_mode(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own use of what it deprecates
@@ -139,7 +147,7 @@ def _generate(temperature: float, tokens: int, length: int | None, seed: int) ->
                 assistant_model=draft,
                 **sampling,
             )
-        new: list[int] = result[0, len(prompt) :].tolist()
+        new: list[int] = result[0, len(prompt.tokens) :].tolist()
         return new
 
     return generate
