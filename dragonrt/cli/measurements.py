@@ -92,12 +92,17 @@ def experiment(
         Path | None,
         option("The text that perplexity is measured on, or that generated texts go on from."),
     ] = None,
-    draft: Annotated[
-        str, option("Drafts, in sqs and the like: bundled name or directory.", default=DRAFT)
-    ] = DRAFT,
+    model: Annotated[
+        str, option("What both sides run: bundled name, directory or hub id.", default=TARGET)
+    ] = TARGET,
+    draft: Annotated[str, option("Drafts blocks, in sqs and the like.", default=DRAFT)] = DRAFT,
     target: Annotated[
         str, option("Verifies what that one drafts; same tokenizer.", default=TARGET)
     ] = TARGET,
+    worker: Annotated[
+        tuple[str, ...],
+        option("One of specfed's; may be repeated.", default="dragon-small, dragon-opt"),
+    ] = (TARGET, "dragon-opt"),
     cloud: Annotated[
         str | None,
         option(
@@ -136,8 +141,10 @@ def experiment(
             seed,
             files.directory,
             corpus,
+            model,
             draft,
             target,
+            worker,
             address,
         )
         with counting(name) as progress:

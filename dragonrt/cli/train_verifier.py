@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def verifier(
     *,
     corpus: Annotated[Path, option("Text to learn from: a file, or a directory of at least 10.")],
-    out: Annotated[Path, option("Where its two files go.", kind="DIR")],
+    out: Annotated[
+        Path | None, option("Where its two files go; else where the models find it.", kind="DIR")
+    ] = None,
     draft: Annotated[
         str, option("Draft model: bundled name, directory or hub id.", default=DRAFT)
     ] = DRAFT,
@@ -51,6 +53,7 @@ def verifier(
     seed: Annotated[int, option("Of the split and of all that is drawn.", default="0", low=0)] = 0,
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
+    from dragonrt.control.verifier import trained_verifiers
     from dragonrt.training.verifier_models import BatchedModel, BatchedPair
     from dragonrt.training.verifier_training import VerifierPlan, train_verifier
 
@@ -59,7 +62,8 @@ def verifier(
         pair = BatchedPair(BatchedModel.load(draft), BatchedModel.load(target))
     parts = _collect(pair, corpus, plan)
     trained = train_verifier(pair, parts, plan, corpus.name)
-    path = out / "--".join(Path(name).name for name in (draft, target, kind))
+    file = "--".join(Path(name).name for name in (draft, target, kind))
+    path = (out or trained_verifiers()) / file
     trained.save(path)
     _print(trained)
     say(f"saved as {path}.safetensors and .json")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import platformdirs
 from numpy.typing import NDArray
 
 from dragonrt import bundled
@@ -134,16 +135,26 @@ class Verifier:
 
     @classmethod
     def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """The bundled verifier of this kind for these models; ControlError if there is none."""
-        for name in bundled.verifiers():
+        """The verifier of this kind for these models: bundled, or trained here.
+
+        Raises ControlError if there is none.
+        """
+        trained_here = sorted(trained_verifiers().glob("*.json"))
+        names: list[str | Path] = [*bundled.verifiers(), *trained_here]
+        for name in names:
             found = cls.load(name)
             known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
             if found.kind == kind and known == (draft_fingerprint, target_fingerprint):
                 return found
         raise ControlError(
             f"there is no {kind} verifier for these two models: train one with `dragonrt train "
-            "verifier` and name it"
+            "verifier`"
         )
+
+
+def trained_verifiers() -> Path:
+    """The directory of the verifiers that were trained here, and are found by their models."""
+    return Path(platformdirs.user_data_dir("dragonrt")) / "verifiers"
 
 
 def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:

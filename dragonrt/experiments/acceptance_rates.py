@@ -33,7 +33,6 @@ SUMMARY = (
 )
 CLOCKS: tuple[Clock, ...] = ("real",)
 
-MODEL = "dragon-small"
 CODEC = "topp:0.8"
 RULES = ("algorithm1", "coupled")
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2)
@@ -47,7 +46,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per rule, temperature, position and side."""
     from dragonrt.experiments.teacher_forced import BothSides
 
-    positions = list(BothSides.load(MODEL).positions(16, 32, settings.seed))
+    positions = list(BothSides.load(settings.model).positions(16, 32, settings.seed))
     if settings.quick:
         positions = positions[:: max(len(positions) // POSITIONS_QUICK, 1)]
     draws = settings.repeats * (DRAWS_QUICK if settings.quick else DRAWS)

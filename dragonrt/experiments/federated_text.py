@@ -12,15 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.experiments.framework import Settings
 from dragonrt.experiments.texts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.prompt import TextKind
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.training.model_pair import AnswerReader
-
-WORKERS = ("dragon-small", "dragon-opt")
-DRAFT = "dragon-draft"
-WEIGHTS = (0.5, 0.5)
+from dragonrt.training.model_pair import AnswerReader, ModelPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +39,19 @@ class Federation:
     draft: LanguageModel
 
     @classmethod
-    def load(cls) -> "Federation":
-        """The bundled models."""
-        return cls(tuple(map(LanguageModel.load, WORKERS)), LanguageModel.load(DRAFT))
+    def load(cls, settings: Settings) -> "Federation":
+        """The experiment's models. Raises DragonError where their tokens do not mean the same."""
+        found = cls(
+            tuple(map(LanguageModel.load, settings.workers)), LanguageModel.load(settings.draft)
+        )
+        for worker in found.workers:
+            ModelPair(found.draft, worker)
+        return found
+
+    @property
+    def weights(self) -> list[float]:
+        """Of the workers, all alike."""
+        return [1 / len(self.workers)] * len(self.workers)
 
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
@@ -62,5 +69,5 @@ class Federation:
                     sampler.dense(reader.after(text, len(text))[0]) for reader in readers
                 )
                 yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
-                target = np.average(workers, axis=0, weights=WEIGHTS)
+                target = np.average(workers, axis=0, weights=self.weights)
                 text.append(int(random.choice(target.size, p=target / target.sum())))

@@ -36,9 +36,10 @@ class Settings:
     `quick` is a version of less than a minute, `real` the real clock, `repeats` how often each
     point is measured where chance or the machine varies it. What a run writes beside its rows
     goes into the directory `results`, which exists. `corpus` is the text that language modelling
-    is measured on, or that generated texts go on from, if not the one there is; `draft` and
-    `target` are the pair where one model drafts blocks for another; `cloud` is where one already
-    runs, if the experiment is not to start its own.
+    is measured on, or that generated texts go on from, if not the one there is. `model` is what
+    both sides run, `draft` and `target` are the pair where one model drafts blocks for another,
+    `workers` those of federated inference. `cloud` is where one already runs, if the experiment is
+    not to start its own.
     """
 
     quick: bool
@@ -47,8 +48,10 @@ class Settings:
     seed: int
     results: Path
     corpus: Path | None = None
+    model: str = "dragon-small"
     draft: str = "dragon-draft"
     target: str = "dragon-small"
+    workers: tuple[str, ...] = ("dragon-small", "dragon-opt")
     cloud: "Address | None" = None
 
 

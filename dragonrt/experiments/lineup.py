@@ -140,7 +140,7 @@ class RealProcesses:
 
 
 @contextmanager
-def real_processes(model: str = bundled.models()[0]) -> Iterator[RealProcesses]:
+def real_processes(model: str) -> Iterator[RealProcesses]:
     """Two processes with the cloud's sample documents, and this one with the device's."""
     server = ("dragonrt.experiments.baselines.server", str(bundled.documents("cloud")), model)
     with sample_pair(model) as (device, port), listening_process(*server) as baselines:
@@ -167,10 +167,10 @@ async def _connected_baselines(
 class PacedModels:
     """Both sides' real models and documents in this process, decoding at a given pace."""
 
-    def __init__(self, decode_s: float) -> None:
+    def __init__(self, model: str, decode_s: float) -> None:
         self._decode_s = decode_s
-        self.device = LoadedSide.load(sample_settings("device"))
-        self.cloud = LoadedSide.opened(sample_settings("cloud"), self.device.model)
+        self.device = LoadedSide.load(sample_settings("device", model))
+        self.cloud = LoadedSide.opened(sample_settings("cloud", model), self.device.model)
 
     def _baseline(self, side: LoadedSide) -> BaselineSide:
         worker, librarian = PacedWorker(self._decode_s), PacedWorker(0.0)
@@ -220,13 +220,14 @@ def _contestants(
     settings: Settings, decode_s: float
 ) -> Iterator[RealProcesses | PacedModels | RunningCloud]:
     if settings.cloud is not None:
-        yield RunningCloud(settings.cloud, LoadedSide.load(sample_settings("device")))
+        device = LoadedSide.load(sample_settings("device", settings.model))
+        yield RunningCloud(settings.cloud, device)
         return
     print(NOTICE, file=sys.stderr)
     if not settings.real:
-        yield PacedModels(decode_s)
+        yield PacedModels(settings.model, decode_s)
         return
-    with real_processes() as processes:
+    with real_processes(settings.model) as processes:
         yield processes
 
 

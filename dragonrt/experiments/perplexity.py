@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt import bundled
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, having
@@ -62,7 +61,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per window, number of documents and method: the nats its scored tokens took."""
     from dragonrt.language.model import LanguageModel
 
-    model = LanguageModel.load(bundled.models()[0])
+    model = LanguageModel.load(settings.model)
     counts = QUICK_COUNTS if settings.quick else COUNTS
     windows = QUICK_WINDOWS if settings.quick else WINDOWS_PER_REPEAT * settings.repeats
     rows: list[Row] = []

@@ -112,7 +112,7 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)
-    side_settings = replace(sample_settings("device"), trace=paths["device"])
+    side_settings = replace(sample_settings("device", settings.model), trace=paths["device"])
 
     async def ask(device: LoadedSide, address: Address) -> None:
         async with device.connected_to(address) as arena:
@@ -124,8 +124,9 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
         del paths["cloud"]
         run(ask(LoadedSide.load(side_settings), settings.cloud), virtual=False)
     else:
-        options = ("--documents", str(bundled.documents("cloud")), "--trace", str(paths["cloud"]))
-        with cloud_process(*options) as cloud:
+        documents = ("--documents", str(bundled.documents("cloud")))
+        trace = ("--trace", str(paths["cloud"]))
+        with cloud_process("--model", settings.model, *documents, *trace) as cloud:
             device = LoadedSide.load(side_settings)
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulated(PACE.link))
             run(ask(device, address), virtual=False)

@@ -26,7 +26,6 @@ from dragonrt.traces.events import TokenDecided
 SIDES: tuple[Side, ...] = ("device", "cloud")
 
 TEMPERATURE = 0.8
-SOURCE = f"{bundled.models()[0]} on the sample questions, coupled rule, temperature {TEMPERATURE}"
 QUESTIONS = [question.text for question in bundled.questions()]
 LONGEST_ANSWER = 64
 DECODE_S = 0.01
@@ -34,24 +33,24 @@ DECODE_S = 0.01
 
 
 def recorded(
-    seeds: Sequence[int], tokens: int, path: Path, progress: Callable[[int], None]
+    model: str, seeds: Sequence[int], tokens: int, path: Path, progress: Callable[[int], None]
 ) -> list[Acceptances]:
     """A sequence of so many tokens for each seed; `progress` hears how many there are.
 
     They are kept as a CSV at `path`. One that has them is used, whoever recorded it.
     """
-    kept = _read(path, tokens)
+    kept = _read(path, model, tokens)
     if not all(seed in kept for seed in seeds):
-        kept = _record(seeds, tokens, progress)
-        _write(kept, path)
+        kept = _record(model, seeds, tokens, progress)
+        _write(kept, model, path)
     return [kept[seed] for seed in seeds]
 
 
 def _record(
-    seeds: Sequence[int], tokens: int, progress: Callable[[int], None]
+    model: str, seeds: Sequence[int], tokens: int, progress: Callable[[int], None]
 ) -> dict[int, Acceptances]:
-    sides = LoadedSide.load(sample_settings("device"))
-    models = sides, LoadedSide.opened(sample_settings("cloud"), sides.model)
+    sides = LoadedSide.load(sample_settings("device", model))
+    models = sides, LoadedSide.opened(sample_settings("cloud", model), sides.model)
     found: dict[int, Acceptances] = {}
     for seed in seeds:
         found[seed] = run(_sequence(*models, tokens, seed), virtual=True)
@@ -84,19 +83,30 @@ def acceptances(decided: Sequence[TokenDecided]) -> Acceptances:
     return Acceptances(tuple(device), tuple(cloud))
 
 
-def _write(sequences: dict[int, Acceptances], path: Path) -> None:
+def source(model: str) -> str:
+    """What rows say of where they come from."""
+    return f"{model} on the sample questions, coupled rule, temperature {TEMPERATURE}"
+
+
+def _write(sequences: dict[int, Acceptances], model: str, path: Path) -> None:
     rows = [
-        {"source": SOURCE, "sequence": seed, "step": step, "device": device, "cloud": cloud}
+        {
+            "source": source(model),
+            "sequence": seed,
+            "step": step,
+            "device": device,
+            "cloud": cloud,
+        }
         for seed, each in sequences.items()
         for step, (device, cloud) in enumerate(zip(each.device, each.cloud, strict=True))
     ]
     write_rows(rows, path)
 
 
-def _read(path: Path, tokens: int) -> dict[int, Acceptances]:
+def _read(path: Path, model: str, tokens: int) -> dict[int, Acceptances]:
     """The kept sequences of that source and length, by seed; none where there is no such file."""
     try:
-        rows = [row for row in read_rows(path) if row["source"] == SOURCE]
+        rows = [row for row in read_rows(path) if row["source"] == source(model)]
         sequences = {
             seed: Acceptances(
                 tuple(bool(row["device"]) for row in group),

@@ -59,7 +59,7 @@ class SchedulingCase:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per sequence, scheduler, latency and pair of speeds."""
-    from dragonrt.experiments.recorded_acceptance import SOURCE, recorded
+    from dragonrt.experiments.recorded_acceptance import recorded, source
 
     count = QUICK_SEQUENCES if settings.quick else SEQUENCES * settings.repeats
     points = [
@@ -71,14 +71,14 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     total = count * (1 + len(points))
     seeds = range(settings.seed, settings.seed + count)
     kept = settings.results / "acceptances.csv"
-    sequences = recorded(seeds, TOKENS, kept, lambda done: progress(done, total))
+    sequences = recorded(settings.model, seeds, TOKENS, kept, lambda done: progress(done, total))
     cases = [
         SchedulingCase(*point, seed, acceptances)
         for seed, acceptances in zip(seeds, sequences, strict=True)
         for point in points
     ]
     rows = measure_all(measure, cases, lambda done, _: progress(count + done, total))
-    return [{"source": SOURCE} | row for row in rows]
+    return [{"source": source(settings.model)} | row for row in rows]
 
 
 def measure(case: SchedulingCase) -> Row:

@@ -56,7 +56,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     from dragonrt.experiments.federated_text import Federation
     from dragonrt.experiments.texts import prompts
 
-    federation = Federation.load()
+    federation = Federation.load(settings)
     rates, workers = (RATES_QUICK, WORKERS_QUICK) if settings.quick else (RATES, WORKERS)
     cases = [
         FederatedCase(codec, block_tokens, count, rate)

@@ -65,7 +65,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per prompt, temperature, round trip and method."""
     from dragonrt.experiments.sprinter_lineup import METHODS, SprinterLineup
 
-    lineup = SprinterLineup.load()
+    lineup = SprinterLineup.load(settings.draft, settings.target)
     asked = list(_asked(lineup, settings))
     total = len(asked) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
     rows: list[Row] = []

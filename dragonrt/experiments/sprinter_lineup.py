@@ -59,9 +59,9 @@ class SprinterLineup:
     specdec: Verifier
 
     @classmethod
-    def load(cls) -> "SprinterLineup":
-        """The bundled pair; ModelError if no heads are bundled for it."""
-        pair = model_pair()
+    def load(cls, draft: str, target: str) -> "SprinterLineup":
+        """The pair of these names; ControlError if there are no heads for it."""
+        pair = model_pair(draft, target)
         names = (pair.draft.fingerprint, pair.target.fingerprint)
         sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
         return cls(pair, sprinter, specdec)

@@ -5,17 +5,22 @@ on the corpus given, by each λ and for both sorts of features, and scored on he
 bundled verifier is beside them with the curve of its own held-out text, which is not packaged.
 """
 
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
+from dragonrt.errors import ControlError
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
+from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.control.verifier import Verifier
-    from dragonrt.training.verifier_models import BatchedPair
-    from dragonrt.training.verifier_texts import Texts
+    from dragonrt.training.verifier_models import BatchedModel, BatchedPair
+    from dragonrt.training.verifier_texts import Passage, Texts
 
 NAME = "sprinter-roc"
 SUMMARY = "ROC of linear verifiers on held-out text over λ (SPRINTER Fig. 3, 9; 3 minutes)"
@@ -23,6 +28,8 @@ CLOCKS: tuple[Clock, ...] = ("real",)
 
 RATIOS = (1.0, 1.2, 1.5)
 FEATURES: tuple[Literal["hidden", "hidden+confidence"], ...] = ("hidden", "hidden+confidence")
+DISTRACTORS = 4
+"""Further documents that each sample question is put to."""
 SAMPLES, SAMPLES_QUICK = 6000, 800
 """Drafted tokens of each repeat, the held-out fifth included."""
 BUNDLED = "bundled"
@@ -31,13 +38,14 @@ BUNDLED = "bundled"
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
     from dragonrt.control.verifier import Verifier
-    from dragonrt.experiments.speculation import DRAFT, TARGET
     from dragonrt.training.verifier_models import BatchedModel, BatchedPair
     from dragonrt.training.verifier_training import VerifierPlan, collect_parts, train_verifier
 
-    pair = BatchedPair(BatchedModel.load(DRAFT), BatchedModel.load(TARGET))
-    shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
-    rows = _rows(shipped, BUNDLED, 0)
+    pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.target))
+    rows: list[Row] = []
+    with suppress(ControlError):  # of other models there may be none
+        shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
+        rows += _rows(shipped, BUNDLED, 0)
     samples = SAMPLES_QUICK if settings.quick else SAMPLES
     for repeat in range(settings.repeats):
         seed = settings.seed * settings.repeats + repeat
@@ -59,14 +67,38 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _texts(pair: "BatchedPair", corpus: Path | None, seed: int) -> "Texts":
-    """The passages of the corpus; without one the prompts with the sample questions alone."""
-    from dragonrt import bundled
-    from dragonrt.training.verifier_texts import read_texts
+    """The passages of the corpus; without one the sample questions behind sample documents."""
+    from dragonrt.training.verifier_texts import read_texts, split
 
     if corpus is not None:
         return read_texts(corpus, pair.draft, seed)
-    texts = read_texts(bundled.documents("cloud"), pair.draft, seed)
-    return {part: [each for each in some if each.prompt] for part, some in texts.items()}
+    return split(_sample_prompts(pair.draft, seed), seed)
+
+
+def _sample_prompts(model: "BatchedModel", seed: int) -> "list[list[Passage]]":
+    """For each sample question, prompts with its documents and with others."""
+    from dragonrt import bundled
+    from dragonrt.training.verifier_texts import answered
+    from retrieval.documents import load
+
+    random = np.random.default_rng(seed)
+    told = {
+        (side, file.name): model.prompt.document_text("", load(file).text)
+        for side in get_args(Side)
+        for file in sorted(bundled.documents(side).iterdir())
+    }
+    others = random.choice(list(told), (len(bundled.questions()), DISTRACTORS))
+    return [
+        [
+            answered(
+                model,
+                told[side, name] + model.prompt.question_text((), question.text),
+                " " + ", ".join(question.expected),
+            )
+            for side, name in [*question.evidence, *map(tuple, some)]
+        ]
+        for question, some in zip(bundled.questions(), others, strict=True)
+    ]
 
 
 def _rows(verifier: "Verifier", name: str, repeat: int) -> list[Row]:

@@ -31,26 +31,26 @@ def measure(settings: Settings, progress: Progress) -> list[Row]:
     """A row per temperature, position, K and reconstruction."""
     from dragonrt.experiments.federated_text import Federation
 
-    federation = Federation.load()
+    federation = Federation.load(settings)
     texts = TEXTS_QUICK if settings.quick else TEXTS_PER_REPEAT * settings.repeats
     tokens = TOKENS_QUICK if settings.quick else TOKENS
     rows: list[Row] = []
     for number, temperature in enumerate(TEMPERATURES):
         for position in federation.positions(temperature, texts, tokens, settings.seed):
-            rows += changes(position, temperature)
+            rows += changes(position, temperature, federation.weights)
             progress(number * texts + position.text, len(TEMPERATURES) * texts)
     return rows
 
 
-def changes(position: "FederatedPosition", temperature: float) -> Iterator[Row]:
+def changes(
+    position: "FederatedPosition", temperature: float, weights: list[float]
+) -> Iterator[Row]:
     """The rows of one position."""
-    from dragonrt.experiments.federated_text import WEIGHTS
-
     exact = [Distribution.from_dense(p) for p in position.workers]
     draft = Distribution.from_dense(position.draft)
-    target = mix(exact, WEIGHTS)
+    target = mix(exact, weights)
     for k in KS:
-        bound = bias_bound(WEIGHTS, [missed_mass(p, k) for p in position.workers])
+        bound = bias_bound(weights, [missed_mass(p, k) for p in position.workers])
         for form in FORMS:
             code = codec(f"topk:{k}:{form}", position.draft.size)
             uploads = [code.quantize(p).distribution for p in position.workers]
@@ -62,8 +62,8 @@ def changes(position: "FederatedPosition", temperature: float) -> Iterator[Row]:
                 "k": k,
                 "reconstruction": form,
                 "bound": bound,
-                "bias": aggregation_bias(uploads, exact, WEIGHTS),
-                "acceptance_change": acceptance_change(draft, mix(uploads, WEIGHTS), target),
+                "bias": aggregation_bias(uploads, exact, weights),
+                "acceptance_change": acceptance_change(draft, mix(uploads, weights), target),
             }
 
 

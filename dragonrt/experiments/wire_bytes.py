@@ -35,7 +35,7 @@ NAME = "wire"
 SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
-MODELS = ("dragon-small", "dragon-opt")
+SECOND = "dragon-opt"
 SYNTHETIC = (50_272, 151_936)
 """The vocabularies of OPT, which DRAGON reports, and of Qwen2.5."""
 CODECS = (
@@ -60,7 +60,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     its bits as written and as the paper's formula has them."""
     from dragonrt.experiments.teacher_forced import BothSides
 
-    models = MODELS[:1] if settings.quick else MODELS
+    models = (settings.model,) if settings.quick else tuple({settings.model: 0, SECOND: 0})
     per_source = 40 if settings.quick else 60 * settings.repeats
     total = per_source * (len(models) + len(SYNTHETIC))
     rows: list[Row] = []

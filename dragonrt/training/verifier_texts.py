@@ -1,9 +1,10 @@
 """The texts whose prefixes a verifier learns from, and which of them are held out."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -65,13 +66,17 @@ def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
             f"{path} holds {len(groups)} passages of at least {SHORTEST} tokens; "
             f"a corpus needs {ENOUGH_FILES} or more"
         )
-    random = np.random.default_rng((seed, _SPLIT_STREAM))
-    texts: Texts = {part: [] for part in get_args(Part)}
-    order = random.permutation(len(groups))
+    return split(groups, seed)
+
+
+def split(groups: Sequence[list[Passage]], seed: int) -> Texts:
+    """Training, validation and test, drawn from the groups; no group is in two of them."""
+    order = np.random.default_rng((seed, _SPLIT_STREAM)).permutation(len(groups))
     ends = np.cumsum([round(share * len(groups)) for share in SHARES.values()])
-    for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True):
-        texts[part] += [passage for number in numbers for passage in groups[number]]
-    return texts
+    return {
+        part: [passage for number in numbers for passage in groups[number]]
+        for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True)
+    }
 
 
 def read_corpus(path: Path) -> list[str]:
@@ -98,9 +103,7 @@ def asked_and_answered(text: str) -> list[tuple[str, str]]:
 
 
 def _passages(text: str, model: BatchedModel) -> list[Passage]:
-    answers = [
-        _prompt(model, model.encode(asked), answer) for asked, answer in asked_and_answered(text)
-    ]
+    answers = [answered(model, asked, answer) for asked, answer in asked_and_answered(text)]
     if answers:
         return answers
     tokens = model.encode(text)
@@ -108,5 +111,7 @@ def _passages(text: str, model: BatchedModel) -> list[Passage]:
     return [Passage(tuple(piece)) for piece in pieces if len(piece) >= SHORTEST]
 
 
-def _prompt(model: BatchedModel, asked: list[int], answer: str) -> Passage:
-    return Passage((*asked, *model.encode(f"{answer}\n")), len(asked))
+def answered(model: BatchedModel, asked: str, answer: str) -> Passage:
+    """A prompt and its answer."""
+    prompt = model.encode(asked)
+    return Passage((*prompt, *model.encode(f"{answer}\n")), len(prompt))

@@ -104,7 +104,7 @@ def test_every_method_answers_in_virtual_time_and_waits_as_it_must(
 
 @pytest.mark.slow
 def test_paced_real_models_give_the_oracles_text_over_any_link() -> None:
-    paced = PacedModels(0.05)
+    paced = PacedModels("dragon-small", 0.05)
 
     async def texts(round_trip_s: float) -> list[list[int]]:
         async with paced.lineup(round_trip_s, 1) as lineup:

@@ -1,5 +1,6 @@
 """`scheduling`: acceptance sequences as recorded and as replayed, and what the points say."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,24 +37,25 @@ def test_sequences_are_recorded_once_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, heard = tmp_path / "acceptances.csv", list[int]()
-    sequences = recorded_acceptance.recorded((3, 4), 12, kept, heard.append)
+    recorded = partial(recorded_acceptance.recorded, "dragon-small")
+    sequences = recorded((3, 4), 12, kept, heard.append)
     assert heard == [1, 2]
     assert all(len(each.device) == len(each.cloud) == 12 for each in sequences)
     assert sequences[0] != sequences[1]
-    again = recorded_acceptance.recorded((3,), 12, tmp_path / "other.csv", heard.append)
+    again = recorded((3,), 12, tmp_path / "other.csv", heard.append)
     assert again == sequences[:1]
 
     def nothing(*_: object) -> dict[int, Acceptances]:
         raise AssertionError("what is kept needs no recording")
 
     monkeypatch.setattr(recorded_acceptance, "_record", nothing)
-    assert recorded_acceptance.recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
+    assert recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
     for missing, tokens in ((5, 12), (3, 13)):
         with pytest.raises(AssertionError, match="no recording"):
-            recorded_acceptance.recorded((missing,), tokens, kept, heard.append)
+            recorded((missing,), tokens, kept, heard.append)
     kept.write_text("source,sequence\n1,2\n")
     with pytest.raises(AssertionError, match="no recording"):
-        recorded_acceptance.recorded((3,), 12, kept, heard.append)
+        recorded((3,), 12, kept, heard.append)
 
 
 @pytest.mark.slow

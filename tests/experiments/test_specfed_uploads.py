@@ -7,18 +7,12 @@ import numpy as np
 import pytest
 
 from dragonrt.experiments import federated_text, top_k_uploads
-from dragonrt.experiments.federated_text import (
-    DRAFT,
-    WEIGHTS,
-    WORKERS,
-    FederatedPosition,
-    Federation,
-)
+from dragonrt.experiments.federated_text import FederatedPosition, Federation
 from dragonrt.experiments.framework import Settings
-from dragonrt.language.model import LanguageModel
 from dragonrt.sampling import Sampler
 
 V = 60
+WEIGHTS = [0.5, 0.5]
 
 
 def position(text: int, temperature: float) -> FederatedPosition:
@@ -32,6 +26,8 @@ def position(text: int, temperature: float) -> FederatedPosition:
 class FakeFederation:
     """Made-up distributions."""
 
+    weights = WEIGHTS
+
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
     ) -> Iterator[FederatedPosition]:
@@ -40,7 +36,7 @@ class FakeFederation:
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
-    monkeypatch.setattr(federated_text.Federation, "load", FakeFederation)
+    monkeypatch.setattr(federated_text.Federation, "load", lambda settings: FakeFederation())
     monkeypatch.setattr(top_k_uploads, "TEMPERATURES", (0.5, 1.0))
     monkeypatch.setattr(top_k_uploads, "KS", (4, 16))
     return Settings(True, True, 2, 0, tmp_path)
@@ -70,7 +66,7 @@ def test_rows_summary_and_picture(
 
 
 def test_a_row_above_its_bound_is_counted() -> None:
-    rows = list(top_k_uploads.changes(position(1, 1.0), 1.0))
+    rows = list(top_k_uploads.changes(position(1, 1.0), 1.0, WEIGHTS))
     rows[3]["bias"] = rows[3]["bound"] + 0.01
     assert top_k_uploads.summarise(rows, "bias")["rows_above_bound"] == 1
 
@@ -78,7 +74,7 @@ def test_a_row_above_its_bound_is_counted() -> None:
 def test_the_bias_is_the_distance_of_the_mixtures() -> None:
     """By hand, for the two tokens of the likeliest that K = 4 keeps of each worker."""
     at = position(2, 1.0)
-    row = next(iter(top_k_uploads.changes(at, 1.0)))
+    row = next(iter(top_k_uploads.changes(at, 1.0, WEIGHTS)))
     kept = []
     for p in at.workers:
         top = np.zeros(V)
@@ -93,9 +89,9 @@ def test_the_bias_is_the_distance_of_the_mixtures() -> None:
 
 
 @pytest.mark.slow
-def test_real_models_write_the_same_text_again() -> None:
-    models = [LanguageModel.load(name, "cpu", "float32") for name in (*WORKERS, DRAFT)]
-    federation = Federation((models[0], models[1]), models[2])
+def test_real_models_write_the_same_text_again(tmp_path: Path) -> None:
+    federation = Federation.load(Settings(True, True, 1, 0, tmp_path))
+    assert federation.weights == [0.5, 0.5]
     positions = list(federation.positions(0.8, 2, 4, seed=3))
     again = list(federation.positions(0.8, 2, 4, seed=3))
     assert {each.text for each in positions} == {0, 1}

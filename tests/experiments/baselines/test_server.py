@@ -60,7 +60,7 @@ def test_a_normal_device_is_hung_up_on(model: LanguageModel) -> None:
 
 @pytest.mark.slow
 def test_real_processes_answer_by_every_method_and_end() -> None:
-    with real_processes() as processes:
+    with real_processes("dragon-small") as processes:
 
         async def ask() -> dict[str, float]:
             asked = Asked("What is needed to make lemon cake?", 2, 1, 0.8, 3)
