@@ -4,7 +4,8 @@ Twenty tokens, two documents a side. The extra round trip lies half in each dire
 fifth of it, 50 Mbit/s. On the real clock two more processes on loopback are the clouds; on the
 virtual clock the same models' real distributions meet a decoding delay of 50 ms on both sides.
 Times are from the question to the last token, over the tokens: retrieval and prefill are in them.
-DRDG/SW is cheap by that measure, but it shows no token before the last one is there.
+DRDG/SW shows no token before the last one is there; where scores travel instead of the paper's
+distributions it is cheap by that measure.
 
 With a cloud that already runs elsewhere nothing is emulated: one round trip, the measured one.
 """

@@ -1,5 +1,8 @@
 """The cloud's side of the baselines: it gives away documents, KV, tokens or whole sequences."""
 
+from collections.abc import Sequence
+
+import numpy as np
 from safetensors.numpy import save
 
 from dragonrt.errors import LinkError
@@ -17,7 +20,12 @@ from dragonrt.experiments.baselines.exchange import (
     pack,
     unpack,
 )
-from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText
+from dragonrt.experiments.baselines.reading import (
+    BaselineSide,
+    Probabilities,
+    RetrievedText,
+    log_probability,
+)
 from dragonrt.link.stream import Stream
 
 
@@ -51,16 +59,23 @@ async def _answer(channel: Channel, side: BaselineSide, request: BaselineRequest
             decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
             async for token, _ in decoded:
                 await channel.send(Token(token))
-        case "sequence":
+        case "scores" | "distributions":
             scores = [hit.score for hit in hits]
             reader = await side.read_rows(
                 await side.kv(hits), scores, request.question, request.tokens
             )
             decoded = side.decode(reader, request.seed, request.temperature, request.tokens)
             drawn = [each async for each in decoded]
-            tokens, log_probabilities = zip(*drawn, strict=True)
-            await channel.send(Drawn(pack(tokens), sum(log_probabilities), reader.prompt.relevance))
-            theirs = await channel.receive(Score)
-            await channel.send(Scored(await side.score(reader, unpack(theirs.tokens))))
+            tokens, p = zip(*drawn, strict=True)
+            said = _said(request.what, tokens, p)
+            await channel.send(Drawn(pack(tokens), reader.prompt.relevance, said))
+            theirs = unpack((await channel.receive(Score)).tokens)
+            along = await side.distributions(reader, theirs)
+            await channel.send(Scored(_said(request.what, theirs, along)))
         case _:
             raise BaselineError(f"no baseline asks for {request.what!r}")
+
+
+def _said(what: str, tokens: Sequence[int], p: Sequence[Probabilities]) -> bytes:
+    score = np.float64(log_probability(tokens, p))
+    return score.tobytes() if what == "scores" else np.concatenate(p).tobytes()

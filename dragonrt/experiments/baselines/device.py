@@ -5,7 +5,7 @@ aggregator "sync".
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,11 @@ from dragonrt.experiments.baselines.exchange import (
     pack,
     unpack,
 )
-from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText
+from dragonrt.experiments.baselines.reading import (
+    BaselineSide,
+    RetrievedText,
+    log_probability,
+)
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.reader import Reader
 
@@ -118,25 +122,34 @@ class BaselineDevice:
     async def drdg_sw(self, asked: Asked, show: Callable[[int], None]) -> None:
         """Both sides draw a whole sequence each; the likelier one of the mixture is the answer.
 
-        Both score both sequences y: η_l p_l(y) + η_r p_r(y) (RAG-Sequence with REPLUG's weights).
-        No token is there before the last one is.
+        The cloud sends the distributions of all tokens in one transmission (DRAGON section 7.2),
+        of its own sequence and then of the device's. No token is there before the last one is.
         """
+        await self._sequence("distributions", asked, show)
+
+    async def drdg_sw_scores(self, asked: Asked, show: Callable[[int], None]) -> None:
+        """The same answer where the cloud sends what a sequence comes to instead (ours)."""
+        await self._sequence("scores", asked, show)
+
+    async def _sequence(self, what: str, asked: Asked, show: Callable[[int], None]) -> None:
+        """Of both sequences y the likelier one: η_l p_l(y) + η_r p_r(y), REPLUG's weights."""
         side, channel = self.side, self.channel
-        await channel.send(asked.request("sequence"))
+        await channel.send(asked.request(what))
         hits = await side.find(asked.question, asked.documents)
         scores = [hit.score for hit in hits]
         reader = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
         decoded = side.decode(reader, asked.seed, asked.temperature, asked.tokens)
-        own, own_log_probabilities = zip(*[each async for each in decoded], strict=True)
+        own, p = zip(*[each async for each in decoded], strict=True)
         await channel.send(Score(pack(own)))
         drawn = await channel.receive(Drawn)
-        other = unpack(drawn.tokens)
-        other_here = await side.score(reader, other)
-        own_there = (await channel.receive(Scored)).log_probability
+        theirs = unpack(drawn.tokens)
+        theirs_here = log_probability(theirs, await side.distributions(reader, theirs))
+        own_there = _log_probability(what, (await channel.receive(Scored)).said, own)
         h = reader.prompt.relevance, drawn.relevance
-        own_score = np.logaddexp(h[0] + sum(own_log_probabilities), h[1] + own_there)
-        other_score = np.logaddexp(h[0] + other_here, h[1] + drawn.log_probability)
-        for token in own if own_score >= other_score else other:
+        own_score = np.logaddexp(h[0] + log_probability(own, p), h[1] + own_there)
+        theirs_there = _log_probability(what, drawn.said, theirs)
+        theirs_score = np.logaddexp(h[0] + theirs_here, h[1] + theirs_there)
+        for token in own if own_score >= theirs_score else theirs:
             show(token)
 
     async def _read(self, fetched: list[RetrievedText], asked: Asked) -> Reader:
@@ -157,6 +170,7 @@ BASELINES: dict[str, Callable[[BaselineDevice, Asked, Callable[[int], None]], Aw
     "DRCG/Text": BaselineDevice.drcg_text,
     "DRCG/KV": BaselineDevice.drcg_kv,
     "DRDG/SW": BaselineDevice.drdg_sw,
+    "DRDG/SW, scores": BaselineDevice.drdg_sw_scores,
 }
 
 
@@ -165,3 +179,14 @@ def _document(message: StoredKv) -> DocumentKV:
         return DocumentKV.from_arrays(load(message.data))
     except SafetensorError as error:
         raise BaselineError(f"the KV that came cannot be read: {error}") from None
+
+
+def _log_probability(what: str, said: bytes, tokens: Sequence[int]) -> float:
+    """Of these tokens, from what the cloud says along them. Raises BaselineError."""
+    try:
+        if what == "scores":
+            return float(np.frombuffer(said, np.float64).item())
+        p = np.frombuffer(said, np.float32).reshape(len(tokens), -1)
+        return log_probability(tokens, list(p))
+    except (ValueError, IndexError):
+        raise BaselineError("the distributions that came are not those of the sequence") from None

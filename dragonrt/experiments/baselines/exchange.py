@@ -79,11 +79,15 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The cloud's own sequence: packed tokens, their log-probability there, and its h̃."""
+    """The cloud's own sequence: packed tokens, its h̃, and what the cloud's model says along it.
+
+    `said` is all distributions, float32 one after another, or where scores were asked for the
+    sequence's log-probability, one float64.
+    """
 
     tokens: bytes
-    log_probability: float
     relevance: float
+    said: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +99,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The log-probability of the device's sequence on the cloud."""
+    """What the cloud's model says along the device's sequence, in the same form."""
 
-    log_probability: float
+    said: bytes
 
 
 Message = Greeting | BaselineRequest | Text | StoredKv | End | Token | Drawn | Score | Scored

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.language.document import DocumentKV
@@ -26,6 +27,7 @@ from dragonrt.side import Side
 from retrieval import Chunk, Hit
 
 T = TypeVar("T")
+Probabilities = NDArray[np.float32]
 
 RELEVANCE_TEMPERATURE = 0.05
 """What scores are divided by, as in an ordinary answer."""
@@ -122,38 +124,42 @@ class BaselineSide:
 
     async def decode(
         self, reader: Reader, seed: int, temperature: float, tokens: int
-    ) -> AsyncIterator[tuple[int, float]]:
-        """So many tokens, whatever they are, each with its log-probability.
+    ) -> AsyncIterator[tuple[int, Probabilities]]:
+        """So many tokens, whatever they are, each with the distribution [V] it was drawn from.
 
-        A side's noise is its own: sequences of two sides are independent (Algorithm 1's drafts).
+        That is the one before the temperature. A side's noise is its own: sequences of two sides
+        are independent (Algorithm 1's drafts).
         """
         rule = Algorithm1(Noise(seed), Sampler(temperature))
 
         line = Line(START)
 
-        def draw() -> tuple[int, float]:
+        def draw() -> tuple[int, Probabilities]:
             step = len(line)
             p = reader.read(line.tokens, line.hashes, step, Preemption())[0].p
             token = rule.draft(self.side, step, Distribution.from_dense(rule.shape(p)))
             line.append(token)
-            return token, math.log(max(float(p[token]), SMALLEST))
+            return token, p
 
         yield draw()  # what follows the question is known
         for _ in range(1, tokens):
             yield await self.worker.run(draw)
 
-    async def score(self, reader: Reader, tokens: Sequence[int]) -> float:
-        """The log-probability of these tokens behind the prompt, in one forward."""
+    async def distributions(self, reader: Reader, tokens: Sequence[int]) -> list[Probabilities]:
+        """The distribution [V] that precedes each of these tokens, in one forward."""
 
-        def run() -> float:
+        def run() -> list[Probabilities]:
             line = Line(START, tokens)
             after = reader.read(line.tokens, line.hashes, 0, Preemption())
-            return sum(
-                math.log(max(float(said.p[token]), SMALLEST))
-                for said, token in zip(after, tokens, strict=False)
-            )
+            return [said.p for said in after[: len(tokens)]]
 
         return await self.worker.run(run)
+
+
+def log_probability(tokens: Sequence[int], p: Sequence[Probabilities]) -> float:
+    """Of a sequence, from the distribution before each of its tokens."""
+    given = zip(tokens, p, strict=True)
+    return sum(math.log(max(float(each[token]), SMALLEST)) for token, each in given)
 
 
 def concatenated(model: LanguageModel, found: Sequence[RetrievedText], room: int) -> list[int]:

@@ -9,7 +9,12 @@ import pytest
 from dragonrt.experiments.baselines.cloud import serve_baselines
 from dragonrt.experiments.baselines.device import BASELINES, Asked, BaselineDevice, Timed
 from dragonrt.experiments.baselines.exchange import Channel
-from dragonrt.experiments.baselines.reading import BaselineSide, RetrievedText, concatenated
+from dragonrt.experiments.baselines.reading import (
+    BaselineSide,
+    RetrievedText,
+    concatenated,
+    log_probability,
+)
 from dragonrt.experiments.model_sides import PacedWorker
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
@@ -82,6 +87,7 @@ def test_each_baseline_waits_for_what_it_fetches_and_decodes(model: LanguageMode
             # both draw at once; the request is half a round trip, the sequence and its score the
             # other half, and each side reads the other's sequence once
             "DRDG/SW": (round_trip + last + DECODE_S,) * 2,
+            "DRDG/SW, scores": (round_trip + last + DECODE_S,) * 2,
         }[name]
         assert len(answer.tokens) == ASKED.tokens
         assert times[0] == pytest.approx(first_s), name
@@ -94,7 +100,9 @@ def test_only_fetched_documents_travel(model: LanguageModel) -> None:
     assert sent["CRCG/device"] == 0
     assert text < sent["DRCG/Text"] < text + 300
     assert sent["DRCG/KV"] > 100 * sent["DRCG/Text"]
-    assert max(sent["CRCG/cloud"], sent["DRDG/SW"]) < 300
+    assert max(sent["CRCG/cloud"], sent["DRDG/SW, scores"]) < 300
+    dense = 2 * 4 * model.vocabulary * ASKED.tokens  # of two sequences
+    assert dense < sent["DRDG/SW"] < dense + 300
 
 
 def test_the_answer_depends_on_whose_documents_are_read(model: LanguageModel) -> None:
@@ -106,12 +114,13 @@ def test_the_answer_depends_on_whose_documents_are_read(model: LanguageModel) ->
 
 def test_a_seed_repeats_an_answer_and_another_changes_it(model: LanguageModel) -> None:
     warm = replace(ASKED, temperature=1.5)
-    names = ("CRCG/device", "DRDG/SW")
+    names = ("CRCG/device", "DRDG/SW", "DRDG/SW, scores")
     first, again = (asked_each(model, warm, *names) for _ in range(2))
     other = asked_each(model, replace(warm, seed=2), *names)
     for name in names:
         assert first[name].tokens == again[name].tokens
         assert first[name].tokens != other[name].tokens
+    assert first["DRDG/SW"].tokens == first["DRDG/SW, scores"].tokens
 
 
 def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(model: LanguageModel) -> None:
@@ -135,7 +144,8 @@ def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
         reader = await side.read_rows(stored, [0.9, 0.7], QUESTION, 6)
         drawn = [each async for each in side.decode(reader, 3, 1.0, 6)]
         tokens = [token for token, _ in drawn]
-        return sum(log_p for _, log_p in drawn), await side.score(reader, tokens)
+        again = log_probability(tokens, await side.distributions(reader, tokens))
+        return log_probability(tokens, [p for _, p in drawn]), again
 
     drawn, scored = loop.run(draw_and_score())
     assert scored == pytest.approx(drawn, abs=1e-3)
