@@ -223,7 +223,7 @@ def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench_engine, "BUFFER_BYTES", 2**20)
-    result = measured(
+    (result,) = measured(
         bench_engine.bench_engine,
         models=("dragon-draft",),
         dtypes=("float32",),
