@@ -31,6 +31,11 @@ COMMANDS = {
     ),
     "cloud": ("answering:cloud", "Serve devices with a model and public documents."),
     "device": ("answering:device", "Chat over private documents, together with a cloud."),
+    "serve": (
+        "answering:serve",
+        "The device as a service: OpenAI's API over HTTP, and a page.\n\nFor programs that "
+        "people already have. Nothing of a conversation is kept.",
+    ),
     "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
         "beforehand:index",

@@ -1,7 +1,9 @@
-"""`dragonrt cloud` and `dragonrt device`: the two sides."""
+"""`dragonrt cloud` and `dragonrt device`, the two sides; `dragonrt serve`, a device over HTTP."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from dragonrt.cli.console import output, say
 from dragonrt.cli.loading import load, say_report
@@ -9,10 +11,11 @@ from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import MODES, composed, entry_of
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import FederatedSettings
-from dragonrt.runtime.addresses import LinkSettings, NetworkSettings, members
+from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.service.http.http_settings import HttpSettings
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
@@ -37,6 +40,11 @@ class ListeningOptions:
 @derived({NetworkSettings: NETWORK})
 class DiallingOptions:
     """Where a device finds the cloud."""
+
+
+@derived({HttpSettings: "HTTP"})
+class HttpOptions:
+    """Where and how the device is served."""
 
 
 @derived({LinkSettings: LINK})
@@ -82,62 +90,133 @@ def cloud(
     )
 
 
+Mode = Annotated[
+    str,
+    option(
+        "\n".join(f"{each.name}: {each.help}." for each in MODES.values()),
+        kind="NAME",
+        default="dragon",
+    ),
+]
+Workers = Annotated[
+    tuple[str, ...],
+    option(
+        "A `dragonrt cloud` that verifies, and its weight (else all equal); may be repeated.",
+        kind="HOST:PORT[=X]",
+        panel=WORKERS,
+    ),
+]
+Stops = Annotated[
+    tuple[str, ...], option("Text that ends the answer; may be repeated.", panel=SAMPLING)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """How a device answers, as its options say."""
+
+    question: Question
+    how: Settings
+    others: Sequence[Member]
+    side: SideSettings
+    seed: int | None
+
+
 def device(
     *,
-    mode: Annotated[
-        str,
-        option(
-            "\n".join(f"{each.name}: {each.help}." for each in MODES.values()),
-            kind="NAME",
-            default="dragon",
-        ),
-    ] = "dragon",
+    mode: Mode = "dragon",
     own: DeviceOptions | None = None,
     network: DiallingOptions | None = None,
     link: LinkOptions | None = None,
     answers: AnswerOptions | None = None,
-    worker: Annotated[
-        tuple[str, ...],
-        option(
-            "A `dragonrt cloud` that verifies, and its weight (else all equal); may be repeated.",
-            kind="HOST:PORT[=X]",
-            panel=WORKERS,
-        ),
-    ] = (),
-    stop: Annotated[
-        tuple[str, ...],
-        option("Text that ends the answer; may be repeated.", panel=SAMPLING),
-    ] = (),
+    worker: Workers = (),
+    stop: Stops = (),
     ask: Annotated[str | None, option("Ask one question and leave.")] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
+    chosen = _chosen(mode, own, network, link, answers, worker)
+
+    from dragonrt.runtime import main as programs
+    from dragonrt.service.conversation import Conversation
+    from dragonrt.service.terminal import talk
+
+    loaded, library = load(chosen.side)
+
+    async def converse() -> None:
+        async with programs.device(
+            chosen.side, loaded, library, chosen.others, chosen.how, say, say_report
+        ) as connected:
+            conversation = Conversation(connected, chosen.question, chosen.seed, stop)
+            await talk(conversation, ask, output, as_json=as_json)
+
+    programs.run(converse())
+
+
+def serve(
+    *,
+    mode: Mode = "dragon",
+    own: DeviceOptions | None = None,
+    network: DiallingOptions | None = None,
+    http: HttpOptions | None = None,
+    link: LinkOptions | None = None,
+    answers: AnswerOptions | None = None,
+    worker: Workers = (),
+    stop: Stops = (),
+) -> None:
+    """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
+    served = settings(HttpSettings, http)
+    chosen = _chosen(mode, own, network, link, answers, worker)
+
+    from dragonrt.runtime import main as programs
+
+    try:
+        from dragonrt.service.http.serve import serve_device
+    except ImportError as error:
+        raise DragonError(
+            f"serving needs more libraries ({error.name}): pip install 'dragonrt[serve]'"
+        ) from None
+
+    loaded, library = load(chosen.side)
+    programs.run(
+        serve_device(
+            chosen.side,
+            loaded,
+            library,
+            chosen.others,
+            chosen.how,
+            served,
+            chosen.question,
+            chosen.seed,
+            stop,
+            say,
+            say_report,
+            on_ready=lambda url: say(f"serve: {loaded.name} answers at {url}"),
+        )
+    )
+
+
+def _chosen(
+    mode: str,
+    own: DeviceOptions | None,
+    network: DiallingOptions | None,
+    link: LinkOptions | None,
+    answers: AnswerOptions | None,
+    worker: Sequence[str],
+) -> _Chosen:
+    """What the options say; what is wrong is said before anything is loaded."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
-    chosen = given(answers)
-    question, how = composed(mode, chosen)
+    values: dict[str, Any] = given(answers)
+    question, how = composed(mode, values)
     reached = settings(NetworkSettings, network)
     others = members(how, reached, settings(LinkSettings, link), worker)
     _warn(reached)
     side = settings(SideSettings, own, side="device", model=MODES[mode].model)
     if side.has_documents and (unread := MODES[mode].unread):
         say(f"--mode {mode}: {unread}", "yellow")
-    trained_for(how)  # what is none is said before anything is loaded
-
-    from dragonrt.runtime import main as programs
-    from dragonrt.service.conversation import Conversation
-    from dragonrt.service.terminal import talk
-
-    loaded, library = load(side)
-
-    async def converse() -> None:
-        async with programs.device(
-            side, loaded, library, others, how, say, say_report
-        ) as connected:
-            conversation = Conversation(connected, question, chosen.get("seed"), stop)
-            await talk(conversation, ask, output, as_json=as_json)
-
-    programs.run(converse())
+    trained_for(how)
+    return _Chosen(question, how, others, side, values.get("seed"))
 
 
 def _warn(network: NetworkSettings) -> None:

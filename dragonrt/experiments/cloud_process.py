@@ -18,7 +18,7 @@ from dragonrt.errors import DragonError
 END_S = 5.0
 """Seconds a cloud has for ending by itself before it is killed."""
 
-_READY = re.compile(r"listens on \S+:(\d+)$")
+_READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
 
 class CloudProcess:

@@ -135,7 +135,7 @@ async def serve(
     Raises DragonError for an address beyond loopback without a key or certificates.
     """
     knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
-    if not (_is_loopback(address.host) or address.key is not None or knows_devices):
+    if not (is_loopback(address.host) or address.key is not None or knows_devices):
         raise DragonError(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
             "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
@@ -165,7 +165,7 @@ async def serve(
     return await listen(address.host, address.port, handle, tls=address.tls)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

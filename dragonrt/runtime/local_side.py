@@ -30,6 +30,10 @@ PINNED = 64
 """Answers that keep what they found, so that they can be resumed when the documents are others."""
 
 
+class LongQuestionError(DragonError):
+    """A question that the model has no room for."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSide:
     """Implements Preparer on a real model and a real index.
@@ -155,7 +159,7 @@ def fitting_prompt(
         if len(tokens) <= room:
             return tokens
         if not turns:
-            raise DragonError(
+            raise LongQuestionError(
                 f"the question takes {len(tokens)} tokens, but {model.name} has room for "
                 f"{max(room, 0)} beside its documents and the answer: ask a shorter question or "
                 "lower --max-tokens"

@@ -29,6 +29,7 @@ from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import local_side
 from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.traces.file import Sink
 from dragonrt.wire.reasons import HandshakeError
 
 T = TypeVar("T")
@@ -118,15 +119,16 @@ async def device(
     how: Settings,
     on_notice: Callable[[str], None] = lambda text: None,
     on_report: OnReport = lambda report: None,
+    *listeners: Sink,
 ) -> AsyncIterator[Device]:
     """A device that is connected to its other sides, until the context ends.
 
     One of several that cannot be reached now is tried again and again; `on_notice` hears of it, and
-    `on_report` of the updates of an index that is watched.
+    `on_report` of the updates of an index that is watched; `listeners` hear of every event.
     Raises DragonError if none can be reached or, where all are required, not all, or if one does
     not fit.
     """
-    async with local_side(settings, model, library, on_report) as side:
+    async with local_side(settings, model, library, on_report, *listeners) as side:
         # The events of a connection name its worker: sessions are numbered alike on each.
         several = len(members) > 1
         connectors = {

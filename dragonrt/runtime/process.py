@@ -85,17 +85,18 @@ async def local_side(
     model: LanguageModel,
     library: Library | None,
     on_report: OnReport = lambda report: None,
+    *listeners: Sink,
 ) -> AsyncIterator[LocalSide]:
     """The side of this process, its threads running and its trace open, until the context ends.
 
-    `on_report` hears of the updates of an index that is watched.
+    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
     """
     async with AsyncExitStack() as stack:
         heads = await stack.enter_async_context(WorkerThread("heads"))
         engine = await stack.enter_async_context(Engine(heads))
         librarian = await stack.enter_async_context(WorkerThread("librarian"))
         clock = asyncio.get_running_loop().time
-        sinks: list[Sink] = []
+        sinks = list(listeners)
         if settings.trace is not None:
             trace = TraceFile.open(settings.trace)
             stack.callback(trace.close)

@@ -8,6 +8,7 @@ from typing import Any
 from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
+from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.main import Device
 from dragonrt.service.text import TextStream
@@ -107,8 +108,12 @@ class Conversation:
         prompt: str,
         on_piece: OnPiece = lambda text, decision: None,
         on_notice: OnNotice = lambda text: None,
+        on_record: OnRecord = lambda record: None,
     ) -> Reply:
-        """Answer a question; DragonError if it cannot be answered."""
+        """Answer a question; DragonError if it cannot be answered.
+
+        `on_record` hears everything that happens, each piece's decision before the piece.
+        """
         model = self.device.side.model
         strings = (*model.prompt.stops, *self.stops)
         question = replace(
@@ -134,6 +139,7 @@ class Conversation:
                 asking.stop(Finish.STOP)
 
         def hear(record: Record) -> None:
+            on_record(record)
             if isinstance(record.event, TokenDecided):
                 show(record.event)
             elif isinstance(record.event, Noticed):

@@ -31,7 +31,7 @@ from dragonrt.traces.schema import SCHEMA
 Run = Callable[..., Any]
 
 COMMANDS = (
-    *("demo", "cloud", "device", "index", "profile", "trace", "experiment", "simulate"),
+    *("demo", "cloud", "device", "serve", "index", "profile", "trace", "experiment", "simulate"),
     *("bench", "train"),
 )
 PAGES = (*COMMANDS, "train controller", "train verifier")

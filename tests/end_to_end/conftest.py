@@ -121,10 +121,14 @@ def draft_model() -> LanguageModel:
 
 
 @pytest.fixture(scope="session")
-def library(model: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Library:
+def device_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("device") / "index"
+
+
+@pytest.fixture(scope="session")
+def library(model: LanguageModel, device_index: Path) -> Library:
     """The device's documents, indexed."""
-    directory = tmp_path_factory.mktemp("device") / "index"
-    made, _ = Library.open(directory, [documents("device")], model, Embedder.load())
+    made, _ = Library.open(device_index, [documents("device")], model, Embedder.load())
     return made
 
 

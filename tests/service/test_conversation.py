@@ -1,23 +1,15 @@
 """A conversation on a scripted side without a cloud: text, stop strings, history, stopping."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
 
-import numpy as np
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.language.prompt import PlainPrompt
-from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.mode import Finish, Grounds, Said
-from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
-from dragonrt.patience import Patience
 from dragonrt.runtime.asking import Answer
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.main import Device
-from dragonrt.runtime.preparing import Prepared
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
@@ -25,74 +17,12 @@ from dragonrt.service.conversation import (
     Reply,
 )
 from dragonrt.setting import traced
-from dragonrt.simulation.pair import SimulatedSide
-from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
-from dragonrt.wire.messages import Source
 
-END = 0
-VOCABULARY = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ByteModel:
-    """Tokens are bytes; token 0 ends an answer."""
-
-    prompt: PlainPrompt = field(default_factory=PlainPrompt)
-    stop_tokens: tuple[int, ...] = (END,)
-
-    def with_stops(self, strings: Sequence[str]) -> tuple[int, ...]:
-        return (END, *(ord(string) for string in strings if len(string) == 1))
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return bytes(tokens).decode("utf-8", errors="replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Recitation:
-    """Implements SimulatedModel: sure of every token of a text."""
-
-    text: bytes
-
-    def said(self, step: int, prefix_hash: int) -> Said:
-        p = np.zeros(VOCABULARY, dtype=np.float32)
-        p[self.text[step] if step < len(self.text) else END] = 1.0
-        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
-
-
-@dataclass(slots=True)
-class RecitingSide(SimulatedSide):
-    """Each question has its answer; one that has none is an error."""
-
-    answers: dict[str, str] = field(default_factory=dict)
-    model: ByteModel = field(default_factory=ByteModel)
-    heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
-    on_prepare: Callable[[], None] = lambda: None
-
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
-        self.heard.append((question.prompt, question.history))
-        self.on_prepare()
-        if question.prompt not in self.answers:
-            raise DragonError("the question is too long")
-        model = Recitation(self.answers[question.prompt].encode())
-        context = SimulatedContext(model, lambda: 0.0)
-        return Prepared(context, Grounds(), (Source("Notes", "notes.txt", 0.5),), 3, 0.0, 0.0)
-
-
-async def no_cloud() -> NoReturn:
-    raise DragonError("there is no cloud")
+from .conftest import RecitingSide, reciting_device
 
 
 def conversation(answers: dict[str, str], **options: Any) -> tuple[Conversation, RecitingSide]:
-    patience = Patience(reach_s=0.0)
-    script = Script(0, vocabulary=VOCABULARY)
-    side = RecitingSide("device", lambda _: script, patience=patience, answers=answers)
-    connectors = {"cloud": Connector(no_cloud, patience)}
-    kit = Kit(vocabulary=VOCABULARY, patience=patience)
-    stands_in: Any = side  # for the side of a real model
-    device = Device(stands_in, connectors, DragonSettings(), kit)
+    device, side = reciting_device(answers)
     return Conversation(device, Question(max_tokens=40), **options), side
 
 

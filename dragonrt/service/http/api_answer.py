@@ -1,0 +1,160 @@
+"""One request for an answer, from its turn in the queue to the last byte."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+from dragonrt.errors import DragonError
+from dragonrt.runtime.main import Device
+from dragonrt.service.conversation import Conversation
+from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.answer_form import AnswerForm, SseEvent, api_error
+from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.http_metrics import HttpMetrics
+from dragonrt.service.http.live_trace import LiveTrace
+from dragonrt.service.http.request_body import ApiRequest
+from dragonrt.service.http.served_answer import AnswerPiece, ServedAnswer
+
+TAKEN_IN_S = 30.0
+"""A client that takes nothing in for so long is taken to be gone."""
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the response any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDesk:
+    """Where answers are asked for."""
+
+    device: Device
+    admission: Admission
+    metrics: HttpMetrics
+
+
+class AnswerResponse:
+    """An ASGI response: errors before the first piece are HTTP errors, later ones are events.
+
+    A client that goes away stops its answer, wherever that is.
+    """
+
+    def __init__(self, desk: AnswerDesk, request: ApiRequest, form: AnswerForm) -> None:
+        self._desk = desk
+        self._request = request
+        self._form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                events = await _while_there(receive, self._begun(stack))
+            except ClientGoneError:
+                return
+            except ApiError as error:
+                self._desk.metrics.refused(error.status)
+                refusal = JSONResponse(error.to_json(), error.status, error.headers)
+                await refusal(scope, receive, send)
+                return
+            if isinstance(events, dict):
+                await JSONResponse(events)(scope, receive, send)
+                return
+            stream = EventSourceResponse(
+                (_encoded(each) async for each in events), sep="\n", send_timeout=TAKEN_IN_S
+            )
+            await stream(scope, receive, send)
+
+    async def _begun(self, stack: AsyncExitStack) -> dict[str, Any] | AsyncIterator[SseEvent]:
+        """The whole answer, or once its first piece is there, the events that tell it."""
+        request = self._request
+        await stack.enter_async_context(self._desk.admission.place())
+        conversation = Conversation(
+            self._desk.device,
+            replace(request.question, history=()),
+            request.seed,
+            request.stops,
+            list(request.question.history),
+        )
+        answer = await stack.enter_async_context(
+            ServedAnswer(conversation, request.question.prompt, traced=request.traced)
+        )
+        events = self._events(answer)
+        stack.push_async_callback(events.aclose)
+        first = await anext(events)
+        if request.stream:
+            return _chained(first, events)
+        async for _ in events:
+            pass
+        if answer.reply is None:
+            raise ApiError(500, "the answer ended without a reply", code="answer_failed")
+        return self._form.whole(answer.reply)
+
+    async def _events(self, answer: ServedAnswer) -> AsyncGenerator[SseEvent, None]:
+        """Raises ApiError for an answer that fails before anything was said of it."""
+        form, metrics = self._form, self._desk.metrics
+        trace, begun = LiveTrace(self._desk.device), False
+        try:
+            async for news in answer.news():
+                if not begun:
+                    for event in form.begin():
+                        yield event
+                    begun = True
+                text = "".join(each.text for each in news if isinstance(each, AnswerPiece))
+                records = [each for each in news if not isinstance(each, AnswerPiece)]
+                if told := trace.events(records):
+                    for event in form.trace(told):
+                        yield event
+                if text:
+                    for event in form.text(text):
+                        yield event
+        except DragonError as error:
+            metrics.failed()
+            failure = api_error(error)
+            if not begun or not self._request.stream:
+                raise failure from error
+            for event in form.failed(failure):
+                yield event
+            return
+        if answer.reply is None:
+            return
+        metrics.answered(answer.reply)
+        if not begun:
+            for event in form.begin():
+                yield event
+        for event in form.end(answer.reply):
+            yield event
+
+
+async def _chained(first: SseEvent, others: AsyncIterator[SseEvent]) -> AsyncIterator[SseEvent]:
+    yield first
+    async for each in others:
+        yield each
+
+
+def _encoded(event: SseEvent) -> ServerSentEvent:
+    data = event.data if isinstance(event.data, str) else json.dumps(event.data)
+    return ServerSentEvent(data, event=event.name, sep="\n")
+
+
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` comes to; it is cancelled with a ClientGoneError if the client goes first."""
+
+    async def listen() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, listening = asyncio.ensure_future(work), asyncio.ensure_future(listen())
+    try:
+        await asyncio.wait((working, listening), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return await working
+    finally:
+        for task in (working, listening):
+            task.cancel()
+        await asyncio.gather(working, listening, return_exceptions=True)

@@ -1,0 +1,168 @@
+"""The routes of the service, and what they answer that is no answer."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from dragonrt import __version__
+from dragonrt.modes.catalogue import entry_of
+from dragonrt.runtime.main import Device
+from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.answer_form import AnswerForm
+from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
+from dragonrt.service.http.api_errors import ApiError, invalid
+from dragonrt.service.http.chat_completions import ChatCompletion, chat_request
+from dragonrt.service.http.guard import Guard
+from dragonrt.service.http.http_metrics import HttpMetrics
+from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
+from dragonrt.service.http.responses_api import ApiResponse, response_request
+from dragonrt.wire.limits import MAX_CONVERSATION
+from dragonrt.wire.messages import PROTOCOL_VERSION
+
+LARGEST_BODY = 2 * MAX_CONVERSATION
+
+Handler = Callable[[Request], Awaitable[Response]]
+Parse = Callable[[RequestBody, Defaults], ApiRequest]
+MakeForm = Callable[[str, ApiRequest], AnswerForm]
+
+
+class HttpService:
+    """What the routes do with one device."""
+
+    def __init__(
+        self, device: Device, defaults: Defaults, admission: Admission, metrics: HttpMetrics
+    ) -> None:
+        self._device = device
+        self._model = device.side.model.name
+        self._defaults = defaults
+        self._admission = admission
+        self._metrics = metrics
+        self._desk = AnswerDesk(device, admission, metrics)
+        self._began = int(time.time())
+
+    def application(self, keys: ApiKeys | None) -> ASGIApp:
+        """The whole service, guarded."""
+        routes = [
+            Route(
+                "/v1/chat/completions", self._asks(chat_request, ChatCompletion), methods=["POST"]
+            ),
+            Route("/v1/responses", self._asks(response_request, ApiResponse), methods=["POST"]),
+            Route("/v1/models", self._models),
+            Route("/v1/models/{model:path}", self._one_model),
+            Route("/health", self._health),
+            Route("/ready", self._ready),
+            Route("/version", self._version),
+            Route("/metrics", self._numbers),
+        ]
+        app = Starlette(
+            routes=routes,
+            exception_handlers={
+                ApiError: self._refused,
+                HTTPException: self._wrong_route,
+                ClientDisconnect: self._left,
+            },
+        )
+        return Guard(app, keys, frozenset())
+
+    def _asks(self, parse: Parse, form: MakeForm) -> Handler:
+        async def ask(request: Request) -> Response:
+            body = RequestBody.parse(await _body(request))
+            model = body.text("model")
+            if model is None:
+                raise invalid("model", f"the name of a model, such as {self._model}")
+            self._check_model(model)
+            asked = parse(body, self._defaults)
+            answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
+            return answer  # type: ignore[no-any-return]  # any ASGI callable is a response
+
+        return ask
+
+    def _check_model(self, name: str) -> None:
+        if name != self._model:
+            raise ApiError(
+                404,
+                f"there is no model {name!r} here: this device has {self._model}",
+                code="model_not_found",
+                param="model",
+            )
+
+    async def _models(self, request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [self._about_model()]})
+
+    async def _one_model(self, request: Request) -> Response:
+        self._check_model(request.path_params["model"])
+        return JSONResponse(self._about_model())
+
+    def _about_model(self) -> dict[str, Any]:
+        return {
+            "id": self._model,
+            "object": "model",
+            "created": self._began,
+            "owned_by": "dragonrt",
+            "context_length": self._device.side.model.context_length,
+        }
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        """Whether an answer could begin now: with the other sides lost, where it may go alone."""
+        connected = {name: each.connected for name, each in self._device.connectors.items()}
+        alone = getattr(self._device.settings, "on_loss", "wait") == "alone"
+        ready = not self._admission.closing and (alone or any(connected.values()))
+        return JSONResponse({"ready": ready, "connected": connected}, 200 if ready else 503)
+
+    async def _version(self, request: Request) -> Response:
+        return JSONResponse(
+            {
+                "dragonrt": __version__,
+                "protocol": PROTOCOL_VERSION,
+                "model": self._model,
+                "mode": entry_of(self._device.settings).name,
+            }
+        )
+
+    async def _numbers(self, request: Request) -> Response:
+        page = self._metrics.page(self._device, self._admission)
+        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        self._metrics.refused(error.status)
+        return JSONResponse(error.to_json(), error.status, error.headers)
+
+    async def _wrong_route(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = f"{request.method} {request.url.path}"
+        refusal = ApiError(error.status_code, f"{what}: {error.detail}", code="unknown_url")
+        return JSONResponse(refusal.to_json(), refusal.status, error.headers)
+
+    async def _left(self, request: Request, error: Exception) -> Response:
+        return Response(status_code=499)  # nobody reads it
+
+
+async def _body(request: Request) -> bytes:
+    """The bytes of a JSON body, of which no more than is allowed are ever kept.
+
+    Only JSON: what a form of another site could send is refused.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LARGEST_BODY:
+            raise ApiError(
+                413, f"a request may have at most {LARGEST_BODY} bytes", code="too_large"
+            )
+    return bytes(body)

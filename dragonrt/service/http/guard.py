@@ -1,0 +1,69 @@
+"""What stands before every request: who may ask, from where, and what a browser may do with it."""
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dragonrt.runtime.endpoints import is_loopback
+from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.http_settings import ApiKeys
+
+OPEN = frozenset({"/health", "/ready"})
+"""What tells nothing private, beside the page's own files."""
+
+SECURITY = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class Guard:
+    """ASGI middleware in front of everything.
+
+    Pages of other sites cannot ask in a user's name: a foreign Origin is refused, and without keys
+    the Host must be this machine's own (else a name could be made to point here).
+    """
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys | None, files: frozenset[str]) -> None:
+        self._app = app
+        self._keys = keys
+        self._open = OPEN | files
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        error = self._objection(scope)
+        if error is not None:
+            refusal = JSONResponse(error.to_json(), error.status, error.headers)
+            await refusal(scope, receive, secured)
+            return
+        await self._app(scope, receive, secured)
+
+    def _objection(self, scope: Scope) -> ApiError | None:
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
+        name = urlsplit(f"//{host}").hostname or ""
+        if self._keys is None and not is_loopback(name):
+            return ApiError(403, f"nobody is called {host!r} here", code="foreign_host")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return ApiError(403, "pages of other sites may not ask here", code="foreign_origin")
+        if self._keys is None or scope["path"] in self._open:
+            return None
+        if self._keys.allow(headers.get("authorization")):
+            return None
+        return ApiError(
+            401, "a key is missing or wrong: send Authorization: Bearer KEY", code="invalid_api_key"
+        )

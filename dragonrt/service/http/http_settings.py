@@ -1,0 +1,86 @@
+"""How the device is served over HTTP, and whom it lets in."""
+
+import hmac
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from dragonrt.errors import DragonError
+from dragonrt.link.tls import server_context
+from dragonrt.runtime.endpoints import is_loopback
+from dragonrt.setting import check, setting
+
+SHORTEST_KEY = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """Where to listen, what protects it, and how many are answered.
+
+    Raises DragonError where anyone could come in, or listen.
+    """
+
+    http_host: str = setting("127.0.0.1", "Listen here; elsewhere needs keys and TLS.", daily=True)
+    http_port: int = setting(8080, "At this port; 0: a free one.", low=0, high=65535, daily=True)
+    api_keys: Path | None = setting(
+        None, "File with one key a line, of which clients must name one.", limit=4096, daily=True
+    )
+    http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
+    http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
+    answers_at_once: int = setting(16, "Answers under way; who comes later waits.", low=1, high=48)
+    waiting: int = setting(64, "Requests that may wait; the rest is sent away.", low=0, high=4096)
+    sources_in_text: bool = setting(
+        True, "Name the sources at the end of each text, for clients that drop annotations."
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if (self.http_tls_cert is None) != (self.http_tls_key is None):
+            raise DragonError(
+                "a certificate needs its private key: give --http-tls-cert and --http-tls-key"
+            )
+        protected = self.api_keys is not None and self.http_tls_cert is not None
+        if not is_loopback(self.http_host) and not protected:
+            raise DragonError(
+                f"serving on {self.http_host} lets anyone read your documents: give --api-keys, "
+                "--http-tls-cert and --http-tls-key, or leave --http-host out"
+            )
+
+    def context(self) -> ssl.SSLContext | None:
+        """For https; DragonError for files that are none."""
+        if self.http_tls_cert is None or self.http_tls_key is None:
+            return None
+        return server_context(self.http_tls_cert, self.http_tls_key)
+
+    def keys(self) -> "ApiKeys | None":
+        """Whom to let in; None if anyone on this machine may. DragonError for no such file."""
+        return None if self.api_keys is None else ApiKeys.read(self.api_keys)
+
+
+class ApiKeys:
+    """Who names one of these may ask."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self._keys = tuple(key.encode() for key in keys)
+
+    @classmethod
+    def read(cls, path: Path) -> "ApiKeys":
+        """The keys in a file, one a line, without empty lines and those that begin with #."""
+        try:
+            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError) as error:
+            raise DragonError(f"cannot read the keys in {path}: {error}") from None
+        keys = tuple(line for line in lines if line and not line.startswith("#"))
+        if not keys or min(map(len, keys)) < SHORTEST_KEY:
+            raise DragonError(
+                f"{path} must have keys of at least {SHORTEST_KEY} characters, one a line: make "
+                f"one with `openssl rand -hex 32 > {path}`"
+            )
+        return cls(keys)
+
+    def allow(self, authorization: str | None) -> bool:
+        """Whether a header `Authorization: Bearer KEY` names one of them, in constant time."""
+        scheme, _, key = (authorization or "").partition(" ")
+        given = key.strip().encode()
+        known = [hmac.compare_digest(given, each) for each in self._keys]
+        return scheme.lower() == "bearer" and any(known)

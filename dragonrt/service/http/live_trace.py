@@ -1,0 +1,50 @@
+"""How an answer comes about, told while it does: a page's view of both sides and the link."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dragonrt.runtime.main import Device
+from dragonrt.traces.events import Drafted, Record, TokenDecided
+from dragonrt.traces.schema import to_object
+
+
+class LiveTrace:
+    """Events as in a trace file, each decided token with its text, and after them the link's state.
+
+    Bytes are those of the device's connections since this began, shared by the answers under way.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._before = self._traffic()
+
+    def events(self, records: Sequence[Record]) -> list[dict[str, Any]]:
+        """What a client hears of these records; nothing if there are none."""
+        if not records:
+            return []
+        return [*(self._told(record) for record in records), self._link()]
+
+    def _told(self, record: Record) -> dict[str, Any]:
+        match record.event:
+            case Drafted(step=step):  # its payload is private and long
+                return {"event": Drafted.KIND, "t": record.t, "step": step}
+            case TokenDecided(token=token):
+                return {**to_object(record), "text": self._device.side.model.decode([token])}
+            case _:
+                return to_object(record)
+
+    def _link(self) -> dict[str, Any]:
+        sent, received = self._traffic()
+        peers = [connector.peer for connector in self._device.connectors.values()]
+        trips = [peer.round_trip_s for peer in peers if peer is not None]
+        return {
+            "event": "link",
+            "rtt": max(trips, default=None),
+            "connected": len(trips),
+            "bytes_sent": sent - self._before[0],
+            "bytes_received": received - self._before[1],
+        }
+
+    def _traffic(self) -> tuple[int, int]:
+        each = [connector.traffic() for connector in self._device.connectors.values()]
+        return sum(sent for sent, _ in each), sum(received for _, received in each)

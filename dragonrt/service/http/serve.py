@@ -1,0 +1,59 @@
+"""The device as a service: connected to its other sides, open to HTTP clients until it is ended."""
+
+from collections.abc import Callable, Sequence
+
+from dragonrt.language.model import LanguageModel
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.runtime.addresses import Member
+from dragonrt.runtime.library import Library
+from dragonrt.runtime.main import device
+from dragonrt.runtime.reindexing import OnReport
+from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.http_metrics import HttpMetrics
+from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.request_body import Defaults
+from dragonrt.service.http.web_server import listen_on, serve_until_signalled
+
+SHARE_OF_CONTEXT = 4
+"""At most this part of what the model can read is the answer's: its documents need room, too."""
+
+
+async def serve_device(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    members: Sequence[Member],
+    how: Settings,
+    http: HttpSettings,
+    question: Question,
+    seed: int | None,
+    stops: tuple[str, ...],
+    on_notice: Callable[[str], None],
+    on_report: OnReport,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM; `on_ready` hears the address. Raises DragonError.
+
+    `question`, `seed` and `stops` hold where a request says nothing.
+    """
+    keys, context = http.keys(), http.context()
+    longest = max(1, model.context_length // SHARE_OF_CONTEXT)
+    defaults = Defaults(question, seed, stops, http.sources_in_text, longest)
+    admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
+    with listen_on(http.http_host, http.http_port) as listening:
+        async with device(
+            settings, model, library, members, how, on_notice, on_report, metrics.take
+        ) as connected:
+            service = HttpService(connected, defaults, admission, metrics)
+            scheme = "https" if context else "http"
+            host = f"[{http.http_host}]" if ":" in http.http_host else http.http_host
+            await serve_until_signalled(
+                service.application(keys),
+                admission,
+                listening,
+                context,
+                lambda port: on_ready(f"{scheme}://{host}:{port}"),
+            )

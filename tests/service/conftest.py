@@ -1,0 +1,119 @@
+"""A scripted side without a cloud: it recites an answer to each question it knows."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dragonrt.errors import DragonError
+from dragonrt.language.prompt import PlainPrompt
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.mode import Grounds, Said
+from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.patience import Patience
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.main import Device
+from dragonrt.runtime.preparing import Prepared
+from dragonrt.simulation.pair import SimulatedSide
+from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
+from dragonrt.wire.messages import Source
+
+END = 0
+VOCABULARY = 256
+BREAKS = b"\x01"
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ByteModel:
+    """Tokens are bytes; token 0 ends an answer."""
+
+    prompt: PlainPrompt = field(default_factory=PlainPrompt)
+    stop_tokens: tuple[int, ...] = (END,)
+    name: str = "bytes"
+    context_length: int = 1024
+
+    def with_stops(self, strings: Sequence[str]) -> tuple[int, ...]:
+        return (END, *(ord(string) for string in strings if len(string) == 1))
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return bytes(tokens).decode("utf-8", errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Recitation:
+    """Implements SimulatedModel: sure of every token of a text, until it BREAKS."""
+
+    text: bytes
+
+    def said(self, step: int, prefix_hash: int) -> Said:
+        if self.text[step : step + 1] == BREAKS:
+            raise DragonError("the model broke")
+        p = np.zeros(VOCABULARY, dtype=np.float32)
+        p[self.text[step] if step < len(self.text) else END] = 1.0
+        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
+
+
+class HaltingContext(SimulatedContext):
+    """Reads at once up to some token, and from there on for a day."""
+
+    def __init__(
+        self, model: Recitation, halt_at: int | None, on_close: Callable[[], None]
+    ) -> None:
+        forwards = itertools.count()
+        super().__init__(model, lambda: 0.0 if next(forwards) != halt_at else DAY_S)
+        self._on_close = on_close
+
+    def close(self) -> None:
+        super().close()
+        self._on_close()
+
+
+@dataclass(slots=True)
+class RecitingSide(SimulatedSide):
+    """Each question has its answer; one that has none is an error.
+
+    From token `halt_at` on a forward lasts longer than anybody waits. `on_close` hears when an
+    answer wants nothing more of the model.
+    """
+
+    answers: dict[str, str] = field(default_factory=dict)
+    model: ByteModel = field(default_factory=ByteModel)
+    heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
+    on_prepare: Callable[[], None] = lambda: None
+    on_close: Callable[[], None] = lambda: None
+    halt_at: int | None = None
+
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        self.heard.append((question.prompt, question.history))
+        self.on_prepare()
+        if question.prompt not in self.answers:
+            raise DragonError("the question is too long")
+        model = Recitation(self.answers[question.prompt].encode())
+        context = HaltingContext(model, self.halt_at, self.on_close)
+        return Prepared(context, Grounds(), (Source("Notes", "notes.txt", 0.5),), 3, 0.0, 0.0)
+
+
+async def no_cloud() -> NoReturn:
+    raise DragonError("there is no cloud")
+
+
+def reciting_device(
+    answers: dict[str, str], *, halt_at: int | None = None
+) -> tuple[Device, RecitingSide]:
+    """A device that knows these answers, and its side."""
+    patience = Patience(reach_s=0.0)
+    script = Script(0, vocabulary=VOCABULARY)
+    side = RecitingSide(
+        "device", lambda _: script, patience=patience, answers=answers, halt_at=halt_at
+    )
+    connectors = {"cloud": Connector(no_cloud, patience)}
+    kit = Kit(vocabulary=VOCABULARY, patience=patience)
+    stands_in: Any = side  # for the side of a real model
+    return Device(stands_in, connectors, DragonSettings(), kit), side

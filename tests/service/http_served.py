@@ -1,0 +1,72 @@
+"""The service on loopback, in front of a scripted device, and clients of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI
+
+from dragonrt.modes.question import Question
+from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.http_metrics import HttpMetrics
+from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.request_body import Defaults
+from dragonrt.service.http.web_server import WebServer, listen_on
+
+from .conftest import RecitingSide, reciting_device
+
+BOUND_S = 20.0
+"""What a test waits for comes at once, or never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service that runs, and what is behind it."""
+
+    url: str
+    http: httpx2.AsyncClient
+    server: WebServer
+    admission: Admission
+    side: RecitingSide
+
+    def openai(self, key: str = "none") -> AsyncOpenAI:
+        """The official client."""
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0)
+
+    async def chat(self, content: str, **fields: Any) -> httpx2.Response:
+        return await self.http.post("/v1/chat/completions", json=chat_body(content, **fields))
+
+
+def chat_body(content: str, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": content}]
+    return {"model": "bytes", "messages": messages, "sources_in_text": False, **fields}
+
+
+@asynccontextmanager
+async def served(
+    answers: dict[str, str],
+    *,
+    halt_at: int | None = None,
+    at_once: int = 16,
+    waiting: int = 16,
+    keys: ApiKeys | None = None,
+) -> AsyncIterator[Served]:
+    """The service in front of a device that knows these answers."""
+    device, side = reciting_device(answers, halt_at=halt_at)
+    defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
+    admission, metrics = Admission(at_once, waiting), HttpMetrics()
+    side.sinks = (metrics.take,)
+    service = HttpService(device, defaults, admission, metrics)
+    with listen_on("127.0.0.1", 0) as listening:
+        server = WebServer(service.application(keys), listening, None)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        running = asyncio.create_task(server.run_until_stopped())
+        async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as http:
+            yield Served(url, http, server, admission, side)
+        server.stop()
+        server.stop()
+        await running

@@ -1,0 +1,88 @@
+"""Who may ask: keys, this machine alone, no page of another site."""
+
+from pathlib import Path
+
+import pytest
+
+from dragonrt.errors import DragonError
+from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
+from dragonrt.setting import assemble
+
+from .http_served import chat_body, served
+
+KEY = "k" * 32
+
+
+async def test_with_keys_nobody_asks_without_one() -> None:
+    async with served({"a?": "yes\n"}, keys=ApiKeys(("other" * 8, KEY))) as service:
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {KEY}"}):
+            for path in ("/v1/models", "/metrics", "/version", "/nothing"):
+                refused = await service.http.get(path, headers=headers)
+                assert refused.status_code == 401
+                assert refused.json()["error"]["code"] == "invalid_api_key"
+                assert refused.headers["www-authenticate"] == "Bearer"
+        assert (await service.http.get("/health")).status_code == 200
+        async with service.openai(KEY) as client:
+            reply = await client.chat.completions.create(
+                model="bytes", messages=[{"role": "user", "content": "a?"}]
+            )
+            assert (reply.choices[0].message.content or "").startswith("yes")
+
+
+async def test_pages_of_other_sites_are_refused() -> None:
+    async with served({}) as service:
+        for headers, status in (
+            ({"Origin": service.url}, 200),
+            ({"Origin": "https://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Host": "evil.example"}, 403),
+            ({"Host": "localhost:1234"}, 200),
+            ({"Host": "[::1]:80"}, 200),
+            ({"Host": "127.0.0.1.evil.example"}, 403),
+        ):
+            assert (await service.http.get("/v1/models", headers=headers)).status_code == status
+        form = {"Content-Type": "text/plain"}
+        posted = await service.http.post("/v1/chat/completions", content="{}", headers=form)
+        assert posted.status_code == 415
+
+
+async def test_every_response_tells_browsers_to_be_strict() -> None:
+    async with served({}) as service:
+        for path in ("/health", "/nothing"):
+            headers = (await service.http.get(path)).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert "unsafe" not in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    async with served({}) as service:
+        body = chat_body("x" * 3_000_000)
+        assert (await service.http.post("/v1/chat/completions", json=body)).status_code == 413
+
+
+def test_beyond_loopback_keys_and_tls_are_needed(tmp_path: Path) -> None:
+    for more in ({}, {"api_keys": tmp_path}, {"http_tls_cert": tmp_path, "http_tls_key": tmp_path}):
+        with pytest.raises(DragonError, match="lets anyone"):
+            assemble(HttpSettings, {"http_host": "0.0.0.0", **more})
+    HttpSettings(http_host="::", api_keys=tmp_path, http_tls_cert=tmp_path, http_tls_key=tmp_path)
+    with pytest.raises(DragonError, match="needs its private key"):
+        HttpSettings(http_tls_cert=tmp_path)
+
+
+def test_keys_are_lines_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"# mine\n{KEY}\n\n  {'z' * 16}  \n")
+    keys = ApiKeys.read(path)
+    assert keys.allow(f"bearer {KEY}")
+    assert keys.allow("Bearer " + "z" * 16)
+    assert not keys.allow("Bearer # mine")
+    assert not keys.allow("Bearer ")
+    assert not keys.allow("Bearer é")
+    assert not keys.allow(None)
+    for text in ("", "short\n", "# nothing\n"):
+        path.write_text(text)
+        with pytest.raises(DragonError, match="at least 16 characters"):
+            ApiKeys.read(path)
+    with pytest.raises(DragonError, match="cannot read"):
+        ApiKeys.read(tmp_path / "none")

@@ -1,0 +1,268 @@
+"""Answers over HTTP: both APIs, by the official client and by hand."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from dragonrt.runtime.asking import Asking
+
+from .http_served import BOUND_S, served
+
+KNOWN = {"a?": "É 🐉!\n", "b?": "one two three\n", "long?": "x" * 300, "bad?": "ab\x01"}
+
+
+def events(response: httpx2.Response) -> list[Any]:
+    """The data of a stream's events."""
+    lines = (line.removeprefix("data: ") for line in response.text.splitlines() if "data: " in line)
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def deltas(response: httpx2.Response) -> list[str]:
+    chunks = [each for each in events(response) if each != "[DONE]"]
+    found = [choice["delta"].get("content") for each in chunks for choice in each["choices"]]
+    return [text for text in found if text]
+
+
+async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        assert [model.id async for model in client.models.list()] == ["bytes"]
+        asked: Any = {"model": "bytes", "messages": [{"role": "user", "content": "a?"}], "seed": 1}
+        whole = await client.chat.completions.create(**asked)
+        stream = await client.chat.completions.create(
+            **asked, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        message = whole.choices[0].message
+        assert text == message.content
+        assert text.startswith("É 🐉!\n\nSources:\n- device: notes.txt")
+        assert message.annotations is not None
+        assert message.annotations[0].url_citation.url == "dragonrt:device/notes.txt"
+        assert chunks[-2].choices[0].finish_reason == "stop"
+        assert chunks[-1].usage == whole.usage
+        assert whole.usage is not None
+        assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (3, 9)
+
+
+async def test_responses_are_typed_events() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        whole = await client.responses.create(model="bytes", input="a?")
+        stream = await client.responses.create(model="bytes", input="a?", stream=True)
+        told = [event async for event in stream]
+        assert [event.sequence_number for event in told] == list(range(len(told)))
+        assert [told[0].type, told[-1].type] == ["response.created", "response.completed"]
+        text = "".join(e.delta for e in told if e.type == "response.output_text.delta")
+        assert text == whole.output_text
+        assert text.startswith("É 🐉!\n\nSources:")
+        last = told[-1]
+        assert last.type == "response.completed"
+        assert last.response.output_text == text
+        assert last.response.usage == whole.usage
+        annotated = [e for e in told if e.type == "response.output_text.annotation.added"]
+        assert len(annotated) == 1
+
+
+async def test_a_response_that_is_too_long_is_incomplete() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        response = await client.responses.create(model="bytes", input="long?", max_output_tokens=7)
+        assert response.status == "incomplete"
+        assert response.incomplete_details is not None
+        assert response.incomplete_details.reason == "max_output_tokens"
+        assert response.output_text.startswith("xxxxxxx\n\nSources:")
+
+
+async def test_how_an_answer_comes_about_is_told_to_who_asks() -> None:
+    async with served(KNOWN) as service:
+        body = {"model": "bytes", "input": "b?", "stream": True, "include": ["dragonrt.trace"]}
+        told = events(await service.http.post("/v1/responses", json=body))
+        trace = [e for each in told if each["type"] == "dragonrt.trace" for e in each["events"]]
+        decided = [e["text"] for e in trace if e["event"] == "decide"]
+        assert "".join(decided) == "one two three\n"
+        assert {"open", "ready", "draft", "notice", "close", "link"} <= {e["event"] for e in trace}
+        assert not any("payload" in e for e in trace), "drafts hold private distributions"
+
+
+async def test_the_longest_answer_is_bounded_by_the_service() -> None:
+    async with served(KNOWN) as service:
+        lengths = {}
+        for asked in (None, 7, 5000):
+            reply = (await service.chat("long?", max_tokens=asked)).json()
+            assert reply["choices"][0]["finish_reason"] == "length"
+            lengths[asked] = len(reply["choices"][0]["message"]["content"])
+        assert lengths == {None: 60, 7: 7, 5000: 200}
+
+
+@pytest.mark.parametrize("stop", [" thr", ["zzz", "o t"], "e"])
+async def test_nothing_of_a_stop_string_is_ever_streamed(stop: Any) -> None:
+    async with served(KNOWN) as service:
+        whole = (await service.chat("b?", stop=stop)).json()["choices"][0]["message"]["content"]
+        pieces = deltas(await service.chat("b?", stop=stop, stream=True))
+        text = "one two three"
+        stops = [stop] if isinstance(stop, str) else stop
+        assert "".join(pieces) == whole == text[: min(text.index(s) for s in stops if s in text)]
+
+
+async def test_earlier_turns_are_read_without_the_sources_that_were_added() -> None:
+    async with served(KNOWN) as service:
+        first = (await service.chat("a?", sources_in_text=True)).json()
+        content = first["choices"][0]["message"]["content"]
+        assert "Sources:" in content
+        messages = [
+            {"role": "user", "content": "a?"},
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": [{"type": "text", "text": "b?"}]},
+        ]
+        await service.chat("", messages=messages)
+        assert service.side.heard[-1] == ("b?", (("a?", "É 🐉!"),))
+
+
+async def test_errors_before_the_first_byte_are_http_errors() -> None:
+    async with served(KNOWN) as service:
+        for stream in (False, True):
+            response = await service.chat("what?", stream=stream)
+            assert response.status_code == 500
+            assert response.json()["error"]["message"] == "the question is too long"
+
+
+async def test_errors_after_it_are_events() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        told = events(await service.chat("bad?", stream=True))
+        assert told[-2]["error"]["message"] == "the model broke"
+        assert (await service.chat("bad?")).status_code == 500
+        stream = await client.responses.create(model="bytes", input="bad?", stream=True)
+        last = [event async for event in stream][-1]
+        assert last.type == "response.failed"
+        assert last.response.error is not None
+        assert last.response.error.message == "the model broke"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("halt_at", [0, 3])
+async def test_a_client_that_goes_away_stops_its_answer(stream: bool, halt_at: int) -> None:
+    async with served(KNOWN, halt_at=halt_at, at_once=1) as service:
+        begun, closed = asyncio.Event(), asyncio.Event()
+        service.side.on_prepare, service.side.on_close = begun.set, closed.set
+        asked = asyncio.create_task(service.chat("long?", stream=stream))
+        async with asyncio.timeout(BOUND_S):
+            await begun.wait()
+            asked.cancel()
+            await closed.wait()
+            service.side.halt_at = None
+            assert (await service.chat("b?")).status_code == 200, "its place is free"
+
+
+async def test_a_client_that_goes_away_leaves_the_queue() -> None:
+    async with served(KNOWN, halt_at=0, at_once=1) as service:
+        first, second = (asyncio.create_task(service.chat("long?")) for _ in range(2))
+        await until(lambda: service.admission.waiting == 1)
+        second.cancel()
+        await until(lambda: service.admission.waiting == 0)
+        first.cancel()
+        await until(lambda: service.admission.running == 0)
+
+
+async def test_many_are_answered_at_once_and_too_many_are_sent_away() -> None:
+    async with served(KNOWN, halt_at=0, at_once=2, waiting=1) as service:
+        busy = [asyncio.create_task(service.chat("long?")) for _ in range(3)]
+        await until(lambda: (service.admission.running, service.admission.waiting) == (2, 1))
+        refused = await service.chat("a?")
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        service.admission.closing = True
+        ending = await service.chat("a?")
+        assert (ending.status_code, ending.json()["error"]["code"]) == (503, "stopping")
+        assert (await service.http.get("/ready")).status_code == 503
+        for each in busy:
+            each.cancel()
+        await until(lambda: service.admission.running == 0)
+
+
+async def test_sixteen_clients_have_sixteen_answers() -> None:
+    questions = {f"{n}?": f"the answer to {n}\n" for n in range(16)}
+    async with served(questions) as service, service.openai() as client:
+
+        async def ask(question: str) -> str | None:
+            reply = await client.chat.completions.create(
+                model="bytes",
+                messages=[{"role": "user", "content": question}],
+                extra_body={"sources_in_text": False},
+            )
+            return reply.choices[0].message.content
+
+        texts = await asyncio.gather(*map(ask, questions))
+        assert texts == [answer.strip() for answer in questions.values()]
+
+
+async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
+    async with served(KNOWN) as service:
+
+        def end() -> None:
+            service.admission.closing = True
+            service.server.stop()
+
+        service.side.on_prepare = end
+        response = await service.chat("b?", stream=True)
+        assert "".join(deltas(response)) == "one two three"
+        with suppress(httpx2.TransportError):  # once nobody listens any more
+            assert (await service.chat("b?")).status_code == 503
+
+
+async def test_a_seed_and_a_sampler_shape_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    original = Asking.ask
+
+    async def ask(self: Asking) -> Any:
+        asked.append(self.answer.question)
+        return await original(self)
+
+    monkeypatch.setattr(Asking, "ask", ask)
+    async with served(KNOWN) as service:
+        await service.chat("a?", seed=7, temperature=0.5, top_p=0.9, top_k=3, max_tokens=5)
+    (question,) = asked
+    sampler = question.sampler
+    assert (question.seed, question.max_tokens) == (7, 5)
+    assert (sampler.temperature, sampler.top_p, sampler.top_k) == (0.5, 0.9, 3)
+
+
+async def test_what_happened_is_counted() -> None:
+    async with served(KNOWN) as service:
+        await service.chat("b?")
+        await service.chat("a?", n=2)
+        page = (await service.http.get("/metrics")).text
+        for line in (
+            'dragonrt_answers_total{finish="stop"} 1.0',
+            'dragonrt_refused_total{status="400"} 1.0',
+            "dragonrt_tokens_total 14.0",
+            "dragonrt_time_to_first_token_seconds_count 1.0",
+            "dragonrt_time_between_tokens_seconds_count 13.0",
+            'dragonrt_drafted_tokens_total{side="device"}',
+            'dragonrt_connected{peer="cloud"} 0.0',
+            "dragonrt_answers_running 0.0",
+        ):
+            assert line in page
+
+
+async def test_a_client_of_openai_hears_of_refusals_by_their_type() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        with pytest.raises(openai.NotFoundError, match="there is no model 'gpt'"):
+            await client.chat.completions.create(
+                model="gpt", messages=[{"role": "user", "content": "a?"}]
+            )
+        with pytest.raises(openai.BadRequestError, match="n is not supported here") as refused:
+            await client.chat.completions.create(
+                model="bytes", messages=[{"role": "user", "content": "a?"}], n=2
+            )
+        assert (refused.value.param, refused.value.code) == ("n", "unsupported_parameter")
+
+
+async def until(true: Any) -> None:
+    """Give the loop its turns until it is so."""
+    async with asyncio.timeout(BOUND_S):
+        while not true():  # noqa: ASYNC110 (what a server does is no event of ours)
+            await asyncio.sleep(0.001)
