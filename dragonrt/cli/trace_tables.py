@@ -111,6 +111,7 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
         "time per forward": _number(total["ms_per_forward"], 2, " ms"),
         **(_block_cells(total) if total["blocks"] or total["verified"] else {}),
+        **_ledger_cells([each["ledger"] for each in report["answers"] if "ledger" in each]),
         "preempted forwards": str(total["preemptions"]),
         "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
         "switches of the aggregator": str(total["switches"]),
@@ -131,6 +132,25 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
         "blocks with a token replaced": _share(total["resampling_rate"]),
         "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
         "workers that missed a round": str(total["absences"]),
+    }
+
+
+def _ledger_cells(ledgers: list[dict[str, Any]]) -> dict[str, str]:
+    """What left the device in all its answers."""
+    if not ledgers:
+        return {}
+
+    def total(name: str) -> Any:
+        known = [each[name] for each in ledgers if each[name] is not None]
+        return sum(known) if known else None
+
+    return {
+        "bytes of questions, histories sent": f"{total('question_bytes')}, "
+        f"{total('history_bytes')}",
+        "sent: tokens, distributions": f"{total('tokens_sent')}, {total('distributions_sent')}",
+        "sent, but not in the answer": str(total("tokens_not_in_answer")),
+        "withheld: tokens": str(total("tokens_withheld")),
+        "evidence of the own documents": _number(total("evidence_bits"), 0, " bits"),
     }
 
 
@@ -171,7 +191,7 @@ def _decided(report: dict[str, Any]) -> str:
 
 
 def _number(value: Any, digits: int, unit: str) -> str:
-    return MISSING if value is None else f"{value:.{digits}f}{unit}"
+    return MISSING if value is None else f"{round(value, digits) + 0.0:.{digits}f}{unit}"
 
 
 def _share(value: float | None) -> str:

@@ -67,10 +67,22 @@ class Mixture:
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
         """What the output layer read [hidden], the rows weighed like their distributions."""
-        weights = np.exp(self._relevances - self._relevances.max())
         rows = self._rows.hidden.numpy(force=True)
-        hidden: NDArray[np.float32] = ((weights / weights.sum()) @ rows).astype(np.float32)
+        hidden: NDArray[np.float32] = (self.weights @ rows).astype(np.float32)
         return hidden
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """ω̃, the weight of each row [rows]."""
+        weights: NDArray[np.float64] = np.exp(self._relevances - self._relevances.max())
+        weights /= weights.sum()
+        return weights
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each row gives to the probabilities of these tokens [rows, tokens]."""
+        said = self._rows.log_probabilities[:, tokens].double().numpy(force=True)
+        shares: NDArray[np.float64] = np.exp(said) * self.weights[:, None]
+        return shares
 
     def carrier(self, token: int) -> int:
         """The row whose document carried `token`: it gave the largest share of its probability."""

@@ -323,7 +323,15 @@ class BlockDrafter(Partnered):
             share = float(decided.stands is True or cause == "own")
             out.events.append(
                 events.TokenDecided(
-                    step, decided.token, decided.stands, None, cause, waited_s, share
+                    step,
+                    decided.token,
+                    decided.stands,
+                    None,
+                    cause,
+                    waited_s,
+                    share,
+                    # What the cloud verified is said by the cloud alone.
+                    evidence=0.0 if cause == "target" else None,
                 )
             )
             waited_s, self._decision_s = 0.0, now
@@ -348,6 +356,13 @@ class BlockDrafter(Partnered):
         )
         self._out.send.append((self._peer, message))
         self._out.events.append(
-            events.BlockSent(self._round, block.step, block.count, block.bits, self._draft_s)
+            events.BlockSent(
+                self._round,
+                block.step,
+                block.count,
+                block.bits,
+                self._draft_s,
+                len(block.decided),
+            )
         )
         self._draft_s = 0.0

@@ -7,6 +7,7 @@ else, no step number and no order of arrival, decides whether it may be aggregat
 from dataclasses import dataclass, replace
 
 from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
+from dragonrt.modes.evidence import FileShares, evidence_bits
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import Candidate, Rule, side_weights
 
@@ -18,7 +19,7 @@ class SideDraft:
     `payload` is the encoded distribution as it travels, `distribution` the same, decoded: a side
     knows its own; the other side's is None while decoding it is left to a head. `relevance` is h̃,
     the log-sum-exp of the side's document relevances; `decode_s` the seconds the forward took;
-    `document` the own row that carried the token.
+    `document` the own row that carried the token, `files` what each own file gave.
     """
 
     step: int
@@ -29,18 +30,22 @@ class SideDraft:
     decode_s: float
     distribution: Distribution | None = None
     document: int | None = None
+    files: FileShares | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
     """A step as both sides decide it: the target, the device's share of its probability.
 
-    `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
+    `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted;
+    `evidence` and `files` what a TokenDecided says of the token.
     """
 
     token: int
     share: float
     expected: tuple[float, float] | None
+    evidence: float
+    files: tuple[float, ...]
 
 
 def decoded(code: Codec, draft: SideDraft) -> SideDraft:
@@ -58,15 +63,22 @@ def mixed(
         raise ValueError("the drafts are not decoded yet")
     weights = side_weights(device.relevance, cloud.relevance)
     token = by.target(step, Candidate(device.token, p), Candidate(cloud.token, q), weights)
-    of_device, of_cloud = weights[0] * p.probability(token), weights[1] * q.probability(token)
-    total = of_device + of_cloud
+    q_token = q.probability(token)
+    of_device = weights[0] * p.probability(token)
+    total = of_device + weights[1] * q_token
     expected = None
     if expects:
         expected = (
             expected_acceptance_algorithm1(p, q, weights[0]),
             expected_acceptance_algorithm1(q, p, weights[1]),
         )
-    return Mixed(token, of_device / total if total > 0 else 0.5, expected)
+    return Mixed(
+        token,
+        of_device / total if total > 0 else 0.5,
+        expected,
+        evidence_bits(total, q_token),
+        () if device.files is None else device.files.without_each(token, weights[0], q_token),
+    )
 
 
 LINES_PER_STEP = 4

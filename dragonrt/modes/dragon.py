@@ -21,6 +21,7 @@ from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggr
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.disclosure import refuse_more
 from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, decoded, mixed
+from dragonrt.modes.evidence import FileShares
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
@@ -229,8 +230,7 @@ class Dragon(Partnered):
         mixed = None
         if own is not None and theirs is not None and self._is_light(own, theirs):
             mixed = self._mix_now(step, own, theirs)
-        share = mixed.share if mixed is not None else 0.5
-        self._commit(token, own, theirs, "target", share, now)
+        self._commit(token, own, theirs, "target", mixed, now)
         self._aggregator = message.aggregator
         self._advance("target", now)
 
@@ -266,8 +266,7 @@ class Dragon(Partnered):
             if own is None:
                 return
             if self._alone:
-                share = 1.0 if self.side == "device" else 0.0
-                self._commit(own.token, own, None, cause, share, now)
+                self._commit(own.token, own, None, cause, None, now)
                 continue
             theirs = self._theirs.get(step, own.prefix_hash)
             if theirs is None or self._peer is None or not self._is_light(own, theirs):
@@ -278,7 +277,7 @@ class Dragon(Partnered):
         self, mixed: Mixed, own: SideDraft, theirs: SideDraft, cause: events.Cause, now: float
     ) -> None:
         step = self._decided
-        self._commit(mixed.token, own, theirs, cause, mixed.share, now)
+        self._commit(mixed.token, own, theirs, cause, mixed, now)
         if self._settings.placement is not Aggregator.BOTH:
             self._hand_over(step, mixed, own)
 
@@ -320,7 +319,7 @@ class Dragon(Partnered):
         own: SideDraft | None,
         theirs: SideDraft | None,
         cause: events.Cause,
-        share: float,
+        mixed: Mixed | None,
         now: float,
     ) -> None:
         """Make `token` the decided token of the next step and bring the line to it."""
@@ -331,10 +330,19 @@ class Dragon(Partnered):
             accepted[side] = None if draft is None else draft.token == token
             if draft is not None and not self._alone:
                 self._estimates.compared(side, draft.token == token)
-        document = own.document if own is not None and own.token == token else None
+        share = float(self.side == "device") if self._alone else 0.5
         out.events.append(
             events.TokenDecided(
-                step, token, accepted["device"], accepted["cloud"], cause, waited, share, document
+                step,
+                token,
+                accepted["device"],
+                accepted["cloud"],
+                cause,
+                waited,
+                share if mixed is None else mixed.share,
+                own.document if own is not None and own.token == token else None,
+                None if mixed is None else mixed.evidence,
+                () if mixed is None else mixed.files,
             )
         )
         if len(line) == step:
@@ -379,6 +387,7 @@ class Dragon(Partnered):
                 self._session, step, own.prefix_hash, self._line.tokens[step], chosen
             )
             self._out.send.append((self._peer, target))
+            self._disclose(step, target.token)
 
     def _check_finished(self) -> None:
         if self._finish is not None or self._decided == 0:
@@ -456,6 +465,7 @@ class Dragon(Partnered):
                     0.0,
                     quantized.distribution,
                     each.carrier(token),
+                    FileShares.of(each, self._grounds.files, quantized.distribution),
                 )
             )
         return drafts
@@ -522,3 +532,9 @@ class Dragon(Partnered):
             payload=draft.payload,
         )
         self._out.send.append((self._peer, message))
+        self._disclose(draft.step, draft.token, distribution=True)
+
+    def _disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
+        """Note what left the device."""
+        if self.side == "device":
+            self._out.events.append(events.Disclosed(step, token, distribution))

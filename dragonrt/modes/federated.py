@@ -381,7 +381,14 @@ class Coordinator:
             stands = position < accepted
             out.events.append(
                 events.TokenDecided(
-                    first + position, token, stands, None, "target", waited, float(stands)
+                    first + position,
+                    token,
+                    stands,
+                    None,
+                    "target",
+                    waited,
+                    float(stands),
+                    evidence=0.0,  # the workers alone say what stands
                 )
             )
             waited = 0.0

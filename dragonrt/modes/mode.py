@@ -67,6 +67,13 @@ class Said(Protocol):
     def hidden(self) -> NDArray[np.float32]:
         """What the output layer read, [hidden], the rows weighed like their distributions."""
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """ω̃, the weight of each row, and so of its document: [rows]."""
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """What each row gives to the probabilities of these tokens, ω̃ p(x): [rows, tokens]."""
+
     def carrier(self, token: int) -> int:
         """The row, and so the document, that carried most of the token's probability."""
 
@@ -145,11 +152,12 @@ class Grounds:
     """What a mode is told when its side has read the question.
 
     `exact_blocks`: several tokens in one forward give the same bits as one by one. `texts` are the
-    tokens of the documents that were read.
+    tokens of the documents that were read, a row for each; `files` say by number of which file.
     """
 
     exact_blocks: bool = True
     texts: Sequence[Sequence[int]] = ()
+    files: Sequence[int] = ()
 
 
 class Mode(Protocol):

@@ -11,7 +11,14 @@ from dragonrt.modes.settings import Settings
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.preparing import Prepared, Preparer
-from dragonrt.traces.events import AnswerClosed, Drafted, Noticed, Record, TokenDecided
+from dragonrt.traces.events import (
+    AnswerClosed,
+    Drafted,
+    Noticed,
+    QuestionSent,
+    Record,
+    TokenDecided,
+)
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
@@ -171,6 +178,9 @@ class Asking:
             return wire.Open(number, self._entry.name, pack(question), settings)
 
         session.attach(peer, peer.open(session, message))
+        said = sum(len(text.encode()) for turn in question.history for text in turn)
+        asked = QuestionSent(len(question.prompt.encode()), said, len(decided))
+        self._driver.record(asked)
         self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
 
     @property

@@ -75,10 +75,12 @@ class LocalSide:
         except asyncio.CancelledError:
             preemption.request()  # nobody waits for the answer: leave the model to others
             raise
+        names = list(dict.fromkeys(hit.chunk.source for hit in hits))
+        files = [names.index(hit.chunk.source) for hit in hits]
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         return Prepared(
             context=ModelContext(self.engine, reader),
-            grounds=Grounds(exact, texts),
+            grounds=Grounds(exact, texts, [] if verifies else files),
             sources=tuple(Source(hit.chunk.citation, hit.chunk.source, hit.score) for hit in hits),
             prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,

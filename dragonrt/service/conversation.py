@@ -16,6 +16,7 @@ from dragonrt.setting import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
+from dragonrt.traces.ledger import Ledger
 from dragonrt.traces.statistics import statistics
 from dragonrt.wire.messages import Source
 
@@ -76,7 +77,16 @@ class Reply:
             ],
             "notices": answer.notices,
             "statistics": self.statistics(),
+            "ledger": self.ledger(),
         }
+
+    def ledger(self) -> dict[str, Any]:
+        """What left the device for this answer, as far as can be observed (SPEC 1.10)."""
+        told = Ledger.of(self.answer.records).to_json()
+        files = dict.fromkeys(source.name for source in self.answer.device_sources)
+        bits = told.pop("evidence_bits_of_files")
+        named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
+        return {**told, "files": named}
 
     def _carrier(self, decision: TokenDecided) -> dict[str, Any]:
         """Whose documents made a token likely, and which own one drafted it."""

@@ -1,6 +1,8 @@
 """How answers look in a terminal: text tinted by side, sources, one line of costs."""
 
+from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -11,6 +13,8 @@ from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
+SHOWN_FILES = 3
+"""Files whose evidence the line under an answer tells."""
 CLEAR_SHARE = 0.75
 """From this share of a token's probability on, the token counts as one side's."""
 
@@ -59,8 +63,9 @@ class AnswerView:
                 line.append(f"  {heading}", style="dim")
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
-        line = Text(f"  {cost_line(reply)}", style="dim")
-        self._console.print(line, soft_wrap=not self._console.is_terminal)
+        for text in (cost_line(reply), ledger_line(reply.ledger())):
+            line = Text(f"  {text}", style="dim")
+            self._console.print(line, soft_wrap=not self._console.is_terminal)
 
 
 def title(source: Source) -> str:
@@ -94,6 +99,21 @@ def cost_line(reply: Reply) -> str:
         parts.append(f"seed {question.seed}")
     if numbers.get("alone_from") is not None:
         parts.append(f"alone from token {numbers['alone_from']}")
+    return " | ".join(part for part in parts if part)
+
+
+def ledger_line(ledger: Mapping[str, Any]) -> str:
+    """What left this side, in one line: observed, no guarantee."""
+    evidence = ledger["evidence_bits"]
+    files = sorted(ledger["files"], key=lambda each: -each["bits"])
+    parts = [
+        f"left this side: {ledger['question_bytes'] + ledger['history_bytes']} bytes asked",
+        f"{ledger['tokens_sent']} tokens, {ledger['distributions_sent']} distributions",
+        f"{ledger['tokens_not_in_answer']} not in the answer",
+        f"{ledger['tokens_withheld']} withheld" if ledger["tokens_withheld"] else "",
+        "" if evidence is None else f"{round(evidence)} bits of evidence",
+        *(f"{each['file']} {round(each['bits'])}" for each in files[:SHOWN_FILES]),
+    ]
     return " | ".join(part for part in parts if part)
 
 

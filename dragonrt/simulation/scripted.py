@@ -88,6 +88,13 @@ class SimulatedSaid:
     relevance: float
     hidden: NDArray[np.float32]
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.ones(1)
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        return self.p[None, tokens].astype(np.float64)
+
     def carrier(self, token: int) -> int:
         return 0
 

@@ -106,7 +106,9 @@ class TokenDecided:
     `cause` is what the decision waited for, `waited` since the decision before. `share` is the part
     of the token's probability that the device's documents gave; where one side drafts and another
     verifies, 1 for a draft that stands and 0 for the verifier's token. `document` is the own row
-    that carried it.
+    that carried it. `evidence` are the bits by which the target made it likelier than the cloud
+    alone, None where that is not known; `files` those by which it would be less likely without each
+    of the own files (SPEC 1.10). What is `withheld` the cloud is not told.
     """
 
     KIND: ClassVar[str] = "decide"
@@ -118,6 +120,9 @@ class TokenDecided:
     waited: float
     share: float
     document: int | None = None
+    evidence: float | None = None
+    files: tuple[float, ...] = ()
+    withheld: bool = False
 
     def accepted(self, side: Side) -> bool | None:
         """Whether that side's draft became the token; None where there was none to compare."""
@@ -125,8 +130,34 @@ class TokenDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionSent:
+    """A question left the device: bytes of its words and of the history's, and `accepted` tokens.
+
+    Once for every other side that an answer is opened with, and again where it is resumed.
+    """
+
+    KIND: ClassVar[str] = "ask"
+    question: int
+    history: int
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosed:
+    """A token for that place of the answer left the device, perhaps with a `distribution`."""
+
+    KIND: ClassVar[str] = "disclose"
+    step: int
+    token: int
+    distribution: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSent:
-    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards."""
+    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
+
+    With it went `decided` tokens of the answer that the other side did not know.
+    """
 
     KIND: ClassVar[str] = "block"
     round: int
@@ -134,6 +165,7 @@ class BlockSent:
     tokens: int
     bits: int
     seconds: float
+    decided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +322,8 @@ Event: TypeAlias = (
     | MessageSent
     | MessageReceived
     | TokenDecided
+    | QuestionSent
+    | Disclosed
     | BlockSent
     | BlockJudged
     | RoundDecided

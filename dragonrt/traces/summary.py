@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from dragonrt.side import Side
-from dragonrt.traces.answers import of_type, split
+from dragonrt.traces.answers import TracedAnswer, of_type, split
 from dragonrt.traces.counts import AnswerCounts, Counts, acceptance, mean, milliseconds, share
 from dragonrt.traces.events import (
     LinkProbed,
@@ -15,6 +15,7 @@ from dragonrt.traces.events import (
     Record,
     TraceStarted,
 )
+from dragonrt.traces.ledger import Ledger
 
 
 def report(counts: Counts) -> dict[str, Any]:
@@ -57,11 +58,15 @@ def report(counts: Counts) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SummedAnswer:
-    """One answer, or the part of it made in one session, as one side saw it."""
+    """One answer, or the part of it made in one session, as one side saw it.
+
+    The device alone keeps a `ledger`.
+    """
 
     session: int
     peer: str
     found: AnswerCounts
+    ledger: Ledger | None = None
 
     def to_json(self) -> dict[str, Any]:
         found = self.found
@@ -74,6 +79,7 @@ class SummedAnswer:
             "load_ms": milliseconds(found.load_s),
             "prefill_ms": milliseconds(found.prefill_s),
             **report(found.counts),
+            **({} if self.ledger is None else {"ledger": self.ledger.to_json()}),
         }
 
 
@@ -126,7 +132,7 @@ def summarize(records: Iterable[Record]) -> Summary:
     summary = Summary(
         rest[0].side,
         started.model,
-        [SummedAnswer(each.session, each.peer, AnswerCounts.of(each.records)) for each in answers],
+        [_summed(rest[0].side, each) for each in answers],
     )
     for record in rest:
         match record.event:
@@ -140,6 +146,12 @@ def summarize(records: Iterable[Record]) -> Summary:
             case _:
                 pass
     return summary
+
+
+def _summed(side: Side, answer: TracedAnswer) -> SummedAnswer:
+    records = answer.records
+    ledger = Ledger.of(records) if side == "device" else None
+    return SummedAnswer(answer.session, answer.peer, AnswerCounts.of(records), ledger)
 
 
 def _ms_each(seconds: float, count: int) -> float | None:

@@ -102,6 +102,10 @@ def test_rows_are_mixed_by_relevance_and_one_carries_a_token() -> None:
     assert said.relevance == pytest.approx(np.log(4.0))
     assert said.hidden == pytest.approx([0.75, 0.25])
     assert [said.carrier(token) for token in range(3)] == [0, 0, 1]
+    assert said.weights == pytest.approx([0.75, 0.25])
+    shares = said.shares(np.array([0, 2]))
+    assert shares == pytest.approx(np.array([[0.525, 0.075], [0.025, 0.15]]))
+    assert shares.sum(axis=0) == pytest.approx(said.p[[0, 2]])
     assert said.p.dtype == said.hidden.dtype == np.float32
 
 

@@ -12,12 +12,14 @@ from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
-from dragonrt.service.view import AnswerView, carrier, cost_line, title
+from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
 from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
     BlockJudged,
+    Disclosed,
     Event,
+    QuestionSent,
     Record,
     TokenDecided,
 )
@@ -120,6 +122,7 @@ def test_an_answer_ends_with_its_sources_and_its_costs() -> None:
         "  device 0.80  notes/tom.txt",
         "  cloud  0.25  vardo_ferry.md  The Vardo ferry",
         f"  {cost_line(reply())}",
+        f"  {ledger_line(reply().ledger())}",
     ]
 
 
@@ -130,6 +133,17 @@ def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:
     assert line.endswith("cloud 50 % | 50 bytes/token")
     assert cost_line(reply(temperature=0.5)).endswith("seed 7")
     assert cost_line(reply(finish=Finish.CANCELLED)).startswith("stopped | 3 tokens")
+
+
+def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -> None:
+    told = replace(HALF, evidence=6.2, files=(5.9,))
+    records = [record(1.0, QuestionSent(31, 9)), record(1.1, Disclosed(0, 5, True))]
+    answered = reply().answer
+    answered.records += [*records, record(1.2, told)]
+    assert ledger_line(Reply("yes", answered).ledger()) == (
+        "left this side: 40 bytes asked | 1 tokens, 1 distributions | 0 not in the answer | "
+        "6 bits of evidence | notes/tom.txt 6"
+    )
 
 
 def test_an_approximate_answer_says_so() -> None:

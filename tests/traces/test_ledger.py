@@ -1,0 +1,84 @@
+"""What left the device: told by its events, in every mode."""
+
+from collections.abc import Sequence
+
+from dragonrt.traces.events import (
+    AnswerOpened,
+    BlockJudged,
+    BlockSent,
+    Disclosed,
+    Event,
+    QuestionSent,
+    Record,
+    TokenDecided,
+)
+from dragonrt.traces.ledger import Ledger
+
+
+def ledger(mode: str, codec: str, *events: Event) -> Ledger:
+    opened = AnswerOpened(mode, 0, {"codec": codec})
+    return Ledger.of(Record(1.0, "device", 1, each) for each in (opened, *events))
+
+
+def decided(
+    step: int,
+    token: int,
+    evidence: float | None = None,
+    files: Sequence[float] = (),
+    *,
+    withheld: bool = False,
+) -> TokenDecided:
+    return TokenDecided(
+        step, token, None, None, "own", 0.0, 0.5, None, evidence, tuple(files), withheld
+    )
+
+
+def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
+    found = ledger(
+        "dragon",
+        "topp:0.8",
+        QuestionSent(30, 0),
+        Disclosed(0, 5, True),
+        Disclosed(1, 6, True),
+        decided(0, 5, 1.5, [1.0, 0.25]),
+        decided(1, 7, 2.0, [2.0, 0.0]),
+        Disclosed(1, 7, True),
+        Disclosed(2, 8, True),  # beyond the end
+        QuestionSent(30, 12, 2),
+        decided(2, 9),
+    )
+    assert found.to_json() == {
+        "question_bytes": 60,
+        "history_bytes": 12,
+        "tokens_sent": 6,
+        "distributions_sent": 4,
+        "tokens_not_in_answer": 2,
+        "tokens_withheld": 0,
+        "evidence_bits": 3.5,
+        "evidence_of_tokens": 2,
+        "evidence_bits_of_files": [3.0, 0.25],
+    }
+
+
+def test_what_is_withheld_is_counted_and_was_not_sent() -> None:
+    found = ledger(
+        "dragon", "topp:0.8", Disclosed(0, 5), decided(0, 5), decided(1, 6, withheld=True)
+    )
+    assert (found.tokens, found.unused, found.withheld) == (1, 0, 1)
+    assert found.to_json()["evidence_bits"] is None
+
+
+def test_blocks_send_what_their_codec_and_mode_send() -> None:
+    blocks = (
+        BlockSent(1, 0, 4, 80, 0.1),
+        BlockSent(2, 4, 4, 80, 0.1, decided=2),
+        BlockJudged(1, 4, 3, 7, 0.1, 0.1),
+    )
+    for mode, codec, distributions in (
+        ("speculative", "ids", 0),
+        ("speculative", "ksqs:6:40", 8),
+        ("federated", "topk:4:residual", 0),
+        ("sprinter", "topk:8:renorm", 8),
+    ):
+        found = ledger(mode, codec, *blocks)
+        assert (found.tokens, found.distributions, found.unused) == (10, distributions, 5), mode
