@@ -14,10 +14,9 @@ from typing import Protocol, Self, cast
 
 from dragonrt.errors import LinkError
 from dragonrt.link.inbox import Inbox
+from dragonrt.patience import USUAL
 
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
-CONNECT_TIMEOUT_S = 10.0
-CLOSE_TIMEOUT_S = 2.0
 
 
 class Stream(Protocol):
@@ -95,7 +94,7 @@ class TcpStream(asyncio.Protocol):
     async def wait_closed(self) -> None:
         """Wait for the end; a peer that does not take the last bytes is given up on."""
         try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            async with asyncio.timeout(USUAL.close_s):
                 await self._closed.wait()
         except TimeoutError:
             self.abort()
@@ -149,7 +148,7 @@ async def connect(
     port: int,
     *,
     tls: ssl.SSLContext | None = None,
-    timeout_s: float = CONNECT_TIMEOUT_S,
+    timeout_s: float = USUAL.connect_s,
 ) -> TcpStream:
     """A stream to `host`:`port`; raises LinkError when it cannot be had in `timeout_s` seconds."""
     loop = asyncio.get_running_loop()

@@ -183,14 +183,16 @@ class BlockDrafter(Partnered):
     def _idle(self) -> bool:
         return self._reading is None and not self._drafting.ready
 
+    @property
+    def _owes(self) -> bool:
+        return self._idle
+
     # The cloud comes and goes.
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._ready = True
-        self._decision_s = self._progress_s = now
+        self._decision_s = now
         self._check_finished()
-        if self._peer is None and self._finish is None:
-            self._miss(now)
+        self._prepare(now)
         return self._effects()
 
     def joined(self, peer: str, session: int, now: float) -> Effects:
@@ -268,8 +270,8 @@ class BlockDrafter(Partnered):
 
     def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
         match message:
-            case wire.Opened():
-                pass
+            case wire.Working() | wire.Opened():
+                self._greeted(now)
             case wire.Verdict():
                 self._receive_verdict(message, now)
             case wire.Upload():
@@ -294,6 +296,7 @@ class BlockDrafter(Partnered):
         if message.token >= self._vocabulary:
             raise ModeError(f"token {message.token} is beyond the vocabulary")
         self._now = self._progress_s = now
+        self._useful = True
         advance = self._drafting.take_verdict(message.accepted, message.token)
         waited_s = now - sent.sent_s
         self._out.events.append(
@@ -343,6 +346,7 @@ class BlockDrafter(Partnered):
         if self._peer is None:
             return
         self._round += 1
+        self._owed_s = now
         self._sent[self._round] = _Sent(block.count, now)
         message = wire.Block(
             session=self._session,

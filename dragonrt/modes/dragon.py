@@ -135,15 +135,19 @@ class Dragon(Partnered):
     def _idle(self) -> bool:
         return self._reading is None and self._deciding is None
 
+    @property
+    def _owes(self) -> bool:
+        """A device may take long to read the question: its cloud is more patient."""
+        own = self._own.get(self._decided, self._line.hashes[self._decided])
+        return self.side == "device" and own is not None
+
     # The other side comes and goes.
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._ready, self._grounds = True, grounds
-        self._lookup = Lookup(grounds.texts)
-        self._decision_s = self._progress_s = now
+        self._grounds, self._lookup = grounds, Lookup(grounds.texts)
+        self._decision_s = now
         self._check_finished()
-        if self._peer is None and self._finish is None:
-            self._miss(now)
+        self._prepare(now)
         return self._effects()
 
     def joined(self, peer: str, session: int, now: float) -> Effects:
@@ -185,8 +189,8 @@ class Dragon(Partnered):
                 self._receive_draft(message, now)
             case wire.Target():
                 self._receive_target(message, now)
-            case wire.Opened():
-                pass
+            case wire.Working() | wire.Opened():
+                self._greeted(now)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in an answer")
         return self._effects()
@@ -325,6 +329,7 @@ class Dragon(Partnered):
         """Make `token` the decided token of the next step and bring the line to it."""
         step, line, out = self._decided, self._line, self._out
         waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
+        self._useful |= theirs is not None or cause == "target"
         accepted: dict[Side, bool | None] = {}
         for draft, side in ((own, self.side), (theirs, other(self.side))):
             accepted[side] = None if draft is None else draft.token == token

@@ -298,6 +298,8 @@ class Coordinator:
     def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
         worker = self._workers[peer]
         match message:
+            case wire.Working():
+                pass
             case wire.Opened():
                 worker.opened = True
             case wire.Upload():

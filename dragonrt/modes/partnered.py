@@ -1,7 +1,7 @@
 """What the modes with one other side share: it joins, leaves, comes back, or is given up.
 
 connected --left--> waiting --patience runs out--> alone
-    ^   `---left, or useless for too long--------->  |
+    ^   `---left for good, or useless for too long-> |
     `-----------------joined------------------------'
 """
 
@@ -17,8 +17,10 @@ from dragonrt.wire.reasons import Reason
 class Partnered(ABC):
     """The part of a Mode that knows where its partner is, and collects Effects in `_out`.
 
-    `on_loss` says what happens between losing it and having it back; `_useless` and `_alone_as` are
-    the mode's words for a partner that does nothing and for what answers without it.
+    `on_loss` says how long it is waited for once it is lost; `_useless` and `_alone_as` are the
+    mode's words for a partner that does nothing and for what answers without it. A word has been
+    owed since `_owed_s`; `_useful` says whether this session ever had one, `_met` whether any
+    session was open, and `_missed_since_s` since when there was none that was of use.
     """
 
     _useless: str
@@ -32,7 +34,10 @@ class Partnered(ABC):
         self._alone = False
         self._loss = ""
         self._waiting_since_s: float | None = None
-        self._progress_s = 0.0
+        self._progress_s = self._owed_s = 0.0
+        self._useful = False
+        self._met = False
+        self._missed_since_s: float | None = None
         self._ready = False
         self._finish: Finish | None = None
         self._out = Effects()
@@ -47,6 +52,11 @@ class Partnered(ABC):
     def _idle(self) -> bool:
         """Whether nothing can be done before the partner says something."""
 
+    @property
+    @abstractmethod
+    def _owes(self) -> bool:
+        """Whether the next token needs the partner's word alone."""
+
     @abstractmethod
     def _part(self, now: float) -> None:
         """The partner is gone: drop what depends on it."""
@@ -60,22 +70,36 @@ class Partnered(ABC):
             self._out.events.append(events.Rejoined(len(self.decided)))
         self._peer, self._session = peer, session
         self._alone, self._waiting_since_s = False, None
-        self._progress_s = now
+        self._progress_s = self._owed_s = now
+        self._useful, self._met = False, True
 
     def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
         self._peer, self._loss = None, reason
-        self._waiting_since_s = now if returns else None
+        if returns and self._waiting_since_s is not None:
+            return self._effects()
+        if self._useful or self._missed_since_s is None:  # who only comes and goes is as if away
+            self._missed_since_s = now
+        self._waiting_since_s = self._missed_since_s if returns else None
         if self._ready and self._finish is None:
             self._part(now)
             self._miss(now)
         return self._effects()
 
+    def _prepare(self, now: float) -> None:
+        """This side has read the question: from now on the answer comes about."""
+        self._ready = True
+        self._progress_s = self._owed_s = now
+        if self._waiting_since_s is not None:
+            self._waiting_since_s = self._missed_since_s = now
+        if self._peer is None and self._finish is None:
+            self._miss(now)
+
     def _miss(self, now: float) -> None:
-        """Go on without the partner, or wait for it if it may come back and that is wanted."""
-        if self._on_loss == "wait" and self._waiting_since_s is not None:
-            self._waiting_since_s = now
+        """Wait for the partner if it may come back: it is not said where that is for a moment."""
+        may_return = self._waiting_since_s is not None
+        if may_return and self._on_loss == "wait":
             self._notice(f"waiting for the cloud at token {len(self.decided)}: {self._loss}")
-        else:
+        elif not may_return or not self._met or self._alone:  # who was not there is not waited for
             self._leave_alone(self._loss, now)
 
     def _leave_alone(self, reason: str, now: float) -> None:
@@ -94,22 +118,36 @@ class Partnered(ABC):
             self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
         self._leave_alone(reason, now)
 
+    def _greeted(self, now: float) -> None:
+        """A sign of life that is of no use yet."""
+        self._owed_s = now
+
     def deadline(self) -> float | None:
+        return min(self._limits(), default=(None, 0.0))[0]
+
+    def _limits(self) -> list[tuple[float, float]]:
+        """When patience with the partner ends, and how many seconds that were."""
+        patience = self._patience
         if not self._ready or self._finish is not None:
-            return None
+            return []
         if self._waiting_since_s is not None:
-            return self._waiting_since_s + self._patience.answer_s
-        waits = self._peer is not None and self._idle
-        return self._progress_s + self._patience.answer_s if waits else None
+            waits_s = patience.answer_s if self._on_loss == "wait" else patience.rejoin_s
+            return [(self._waiting_since_s + waits_s, waits_s)]
+        limits = []
+        if self._peer is not None and self._idle:
+            limits.append((self._progress_s + patience.answer_s, patience.answer_s))
+        if self._peer is not None and self._owes and not self._useful and self._on_loss == "alone":
+            limits.append((self._owed_s + patience.mute_s, patience.mute_s))
+        return limits
 
     def tick(self, now: float) -> Effects:
-        limit = self.deadline()
-        if limit is not None and now >= limit:
-            seconds = f"{self._patience.answer_s:g} s"
-            if self._waiting_since_s is not None:
-                self._leave_alone(f"the cloud did not come back in {seconds}", now)
-            else:
-                self._give_up(f"{self._useless} {seconds}", now)
+        limit_s, seconds = min(self._limits(), default=(now + 1.0, 0.0))
+        if now < limit_s:
+            return self._effects()
+        if self._waiting_since_s is not None:
+            self._leave_alone(f"the cloud did not come back in {seconds:g} s: {self._loss}", now)
+        else:
+            self._give_up(f"{self._useless} {seconds:g} s", now)
         return self._effects()
 
     def stop(self, reason: Finish, now: float) -> Effects:

@@ -46,7 +46,8 @@ def opening(
 class AnswerSession:
     """One other side of an answer: the session on its connection of now. Implements peer.Session.
 
-    `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted.
+    `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted,
+    after `retry_s` seconds where the other side was busy.
     """
 
     def __init__(self, driver: "Driver", name: str, connector: Connector | None) -> None:
@@ -55,6 +56,7 @@ class AnswerSession:
         self.number = 0
         self.sources: tuple[wire.Source, ...] = ()
         self.gone = asyncio.Event()
+        self.retry_s = 0.0
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver
@@ -80,11 +82,18 @@ class AnswerSession:
             self.sources, self._evidence = message.sources, message.evidence
         self._driver.receive(self, message)
 
+    def closed(self, close: wire.Close) -> None:
+        """Who was only busy is asked again."""
+        self.retry_s = close.retry_ms / 1000
+        self._left(close.text or close.reason.value, returns=close.reason is Reason.BUSY)
+
     def lost(self, reason: str) -> None:
-        """The connection ended, or the session was closed: only the former comes back."""
+        self._left(reason, returns=True)
+
+    def _left(self, reason: str, *, returns: bool) -> None:
         if self._forget() is None:
             return
-        returns = self.connector is not None and not self.connector.connected
+        returns = returns and self.connector is not None
         if returns:
             self.gone.set()
         self._driver.feed(lambda now: self._driver.mode.left(self.name, reason, returns, now))
@@ -100,6 +109,7 @@ class AnswerSession:
         """The session is open on that connection."""
         self._peer, self.number = peer, number
         self.gone.clear()
+        self.retry_s = 0.0
         self._closed.clear()
         self.measured()
 

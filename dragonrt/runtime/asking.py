@@ -8,6 +8,7 @@ from dragonrt.modes.catalogue import Kit, entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
+from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.preparing import Prepared, Preparer
@@ -194,8 +195,14 @@ class Asking:
 
     async def _keep_joined(self, session: AnswerSession) -> None:
         """Resume the session from the decided tokens whenever its other side is back."""
-        connector = session.connector
+        connector, patience = session.connector, self._driver.patience
+        clock, back_off = asyncio.get_running_loop().time, BackOff(patience)
         while connector is not None:
+            since_s = clock()
             await session.gone.wait()
-            if await connector.wait_connected(self._driver.patience.answer_s) is not None:
-                self._join(session)
+            back_off.lasted(clock() - since_s)
+            await asyncio.sleep(max(back_off.take(), session.retry_s))
+            connector.hurry()
+            while await connector.wait_connected(patience.answer_s) is None:
+                pass
+            self._join(session)

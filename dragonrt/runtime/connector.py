@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dragonrt.errors import DragonError
-from dragonrt.patience import USUAL, Patience
+from dragonrt.patience import USUAL, BackOff, Patience
 from dragonrt.runtime.peer import Peer
 from dragonrt.wire.reasons import HandshakeError, Reason
 
@@ -24,6 +24,7 @@ class Connector:
         self._peer: Peer | None = None
         self._connected = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._back_off = BackOff(patience)
         self._sent = self._received = 0
 
     @property
@@ -61,17 +62,24 @@ class Connector:
 
     async def reach(self) -> Peer | None:
         """The living connection, dialled now if it is lost; None if that takes too long."""
-        self._hurry.set()
+        self.hurry()
         return self.peer or await self.wait_connected(self._patience.reach_s)
+
+    def hurry(self) -> None:
+        """Somebody asks: a lost connection is dialled now."""
+        self._hurry.set()
 
     async def run(self) -> None:
         """Work on the connection, and on those that follow it, until cancelled.
 
         Ends by itself only when the cloud refuses the handshake: trying again would not help.
         """
+        clock = asyncio.get_running_loop().time
         while True:
             if self._peer is not None:
+                since_s = clock()
                 await self._peer.run()
+                self._back_off.lasted(clock() - since_s)
                 log.info("connection lost: %s", self._peer.lost_reason)
                 self._forget(self._peer)
             try:
@@ -93,8 +101,8 @@ class Connector:
         self._connected.clear()
 
     async def _dial_again(self) -> Peer:
-        first_s = back_off_s = self._patience.back_off_s
         while True:
+            await self._pause(self._back_off.take())
             try:
                 peer = await self._dial()
                 await peer.handshake()
@@ -103,10 +111,12 @@ class Connector:
                 if isinstance(error, HandshakeError) and error.reason not in PASSING:
                     raise
                 log.debug("cannot reconnect yet: %s", error)
-            self._hurry.clear()
-            try:
-                async with asyncio.timeout(back_off_s):
-                    await self._hurry.wait()
-                back_off_s = first_s
-            except TimeoutError:
-                back_off_s = min(2 * back_off_s, self._patience.longest_back_off_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not while somebody asks."""
+        self._hurry.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass

@@ -32,7 +32,7 @@ from dragonrt.wire.messages import (
     Upload,
     Verdict,
 )
-from dragonrt.wire.reasons import Reason, RemoteProtocolError
+from dragonrt.wire.reasons import BusyError, Reason, RemoteProtocolError
 from dragonrt.wire.sessions import SessionState
 
 BURST_BYTES = 2048
@@ -61,8 +61,12 @@ class Session(Protocol):
         """Take in a message of this session; a DragonError closes the session with its line."""
         ...
 
+    def closed(self, close: Close) -> None:
+        """The other side ended the session, or what it sent did."""
+        ...
+
     def lost(self, reason: str) -> None:
-        """The session ended without our doing: its connection is gone or it was closed."""
+        """The connection is gone."""
         ...
 
 
@@ -153,10 +157,10 @@ class Peer:
         self._wake_probe.set()
         return number
 
-    def close(self, number: int, reason: Reason, text: str = "") -> None:
-        """End one session, if it is still open."""
+    def close(self, number: int, reason: Reason, text: str = "", retry_s: float = 0.0) -> None:
+        """End one session, if it is still open; who is busy says when to come back."""
         if self._connection.session_state(number) is not SessionState.NONE:
-            message = Close(number, reason, text)
+            message = Close(number, reason, text, int(1000 * retry_s))
             data = self._connection.send(message)
             self._stream.write(data)
             self._record(MessageSent, message, len(data))
@@ -269,6 +273,9 @@ class Peer:
             return
         try:
             session, work = self._answerer(self, message)
+        except BusyError as error:
+            self.close(message.session, error.reason, error.text, error.retry_s)
+            return
         except DragonError as error:
             self.close(message.session, Reason.UNSUPPORTED, str(error))
             return
@@ -280,9 +287,11 @@ class Peer:
 
     async def _guard(self, number: int, session: Session, work: Coroutine[Any, Any, None]) -> None:
         """A session's failure ends that session, with its reason, and nothing else."""
-        failure = None
+        failure: str | BusyError | None = None
         try:
             await work
+        except BusyError as error:
+            failure = error
         except DragonError as error:
             failure = str(error)
         except Exception:  # a defect in one session must not end the others
@@ -290,7 +299,9 @@ class Peer:
             failure = "an internal error; the other side's log has it"
         finally:
             if self._sessions.get(number) is session:  # its number may be another's by now
-                if failure is not None:
+                if isinstance(failure, BusyError):
+                    self.close(number, failure.reason, failure.text, failure.retry_s)
+                elif failure is not None:
                     self.close(number, Reason.ERROR, failure)
                 self._sessions.pop(number, None)
 
@@ -300,13 +311,13 @@ class Peer:
             return
         if isinstance(message, Close):
             del self._sessions[message.session]
-            session.lost(message.text or message.reason.value)
+            session.closed(message)
             return
         try:
             session.receive(message)
         except DragonError as error:
             self.close(message.session, Reason.ERROR, str(error))
-            session.lost(str(error))
+            session.closed(Close(message.session, Reason.ERROR, str(error)))
 
     def _lose_sessions(self) -> None:
         self.on_end()

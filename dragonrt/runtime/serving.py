@@ -1,7 +1,7 @@
 """The cloud's part of an answer: one session that a device opens, until it closes it."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from dragonrt.modes.catalogue import Kit, mode_entry
@@ -44,7 +44,8 @@ async def _answer(
     preparing = asyncio.ensure_future(preparer.prepare(question, verifies=driver.mode.verifies))
     over = asyncio.ensure_future(driver.wait_over())
     try:
-        await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)
+        while not await _any_done((preparing, over), preparer.patience.probe_s):
+            session.send(wire.Working(session.number))
         if not preparing.done():
             return  # nobody waits for the answer: leave the model to others
         prepared = await preparing
@@ -67,3 +68,10 @@ async def _answer(
         await asyncio.gather(preparing, over, return_exceptions=True)
         await driver.settle()
         driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
+
+
+async def _any_done(futures: Iterable["asyncio.Future[Any]"], timeout_s: float) -> bool:
+    """Whether one of them is done in that time."""
+    first = asyncio.FIRST_COMPLETED
+    done, _ = await asyncio.wait(futures, timeout=timeout_s, return_when=first)
+    return bool(done)

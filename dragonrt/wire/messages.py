@@ -58,6 +58,7 @@ __all__ = [
     "Target",
     "Upload",
     "Verdict",
+    "Working",
 ]
 
 
@@ -85,8 +86,9 @@ class Hello:
 
     `nonce` is 16 fresh random bytes; `tokenizer` a fingerprint; `vocabulary` the number of tokens;
     `software` and `model` are for people and need not agree; nor need `weights`, the model's
-    fingerprint, by which a side knows what was trained for that model. Each session says how it
-    works.
+    fingerprint, by which a side knows what was trained for that model. `corpus` is a cloud's: equal
+    where documents and the way they are found are, so that an answer may go on there. Each session
+    says how it works.
     """
 
     TYPE: ClassVar[int] = 0
@@ -98,6 +100,7 @@ class Hello:
     model: str
     software: str
     weights: str = "unknown"
+    corpus: str = "unknown"
 
     def __post_init__(self) -> None:
         check_integer("version", self.version, 1, MAX_32)
@@ -108,6 +111,7 @@ class Hello:
         check_name("model", self.model, MAX_MODEL_NAME)
         check_name("software", self.software, MAX_NAME)
         check_name("weights", self.weights, MAX_NAME)
+        check_name("corpus", self.corpus, MAX_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,21 +284,39 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """The end of one session, as wished or for a fault; the connection lives on."""
+    """The end of one session, as wished or for a fault; the connection lives on.
+
+    Who is busy says in `retry_ms` when to ask again; 0 says nothing.
+    """
 
     TYPE: ClassVar[int] = 9
     session: int
     reason: Reason
     text: str = ""
+    retry_ms: int = 0
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
+        check_integer("retry_ms", self.retry_ms, 0, MAX_32)
         object.__setattr__(self, "reason", _reason(self.reason))
         object.__setattr__(self, "text", one_line("text", self.text))
 
 
+@dataclass(frozen=True, slots=True)
+class Working:
+    """The other side took the question and reads it, which may take long: said time and again."""
+
+    TYPE: ClassVar[int] = 13
+    session: int
+
+    def __post_init__(self) -> None:
+        check_integer("session", self.session, 0, MAX_32)
+
+
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
-SessionMessage: TypeAlias = Open | Opened | Draft | Target | Close | Block | Verdict | Upload
+SessionMessage: TypeAlias = (
+    Open | Working | Opened | Draft | Target | Close | Block | Verdict | Upload
+)
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
 CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = (
@@ -306,6 +328,7 @@ CONNECTION_MESSAGES: tuple[type[ConnectionMessage], ...] = (
 )
 SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     Open,
+    Working,
     Opened,
     Draft,
     Target,

@@ -4,6 +4,7 @@
     └── WireError                  has `.reason`, a code both sides know, and one line of text
         ├── MessageError           a message with a field that is not what it must be;
         │                          `.session` when the session it was meant for is known
+        ├── BusyError              this side has too much to do now; `.retry_s` says until when
         ├── LocalProtocolError     our own code sent something the state does not allow
         └── RemoteProtocolError    the other side did something wrong; the connection is over
             └── HandshakeError     the two sides do not fit together; the line says what to do
@@ -53,6 +54,15 @@ class MessageError(WireError):
     def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
         super().__init__(reason, text)
         self.session = session
+
+
+class BusyError(WireError):
+    """This side has too much to do now; try again in `retry_s` seconds, or whenever, if it is 0."""
+
+    def __init__(self, text: str, retry_s: float = 0.0) -> None:
+        when = f": try again in {retry_s:.1f} s" if retry_s else ""
+        super().__init__(Reason.BUSY, f"{text}{when}")
+        self.retry_s = retry_s
 
 
 class LocalProtocolError(WireError):

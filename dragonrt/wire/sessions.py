@@ -20,6 +20,7 @@ from dragonrt.wire.messages import (
     Target,
     Upload,
     Verdict,
+    Working,
 )
 from dragonrt.wire.reasons import LocalProtocolError, MessageError, Reason
 
@@ -47,7 +48,11 @@ _WHILE_OPEN: Final = {
 # draft at once: its drafts need no answer.
 RECEIVE: Final[_Steps] = {
     SessionState.NONE: {Open: SessionState.INVITED},
-    SessionState.ASKED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
+    SessionState.ASKED: {
+        Working: SessionState.ASKED,
+        Opened: SessionState.OPEN,
+        Close: SessionState.NONE,
+    },
     SessionState.INVITED: {
         Draft: SessionState.INVITED,
         Block: SessionState.INVITED,
@@ -62,7 +67,11 @@ SEND: Final[_Steps] = {
         Block: SessionState.ASKED,
         Close: SessionState.NONE,
     },
-    SessionState.INVITED: {Opened: SessionState.OPEN, Close: SessionState.NONE},
+    SessionState.INVITED: {
+        Working: SessionState.INVITED,
+        Opened: SessionState.OPEN,
+        Close: SessionState.NONE,
+    },
     SessionState.OPEN: _WHILE_OPEN,
 }
 

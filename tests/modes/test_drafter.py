@@ -10,6 +10,7 @@ from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, OnLoss, Wor
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
+from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces import events
@@ -144,7 +145,10 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
 def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     mode = drafter(WAITING)
     draft(mode)
-    effects = mode.left("cloud", "gone", True, 1.0)
+    assert of(mode.left("cloud", "gone", True, 1.0), events.WentAlone) == []
+    assert mode.wanted() is None, "it may come back at once"
+    assert mode.deadline() == 1.0 + USUAL.rejoin_s
+    effects = mode.tick(1.0 + USUAL.rejoin_s)
     assert of(effects, events.WentAlone) == [events.WentAlone(0)]
     last = Effects()
     while (work := mode.wanted()) is not None:

@@ -390,11 +390,23 @@ def test_ticks_come_at_the_modes_deadline_and_follow_it() -> None:
 
 
 def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
-    for connector, returns in ((Connected(False), True), (Connected(True), False), (None, False)):
+    over, busy = wire.Close(8, Reason.ERROR, "gone"), wire.Close(8, Reason.BUSY, "gone", 2500)
+    for connector, close, returns in (
+        (Connected(False), None, True),
+        (Connected(True), over, False),
+        (Connected(True), busy, True),
+        (None, None, False),
+    ):
 
-        async def talk(bench: Bench, returns: bool = returns) -> None:
-            bench.session.lost("gone")
-            bench.session.lost("gone")  # it is said once
+        async def talk(
+            bench: Bench, close: wire.Close | None = close, returns: bool = returns
+        ) -> None:
+            for _ in range(2):  # it is said once
+                if close is None:
+                    bench.session.lost("gone")
+                else:
+                    bench.session.closed(close)
+            assert bench.session.retry_s == (2.5 if close is busy else 0.0)
             left = [each for each in bench.mode.heard if each[0] == "left"]
             assert left == [("left", "cloud", "gone", returns)]
             assert bench.session.gone.is_set() is returns

@@ -336,8 +336,11 @@ def test_an_error_of_our_own_ends_the_connection_and_is_seen() -> None:
         def receive(self, message: Message) -> None:
             raise DragonError("no place for this")
 
+        def closed(self, close: Close) -> None:
+            reasons.append(close.text)
+
         def lost(self, reason: str) -> None:
-            reasons.append(reason)
+            reasons.append(f"lost: {reason}")
 
     reasons: list[str] = []
 

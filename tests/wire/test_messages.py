@@ -32,6 +32,7 @@ from dragonrt.wire.messages import (
     Target,
     Upload,
     Verdict,
+    Working,
 )
 from dragonrt.wire.reasons import MessageError, Reason
 from dragonrt.wire.values import LONGEST_VALUE
@@ -92,6 +93,7 @@ MESSAGE = st.one_of(
         model=NAME,
         software=NAME,
         weights=NAME,
+        corpus=NAME,
     ),
     st.builds(Authenticate, st.binary(min_size=32, max_size=32)),
     st.builds(Ping, INT32, TIME, st.binary(max_size=50)),
@@ -101,7 +103,8 @@ MESSAGE = st.one_of(
     st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME, NAME),
     DRAFT,
     st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
-    st.builds(Close, INT32, st.sampled_from(Reason), TEXT),
+    st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32),
+    st.builds(Working, INT32),
     BLOCK,
     st.builds(Verdict, INT32, INT32, st.integers(0, MAX_BLOCK), TOKEN, TIME),
     st.builds(
@@ -145,7 +148,7 @@ def test_round_trip(message: Message) -> None:
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
     kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
-    assert sorted(kind.TYPE for kind in kinds) == list(range(13))
+    assert sorted(kind.TYPE for kind in kinds) == list(range(14))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
 
