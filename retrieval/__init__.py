@@ -9,11 +9,11 @@ Usable alone: it knows nothing of the models that read what it finds.
 from .embedding import Embedder
 from .errors import DocumentError, MissingKvError, RetrievalError
 from .follow_up import in_context
-from .index import Hit, Index, Progress, Report, Search
+from .index import Hit, Index, Progress, Report
 from .kv_store import KvStore, KvWriter
 from .reranking import Reranker
 from .retriever import Retriever
-from .store import Chunk, Manifest, Place
+from .store import Chunk, Manifest, Place, Search
 
 __all__ = [
     "Chunk",

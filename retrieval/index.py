@@ -1,10 +1,8 @@
 """The index of a directory of documents: searched by many processes, updated by one."""
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +14,9 @@ from .ingestion import FoundFiles, content_hash, find, read_file
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
-from .store import Chunk, IndexedFile, Manifest, Piece, Store
+from .store import Chunk, IndexedFile, Manifest, Piece, Search, Store
 
 Vectors = NDArray[np.float32]
-Search = Literal["hybrid", "dense", "words"]
-"""How chunks are chosen: see `Index.search`."""
-
-_FUSION = 60
-_LEAST_POOL = 50  # chunks of each order that are fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +99,8 @@ class Index:
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        return (self._store.chunk(number) for number in self._store.ids().values())
+        for number in self._store.ids().values():
+            yield self._store.chunks([number])[number]
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -132,35 +126,9 @@ class Index:
                 f"{self.manifest.dimension}: use the embedding model {self.manifest.model}"
             )
         vector = np.asarray(vector, dtype=np.float32)
-        pool = k if by == "dense" else max(4 * k, _LEAST_POOL)
-        cosines = {} if by == "words" else dict(self._store.nearest(vector, pool))
-        worded = [] if by == "dense" else self._with_words(question, pool, filtered=by == "hybrid")
-        fused: dict[int, float] = {}
-        for ranking in (list(cosines), worded):
-            for rank, number in enumerate(ranking, start=1):
-                fused[number] = fused.get(number, 0.0) + 1 / (_FUSION + rank)
-        hits = [
-            (fused[n], Hit(self._store.chunk(n), cosines.get(n) or self._store.cosine(n, vector)))
-            for n in heapq.nlargest(k, fused, key=lambda n: (fused[n], cosines.get(n, -1.0)))
-        ]
-        hits.sort(key=lambda h: (-h[0], -h[1].score, h[1].chunk.source, h[1].chunk.start))
-        return [hit for _, hit in hits]
-
-    def _with_words(self, question: str, k: int, filtered: bool) -> list[int]:
-        """Chunks (by id) by their words, best first; `filtered`, only those that stand out.
-
-        Fused without this, any chunk near the question that shares a common word with it would
-        come before the nearest one.
-        """
-        words = words_of(question)
-        found = self._store.with_words(words, k)
-        if not filtered:
-            return [number for number, _, _ in found]
-        return [
-            number
-            for number, score, having in found
-            if 2 * score >= found[0][1] and 2 * having >= len(words)
-        ]
+        found = self._store.search(vector, words_of(question), k, by)
+        found.sort(key=lambda hit: (-hit[0], -hit[1], hit[2].source, hit[2].start))
+        return [Hit(chunk, cosine) for _, cosine, chunk in found]
 
     @classmethod
     def update(
@@ -303,7 +271,7 @@ def _prefill(
     size = kv.store.size() if missing else 0
     new = 0
     for done, digest in enumerate(missing):
-        chunk = store.chunk(numbers[digest])
+        chunk = store.chunks([numbers[digest]])[numbers[digest]]
         arrays = kv.compute(chunk.text, chunk.title)
         new += sum(array.nbytes for array in arrays.values())
         if size + new > kv.store.limit:

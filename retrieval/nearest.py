@@ -59,7 +59,12 @@ def search(index: Any, query: Vectors, k: int) -> list[tuple[int, float]]:
     if isinstance(faiss.downcast_index(index.index), faiss.IndexRefineFlat):
         chosen = faiss.IndexRefineSearchParameters()
         chosen.k_factor = max(4, 64 / k)
-    scores, ids = index.search(query[None], min(k, index.ntotal), params=chosen)
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # one question is no work for several: the others would spin
+    try:
+        scores, ids = index.search(query[None], min(k, index.ntotal), params=chosen)
+    finally:
+        faiss.omp_set_num_threads(threads)
     return [(int(i), float(s)) for i, s in zip(ids[0], scores[0], strict=True) if i >= 0]
 
 

@@ -2,7 +2,7 @@
 
 PostgreSQL has no BM25 and its parser reads "E-4312" as a negative number. So it gets texts as
 separate words, stems and counts them, and the score is SQLite's (Okapi BM25, k1 = 1.2, b = 0.75)
-as a query: the same corpus gives the same hits in either store.
+as a query. A search is one query: the same corpus gives the same hits in either store.
 """
 
 import hashlib
@@ -16,7 +16,19 @@ import numpy as np
 
 from .chunking import spaced
 from .errors import RetrievalError
-from .store import Manifest, Store, Vectors
+from .store import (
+    CHUNK,
+    FREQUENT,
+    FUSION,
+    LEAST_POOL,
+    PLACES,
+    Chunk,
+    Manifest,
+    Search,
+    Store,
+    Vectors,
+    chunks_of,
+)
 
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
 _CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
@@ -51,23 +63,49 @@ CREATE TABLE IF NOT EXISTS searched (
 CREATE INDEX IF NOT EXISTS searched_words ON searched USING gin (words);
 """
 
-_BM25 = """
+_SEARCH = """
 WITH asked AS (
-    SELECT DISTINCT word, (tsvector_to_array(to_tsvector('english', word)))[1] AS lexeme
-    FROM unnest(?::text[]) AS word
-), found AS (
-    SELECT chunk, length, word, cardinality(positions) AS times
-    FROM asked JOIN searched ON words @@ to_tsquery('simple', quote_literal(asked.lexeme))
-    CROSS JOIN LATERAL unnest(words) AS counted (stem, positions, weights)
-    WHERE stem = asked.lexeme
-), rarity AS (
-    SELECT word, greatest(ln((total - count(*) + 0.5) / (count(*) + 0.5)), 1e-6) AS weight
-    FROM found, (SELECT count(*) AS total FROM searched) AS all_chunks GROUP BY word, total
+    SELECT word, place, (tsvector_to_array(to_tsvector('english', word)))[1] AS lexeme
+    FROM unnest(?::text[]) WITH ORDINALITY AS given (word, place)
+), known AS (
+    SELECT word, lexeme, number, sum(number) OVER rarest <= {frequent} AS rare,
+        row_number() OVER rarest <= 2 AS rarer
+    FROM asked CROSS JOIN LATERAL (
+        SELECT count(*) AS number FROM searched WHERE words @@ quote_literal(lexeme)::tsquery
+    ) AS counted
+    WHERE number > 0 WINDOW rarest AS (ORDER BY number, place ROWS UNBOUNDED PRECEDING)
+), finding AS (
+    SELECT coalesce(
+        string_agg(quote_literal(lexeme), ' | ') FILTER (WHERE rare),
+        string_agg(quote_literal(lexeme), ' & ') FILTER (WHERE rarer)
+    )::tsquery AS query FROM known
+), matched AS MATERIALIZED (
+    SELECT chunk, length, words FROM finding JOIN searched ON words @@ query
+    ORDER BY chunk LIMIT 2 * {frequent}
+), scored AS (
+    SELECT chunk, count(*) AS shared, sum(
+        greatest(ln((total - number + 0.5) / (number + 0.5)), 1e-6) * cardinality(positions) * 2.2
+        / (cardinality(positions) + 1.2 * (0.25 + 0.75 * length / average))
+    ) AS score
+    FROM matched CROSS JOIN LATERAL unnest(words) AS stems (lexeme, positions, weights)
+    JOIN known USING (lexeme)
+    CROSS JOIN (SELECT count(*) AS total, avg(length) AS average FROM searched) AS sizes
+    GROUP BY chunk
+), worded AS (
+    SELECT chunk, row_number() OVER (ORDER BY score DESC, chunk) AS place FROM (
+        SELECT *, max(score) OVER () AS best FROM scored ORDER BY score DESC, chunk LIMIT ?
+    ) AS most
+    WHERE NOT ? OR (2 * score >= best AND 2 * shared >= ?)
+), near AS (
+    SELECT chunk, row_number() OVER (ORDER BY distance, chunk) AS place FROM (
+        SELECT chunk, {distance} AS distance {rows} ORDER BY {distance} LIMIT ?
+    ) AS nearest
+), best AS (
+    SELECT chunk, sum(1.0 / ({fusion} + place)) AS rank, -({distance}) AS cosine
+    FROM (TABLE near UNION ALL TABLE worded) AS places JOIN searched USING (chunk)
+    GROUP BY chunk, embedding ORDER BY rank DESC, cosine DESC LIMIT ?
 )
-SELECT chunk, sum(weight * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * length / average))) AS score,
-    count(*)
-FROM found JOIN rarity USING (word), (SELECT avg(length) AS average FROM searched) AS lengths
-GROUP BY chunk ORDER BY score DESC, chunk LIMIT ?
+SELECT rank, cosine, {chunk} FROM {places} JOIN best USING (chunk)
 """
 
 
@@ -86,7 +124,7 @@ class PostgresStore(Store):
             super().__init__(psycopg.connect(url))
         except psycopg.Error as error:
             raise self.explained(error) from error
-        self._rows = ""
+        self._search = ""
         weakref.finalize(self, self.connection.close)
 
     @classmethod
@@ -105,7 +143,14 @@ class PostgresStore(Store):
             raise RetrievalError(
                 "there is no index in the database: make one with dragonrt index DIR --store URL"
             )
-        store._rows = _rows_of(manifest)
+        store._search = _SEARCH.format(
+            distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
+            rows=_rows_of(manifest),
+            frequent=FREQUENT,
+            fusion=FUSION,
+            chunk=CHUNK,
+            places=PLACES,
+        )
         store.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
         return store
 
@@ -145,16 +190,28 @@ class PostgresStore(Store):
         """As `Store.run`."""
         return super().run(sql.replace("?", "%s"), *values)
 
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        """As `Store.nearest`."""
-        distance = f"embedding::vector({len(vector)}) <#> ?::vector"
-        literal = _literal(vector)
-        sql = f"SELECT chunk, -({distance}) {self._rows} ORDER BY {distance} LIMIT ?"
-        return [(number, cosine) for number, cosine in self.run(sql, literal, literal, k)]
-
-    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
-        """As `Store.with_words`."""
-        return [(n, float(score), h) for n, score, h in self.run(_BM25, list(words), k)]
+    def search(
+        self, vector: Vectors, words: Sequence[str], k: int, by: Search
+    ) -> list[tuple[float, float, Chunk]]:
+        """As `Store.search`, in one query."""
+        pool = k if by == "dense" else max(4 * k, LEAST_POOL)
+        at = _literal(vector)
+        rows = self.run(
+            self._search,
+            list(words),
+            0 if by == "dense" else pool,
+            by == "hybrid",
+            len(words),
+            at,
+            at,
+            0 if by == "words" else pool,
+            at,
+            k,
+        )
+        ranks = {number: (float(rank), cosine) for rank, cosine, number, *_ in rows}
+        return [
+            (*ranks[number], chunk) for number, chunk in chunks_of(row[2:] for row in rows).items()
+        ]
 
     def prepare_search(self, manifest: Manifest) -> None:
         """As `Store.prepare_search`."""

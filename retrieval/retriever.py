@@ -3,8 +3,9 @@
 import numpy as np
 
 from .embedding import Embedder
-from .index import Hit, Index, Search
+from .index import Hit, Index
 from .reranking import Reranker
+from .store import Search
 
 
 class Retriever:

@@ -7,6 +7,7 @@ writer.lock      held while the index is updated
 kv/              see `kv_store`
 """
 
+import heapq
 import os
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import numpy as np
 from . import nearest
 from .chunking import spaced
 from .errors import RetrievalError
-from .store import Manifest, Store, Vectors
+from .store import FREQUENT, FUSION, LEAST_POOL, Chunk, Manifest, Search, Store, Vectors
 
 FORMAT = 3
 _FILE = "index.sqlite"
@@ -173,20 +175,62 @@ class SqliteStore(Store):
             raise _other_format(self._directory, f"format {found}")
         return int(found)
 
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        """As `Store.nearest`."""
-        return nearest.search(self._nearest, vector, k)
+    def search(
+        self, vector: Vectors, words: Sequence[str], k: int, by: Search
+    ) -> list[tuple[float, float, Chunk]]:
+        """As `Store.search`."""
+        pool = k if by == "dense" else max(4 * k, LEAST_POOL)
+        cosines = {} if by == "words" else dict(nearest.search(self._nearest, vector, pool))
+        worded = [] if by == "dense" else self._with_words(words, pool, filtered=by == "hybrid")
+        fused: dict[int, float] = {}
+        for ranking in (list(cosines), worded):
+            for rank, number in enumerate(ranking, start=1):
+                fused[number] = fused.get(number, 0.0) + 1 / (FUSION + rank)
+        best = heapq.nlargest(k, fused, key=lambda n: (fused[n], cosines.get(n, -1.0)))
+        return [
+            (fused[n], cosines.get(n) or self._cosine(n, vector), chunk)
+            for n, chunk in self.chunks(best).items()
+        ]
 
-    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
-        """As `Store.with_words`."""
-        if not words:
+    def _with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
+        """The ids of `k` chunks by their words, best first."""
+        # To count what matches takes a thirtieth of the time of ranking it.
+        counts = {word: self._matching("count(*)", f'"{word}"')[0][0] for word in words}
+        known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)
+        if not known:
             return []
-        sql = "SELECT rowid, -rank FROM words WHERE words MATCH ? ORDER BY rank, rowid LIMIT ?"
-        found = self.run(sql, " OR ".join(f'"{word}"' for word in words), k)
-        among = ", ".join(str(number) for number, _ in found)
-        sql = f"SELECT rowid FROM words WHERE words MATCH ? AND rowid IN ({among})"
-        having = Counter(number for word in words for (number,) in self.run(sql, f'"{word}"'))
-        return [(number, score, having[number]) for number, score in found]
+        within = accumulate(counts[word] for word in known)
+        rare = [word for word, number in zip(known, within, strict=True) if number <= FREQUENT]
+        finding, how = (rare, " OR ") if rare else (known[:2], " AND ")
+        match = "(" + how.join(f'"{word}"' for word in finding) + ")"
+        found = {n: -rank for n, rank in self._matching("rowid, rank", match)}
+        scores, times = dict(found), Counter[int]()
+        for word in known:
+            both = f'{match} AND "{word}"'
+            if word in finding:
+                times.update(number for (number,) in self._matching("rowid", both))
+                continue
+            for number, rank in self._matching("rowid, rank", both):
+                if number in found:
+                    scores[number] += -rank - found[number]  # a rank is a sum over words
+                    times[number] += 1
+        best = heapq.nsmallest(k, scores, key=lambda number: (-scores[number], number))
+        if not filtered:
+            return best
+        least = scores[best[0]] / 2
+        return [n for n in best if scores[n] >= least and 2 * times[n] >= len(words)]
+
+    def _matching(self, columns: str, match: str) -> list[tuple[Any, ...]]:
+        sql = f"SELECT {columns} FROM words WHERE words MATCH ? ORDER BY rowid LIMIT ?"
+        return self.run(sql, match, 2 * FREQUENT)
+
+    def _cosine(self, number: int, vector: Vectors) -> float:
+        ((stored,),) = self.run(
+            "SELECT vector FROM vectors JOIN chunks USING (digest) WHERE id = ? "
+            "AND fingerprint = (SELECT fingerprint FROM manifest)",
+            number,
+        )
+        return float(np.frombuffer(stored, dtype=np.float32) @ vector)
 
     def prepare_search(self, manifest: Manifest) -> None:
         """Write the vectors of a snapshot as they are searched, before it is the valid one."""

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,15 @@ class Manifest:
         return f"dragonrt index {shlex.quote(self.documents)} --rebuild"
 
 
+Search = Literal["hybrid", "dense", "words"]
+"""How chunks are chosen: see `Index.search`."""
+
+FUSION = 60
+LEAST_POOL = 50  # chunks of each order that are fused
+FREQUENT = 1000
+
+PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
+CHUNK = "chunk, digest, text, title, path, first, last, page"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
 _DURABLE_EVERY_S = 1.0
 
@@ -124,20 +133,23 @@ class Store(ABC):
         self._durable = time.monotonic()
 
     @abstractmethod
-    def nearest(self, vector: Vectors, k: int) -> list[tuple[int, float]]:
-        """Ids and cosines of the `k` chunks nearest to `vector` [dimension], nearest first."""
+    def search(
+        self, vector: Vectors, words: Sequence[str], k: int, by: Search
+    ) -> list[tuple[float, float, Chunk]]:
+        """The `k` chunks that may answer a question, by its embedding and its words, in any order.
 
-    @abstractmethod
-    def with_words(self, words: Sequence[str], k: int) -> list[tuple[int, float, int]]:
-        """The `k` chunks in which some words weigh most, best first.
+        Of each its rank as a number (the greater the better), its cosine, and itself.
 
-        Of each its id, its score (BM25 or what the database has of the kind) and how many of
-        `words` it has.
+        The rarest words, in up to `FREQUENT` chunks together, find chunks; if there are none, the
+        two rarest of the others do where they stand together, up to twice as many. All words count
+        in what is found. Where both orders are fused, only chunks of half the words and half the
+        best score are found by words: else any chunk near the question that shares a common word
+        with it would come before the nearest one.
         """
 
     @abstractmethod
     def prepare_search(self, manifest: Manifest) -> None:
-        """Bring up to date what `nearest` reads, within the transaction that changes the rest."""
+        """Bring up to date what `search` reads, within the transaction that changes the rest."""
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
@@ -177,35 +189,14 @@ class Store(ABC):
             return Manifest(*row)
         return None
 
-    def chunk(self, number: int) -> Chunk:
-        """The chunk with an id that a search gave."""
-        ((digest, text, title),) = self.run(
-            "SELECT digest, text, title FROM chunks WHERE id = ?", number
-        )
-        found = self.run(
-            "SELECT path, first, last, page FROM places JOIN files ON id = file WHERE chunk = ? "
-            "ORDER BY path, first",
-            number,
-        )
-        at, *copies = [Place(_name(path), *rest) for path, *rest in found]
-        return Chunk(digest, text, title, at.source, at.start, at.end, tuple(copies), at.page)
-
-    def cosine(self, number: int, vector: Vectors) -> float:
-        """The cosine of a chunk and `vector` [dimension]."""
-        ((stored,),) = self.run(
-            "SELECT vector FROM vectors JOIN chunks USING (digest) WHERE id = ? "
-            "AND fingerprint = (SELECT fingerprint FROM manifest)",
-            number,
-        )
-        return float(np.frombuffer(stored, dtype=np.float32) @ vector)
+    def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
+        """The chunks with some ids, by these."""
+        among = ", ".join(map(str, numbers))
+        return chunks_of(self.run(f"SELECT {CHUNK} FROM {PLACES} WHERE chunk IN ({among})"))
 
     def ids(self) -> dict[str, int]:
         """The id of every chunk by its digest, in the order of their files."""
-        rows = self.run(
-            "SELECT digest, chunks.id FROM places JOIN files ON files.id = file "
-            "JOIN chunks ON chunks.id = chunk ORDER BY path, first"
-        )
-        return dict(rows)
+        return dict(self.run(f"SELECT digest, chunk FROM {PLACES} ORDER BY path, first"))
 
     def contents(self) -> dict[str, str]:
         """The content hash of every file, by its path."""
@@ -216,8 +207,7 @@ class Store(ABC):
     def pieces(self, path: str) -> tuple[Piece, ...]:
         """The chunks of a file, in their order."""
         rows = self.run(
-            "SELECT digest, text, title, first, last, page FROM files "
-            "JOIN places ON file = files.id JOIN chunks ON chunks.id = chunk "
+            f"SELECT digest, text, title, first, last, page FROM {PLACES} "
             "WHERE path = ? ORDER BY first",
             _key(path),
         )
@@ -298,6 +288,18 @@ class Store(ABC):
 
 
 _DIMENSION = "SELECT length(vector) / 4 FROM vectors LIMIT 1"
+
+
+def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
+    """Chunks by their ids, from the columns `CHUNK` of their places."""
+    found: dict[int, Chunk] = {}
+    for number, digest, text, title, path, *rest in sorted(rows, key=lambda row: row[4:6]):
+        at = Place(_name(path), *rest)
+        if number in found:
+            found[number] = replace(found[number], copies=(*found[number].copies, at))
+        else:
+            found[number] = Chunk(digest, text, title, at.source, at.start, at.end, page=at.page)
+    return found
 
 
 def _key(path: str) -> bytes:

@@ -3,12 +3,22 @@
 import tempfile
 import warnings
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
-from retrieval import Embedder, Index, Progress, RetrievalError, Retriever, Search
+from retrieval import (
+    Embedder,
+    Index,
+    Progress,
+    RetrievalError,
+    Retriever,
+    Search,
+    postgres_store,
+    sqlite_store,
+)
 
 from .conftest import WordHashes
 
@@ -39,7 +49,15 @@ def url(database: str) -> str:
     return database
 
 
-QUESTIONS = ("When does the ferry leave?", "Invoice INV-7012", "my flight's gate", "zzz", "漢")
+QUESTIONS = (
+    "Was invoice INV-7012 paid?",
+    "paid invoices",
+    "When does the ferry leave?",
+    "Invoice INV-7012",
+    "my flight's gate",
+    "zzz",
+    "漢",
+)
 
 
 def both(tmp_path: Path, documents: Path, embedder: Embedder, url: str) -> tuple[Index, Index]:
@@ -48,17 +66,24 @@ def both(tmp_path: Path, documents: Path, embedder: Embedder, url: str) -> tuple
     return Index.open(tmp_path / "index"), Index.open(tmp_path / "kv", url)
 
 
-@pytest.mark.parametrize("search", get_args(Search))
+@pytest.mark.parametrize("frequent", [1000, 5])
 def test_both_stores_give_the_same_hits(
-    tmp_path: Path, documents: Path, embedder: Embedder, url: str, search: Search
+    tmp_path: Path,
+    documents: Path,
+    embedder: Embedder,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    frequent: int,
 ) -> None:
+    for module in (sqlite_store, postgres_store):
+        monkeypatch.setattr(module, "FREQUENT", frequent)
     for number in range(40):
         text = f"Invoice INV-70{number:02} was paid. " * (1 + number % 3)
         (documents / f"{number}.txt").write_text(text)
     (documents / "cjk.txt").write_text("漢字 are letters.")
     ours, theirs = both(tmp_path, documents, embedder, url)
     assert list(ours.chunks()) == list(theirs.chunks())
-    for question in QUESTIONS:
+    for question, search in product(QUESTIONS, get_args(Search)):
         found = [
             Retriever(i, embedder, search=search).retrieve(question, 3) for i in (ours, theirs)
         ]

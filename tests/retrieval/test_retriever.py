@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever, Search
+from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever, Search, sqlite_store
 
 from .conftest import WordHashes
 
@@ -84,10 +84,16 @@ def numbered(tmp_path: Path, embedder: Embedder) -> Index:
     return Index.open(tmp_path / "index")
 
 
+@pytest.mark.parametrize("frequent", [1000, 5])
 @pytest.mark.parametrize("search", ["words", "hybrid"])
 def test_words_find_what_vectors_cannot_tell_apart(
-    numbered: Index, hashes: WordHashes, search: Search
+    numbered: Index,
+    hashes: WordHashes,
+    monkeypatch: pytest.MonkeyPatch,
+    search: Search,
+    frequent: int,
 ) -> None:
+    monkeypatch.setattr(sqlite_store, "FREQUENT", frequent)
     blind = replace(
         hashes.embedder(), questions=lambda texts: hashes(["invoice paid"] * len(texts))
     )
@@ -117,3 +123,20 @@ def test_any_question_can_be_searched_for(
         assert len(hits) <= 3
         if search == "words" and question == "漢":
             assert [hit.chunk.source for hit in hits] == ["lake.txt"]
+
+
+def test_frequent_words_count_in_what_the_rare_ones_find(
+    tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pumps"
+    folder.mkdir()
+    for number in range(60):
+        subject = "pump " * (number % 3) + "error " * (number % 2) + "filter " * (number < 6)
+        (folder / f"{number}.txt").write_text(f"{subject}{number}")
+    Index.update(tmp_path / "index", folder, embedder)
+    retriever = Retriever(Index.open(tmp_path / "index"), embedder, search="words")
+    whole = retriever.retrieve("pump error filter", 5)
+    assert len(whole) == 5
+    monkeypatch.setattr(sqlite_store, "FREQUENT", 10)
+    assert retriever.retrieve("pump error filter", 5) == whole
+    assert all("pump" in hit.chunk.text for hit in retriever.retrieve("pump error", 5))
