@@ -8,13 +8,13 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnusedCliTokensError
 
 from dragonrt import __version__
-from dragonrt.cli.console import output, say
+from dragonrt.cli.console import log_to_stderr, output, say
 from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
@@ -35,6 +35,11 @@ COMMANDS = {
         "answering:serve",
         "The device as a service: OpenAI's API over HTTP, and a page.\n\nFor programs that "
         "people already have. Nothing of a conversation is kept.",
+    ),
+    "doctor": (
+        "doctor:doctor",
+        "See whether all is well.\n\nVersions, keys, model, index and, with --host, the way to the "
+        "cloud.",
     ),
     "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
@@ -90,12 +95,13 @@ def launch(
         Path | None, option("Settings: a TOML file with one table per command.")
     ] = None,
     verbose: Annotated[bool, option("Log everything, and show errors in full.")] = False,
+    log_format: Annotated[
+        Literal["text", "json"],
+        option("What is said on stderr: text, or json, one object per line.", default="text"),
+    ] = "text",
 ) -> Any:
     """Run a command with its settings."""
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.WARNING,
-        format="%(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=log_format == "json")
     for name in NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork

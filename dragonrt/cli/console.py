@@ -1,11 +1,50 @@
 """Where the command line prints: results to `output`, everything else to `messages`."""
 
+import json
+import logging
+from datetime import UTC, datetime
+
 from rich.console import Console
 
 output = Console(highlight=False)
 messages = Console(stderr=True, highlight=False)
 
 
+LEVELS = {None: logging.INFO, "yellow": logging.WARNING, "red": logging.ERROR}
+
+_said = logging.getLogger("dragonrt.cli")
+
+
 def say(line: str, style: str | None = None) -> None:
-    """A line of its own on stderr, whatever is in it."""
-    messages.print(line, style=style, markup=False, soft_wrap=True)
+    """A line of its own on stderr, whatever is in it; an entry of the log where that is JSON."""
+    if _said.handlers:
+        _said.log(LEVELS[style], line)
+    else:
+        messages.print(line, style=style, markup=False, soft_wrap=True)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per entry, on one line: time (UTC), level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def log_to_stderr(level: int, *, as_json: bool) -> None:
+    """Where log entries go, and with `as_json` what is said, too."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        JsonLines() if as_json else logging.Formatter("%(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=level, handlers=[handler])
+    _said.handlers = [handler] if as_json else []
+    _said.propagate = False
+    _said.setLevel(logging.INFO)

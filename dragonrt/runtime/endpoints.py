@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -51,6 +52,7 @@ class Identity:
             model=self.model,
             software=f"dragonrt {__version__}",
             weights=self.weights,
+            clock_ms=time.time_ns() // 10**6,
         )
 
 
@@ -67,6 +69,13 @@ class Address:
     key: bytes | None = None
     tls: ssl.SSLContext | None = None
     emulate: Callable[[Stream], Stream] | None = None
+
+    def around(self, stream: Stream, side: Side) -> Stream:
+        """What the connection says its bytes to: emulated and encrypted, where that is asked."""
+        link = self.emulate(stream) if self.emulate is not None else stream
+        if self.key is None:
+            return link
+        return EncryptedStream(link, self.key, dials=side == "device")
 
 
 def emulation(
@@ -104,9 +113,7 @@ def emulation(
 def _peer(
     stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
 ) -> Peer:
-    link = address.emulate(stream) if address.emulate is not None else stream
-    if address.key is not None:
-        link = EncryptedStream(link, address.key, dials=identity.side == "device")
+    link = address.around(stream, identity.side)
     connection = Connection(identity.side, identity.hello(), address.key)
     serves = partial(answering, preparer) if identity.side == "cloud" else None
     return Peer(link, connection, recorder, serves, preparer.patience)

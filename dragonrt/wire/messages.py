@@ -86,9 +86,10 @@ class Hello:
 
     `nonce` is 16 fresh random bytes; `tokenizer` a fingerprint; `vocabulary` the number of tokens;
     `software` and `model` are for people and need not agree; nor need `weights`, the model's
-    fingerprint, by which a side knows what was trained for that model. `corpus` is a cloud's: equal
-    where documents and the way they are found are, so that an answer may go on there. Each session
-    says how it works.
+    fingerprint, by which a side knows what was trained for that model, nor `clock_ms`, the sender's
+    wall clock in milliseconds since 1970 (0: not told). `corpus` is a cloud's: equal where
+    documents and the way they are found are, so that an answer may go on there. Each session says
+    how it works.
     """
 
     TYPE: ClassVar[int] = 0
@@ -101,6 +102,7 @@ class Hello:
     software: str
     weights: str = "unknown"
     corpus: str = "unknown"
+    clock_ms: int = 0
 
     def __post_init__(self) -> None:
         check_integer("version", self.version, 1, MAX_32)
@@ -112,6 +114,7 @@ class Hello:
         check_name("software", self.software, MAX_NAME)
         check_name("weights", self.weights, MAX_NAME)
         check_name("corpus", self.corpus, MAX_NAME)
+        check_integer("clock_ms", self.clock_ms, 0, MAX_TIME_US)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,51 @@
+"""What is said on stderr, as text and as JSON."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from dragonrt.cli.console import JsonLines, log_to_stderr
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def loggers() -> Iterator[None]:
+    """The handlers as they were."""
+    root, said = logging.getLogger(), logging.getLogger("dragonrt.cli")
+    before = root.handlers[:]
+    yield
+    root.handlers[:] = before
+    said.handlers.clear()
+
+
+def test_with_json_all_that_is_said_is_an_object_per_line(run: Run) -> None:
+    errors = run("device", "--key-file", "none", "--log-format", "json").errors
+    entry = json.loads(errors)
+    assert entry["level"] == "error"
+    assert entry["message"].startswith("dragonrt: cannot read the key file none")
+    assert entry["time"].endswith("+00:00")
+    assert run("device", "--key-file", "none").line.startswith("cannot read")
+
+
+def test_an_entry_stays_on_its_line_with_its_traceback() -> None:
+    try:
+        raise ValueError("a\nb")
+    except ValueError as error:
+        info = (type(error), error, error.__traceback__)
+    record = logging.LogRecord("x", logging.ERROR, "", 1, "two\nlines %s", ("ß",), info)
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert entry["message"] == "two\nlines ß"
+    assert "ValueError" in entry["exception"]
+
+
+def test_the_formats_exclude_each_other() -> None:
+    log_to_stderr(logging.WARNING, as_json=True)
+    assert logging.getLogger("dragonrt.cli").handlers
+    log_to_stderr(logging.WARNING, as_json=False)
+    assert not logging.getLogger("dragonrt.cli").handlers

@@ -1,0 +1,60 @@
+"""`dragonrt doctor` beside a cloud that runs, and where nothing is as it should be."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+
+from dragonrt.experiments.cloud_process import CloudProcess
+from dragonrt.link.shared_key import new_key
+from dragonrt.runtime.addresses import NetworkSettings
+from dragonrt.runtime.diagnosis import Finding, diagnose
+from dragonrt.runtime.side_settings import SideSettings
+
+HERE = SideSettings("device", on="cpu")
+
+
+async def findings(
+    side: SideSettings, network: NetworkSettings, *, dials: bool
+) -> dict[str, list[Finding]]:
+    """By what was looked at."""
+    found: dict[str, list[Finding]] = {}
+    async for finding in diagnose(side, network, datetime.now(UTC).date(), dials=dials):
+        found.setdefault(finding.what, []).append(finding)
+    return found
+
+
+@pytest.mark.slow
+async def test_beside_a_healthy_cloud_all_is_well(cloud: CloudProcess, cloud_index: Path) -> None:
+    network = NetworkSettings(port=cloud.wait_ready())
+    side = SideSettings("device", on="cpu", index=cloud_index)
+    found = await findings(side, network, dials=True)
+    assert {each.level for those in found.values() for each in those} == {"ok"}
+    assert set(found) >= {"versions", "model", "device", "index", "cloud", "round trip", "clock"}
+    assert "chunks in" in found["index"][0].seen
+    assert "(as here); not encrypted" in found["cloud"][0].seen
+    assert "ms" in found["round trip"][0].seen
+
+
+@pytest.mark.slow
+async def test_each_defect_is_named_with_its_remedy(cloud: CloudProcess, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text(new_key(date(2026, 1, 1)))
+    key.chmod(0o644)
+    network = NetworkSettings(port=cloud.wait_ready(), key_file=key)
+    side = SideSettings("device", on="cpu", documents=(tmp_path / "none",))
+    found = await findings(side, network, dials=True)
+    old, readable = found["keys"]
+    assert old.level == readable.level == "warn"
+    assert "renew this key before 2026-01-01" in old.seen
+    assert readable.remedy == f"chmod 600 {key}"
+    assert found["documents"][0].level == "fail"
+    assert found["index"][0].level == "warn"
+    assert found["link"][0].level == "fail"
+    assert "shared key does not match" in found["link"][0].seen
+
+
+async def test_without_a_model_nothing_more_is_looked_at() -> None:
+    found = await findings(SideSettings("device", model="./none"), NetworkSettings(), dials=True)
+    assert list(found) == ["versions", "model"]
+    assert found["model"][0].level == "fail"
