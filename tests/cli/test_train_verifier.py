@@ -17,15 +17,19 @@ DOCUMENTS = str(bundled.documents("cloud"))
 def test_it_trains_and_says_how_well(run: Run, tmp_path: Path) -> None:
     outcome = run(
         *("train", "verifier", "--draft", "dragon-draft", "--target", "dragon-opt"),
-        *("--corpus", DOCUMENTS, "--out", "made", "--samples", "400", "--lambda", "1.5"),
+        *("--corpus", DOCUMENTS, "--samples", "400", "--lambda", "1.5"),
     )
     assert outcome.code == 0
-    assert "132 parameters (hidden+confidence), 280 samples" in outcome.output
+    assert "260 parameters (hidden+confidence), 280 samples" in outcome.output
     assert "q(x)/p(x) ≤ 1.5: AUC 0." in outcome.output
-    made = Verifier.load(tmp_path / "made" / "dragon-draft--dragon-opt--sprinter")
+    (file,) = tmp_path.glob("data/dragonrt/verifiers/dragon-draft--dragon-opt--sprinter.json")
+    made = Verifier.load(file)
     assert (made.kind, made.ratio, made.threshold) == ("sprinter", 1.5, 0.5)
     assert made.pair.target == "dragon-opt"
     assert made.trained_on["test"]["samples"] == 80
+    pair = (made.pair.draft_fingerprint, made.pair.target_fingerprint)
+    found = Verifier.for_pair(*pair, "sprinter")
+    assert found.trained_on == made.trained_on, "a sprinter finds it by its models"
 
 
 @pytest.mark.parametrize(

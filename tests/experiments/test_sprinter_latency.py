@@ -34,7 +34,8 @@ def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert seconds >= floor - 1e-9, "faster than the link and the models"
         if sprinter:
             assert row["target_calls"] + row["unverified"] == row["tokens"]
-            assert row["paper_gflop"] <= row["gflop"]
+            first = 2 * 4.4e6 / 1e9 * 10 / row["tokens"]  # the paper counts a forward for it
+            assert row["paper_gflop"] <= row["gflop"] + first
 
 
 def row_of(kind: str, rtt_ms: int, method: str, **values: Any) -> Row:

@@ -147,8 +147,8 @@ def test_a_broken_file_is_one_line(tmp_path: Path) -> None:
 
 
 def test_missing_weights_are_not_made_up(tmp_path: Path) -> None:
-    directory = copy_of_draft(tmp_path, num_hidden_layers=3)
-    with pytest.raises(ModelError, match=r"lacks weights such as model\.layers\.2"):
+    directory = copy_of_draft(tmp_path, num_hidden_layers=4)
+    with pytest.raises(ModelError, match=r"lacks weights such as model\.layers\.3"):
         LanguageModel.load(directory)
 
 
@@ -194,3 +194,12 @@ def test_a_linear_layer_is_the_product(
     torch.testing.assert_close(Linear(weight, bias)(x), expected, atol=1e-3, rtol=0)
     plain = (x.double() @ weight.T.double()).float()
     torch.testing.assert_close(Linear(weight)(x), plain, atol=1e-3, rtol=0)
+
+
+def test_stop_strings_of_one_token_end_an_answer() -> None:
+    model = LanguageModel.load("dragon-draft", on="cpu")
+    newline = tuple(model.encode("\n"))
+    assert model.answer_stops == (*model.stop_tokens, *newline)
+    assert model.with_stops(("\n", "more than one token")) == model.answer_stops
+    assert model.asked("Question: who?\nAnswer:").stops == model.answer_stops
+    assert model.begun("The sea").stops == ()
