@@ -6,8 +6,10 @@ before every drafted token and taken back with them. As the most likely token al
 rise above 1 + ηα (not so in SQS Lemma 4); Theorem 2 holds all the same, it needs only β ≥ -η(1-α).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,12 @@ class ConformalThreshold:
     beta: float
     eta: float = 0.001
     alpha: float = 0.0005
+
+    @classmethod
+    def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
+        """The first one; with a horizon of T tokens the rates are η/√T and α/√T (SQS App. A.3)."""
+        root = 1.0 if horizon is None else math.sqrt(horizon)
+        return cls(beta, eta / root, alpha / root)
 
     def after(self, dropped: float) -> "ConformalThreshold":
         """The next token's, where this token's support dropped that mass: SQS Eq. (8)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from dragonrt.control import Controller
 from dragonrt.control.profiler import DecodeProfile
+from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.dragon import Dragon
@@ -40,7 +41,8 @@ class Kit:
 
     `members` are the weights of the other sides by name. `profile` is the side's offline decode
     profile; `controller`, `stopping`, `acceptance` and `verifier` are what was trained for its
-    models; `rate` gives the uplink's bit/s at a time where it is known.
+    models; `threshold` is where C-SQS goes on from earlier answers; `rate` gives the uplink's bit/s
+    at a time where it is known.
     """
 
     vocabulary: int
@@ -51,6 +53,7 @@ class Kit:
     stopping: StoppingRule | None = None
     acceptance: AcceptanceHead | None = None
     verifier: TokenVerifier | None = None
+    threshold: ConformalThreshold | None = None
     rate: Callable[[float], float] | None = None
 
 
@@ -83,7 +86,13 @@ def _dragon_cloud(question: Question, settings: DragonSettings, kit: Kit) -> Mod
 
 def _speculative_device(question: Question, settings: SpeculativeSettings, kit: Kit) -> Mode:
     drafting = SpeculativeDrafting(
-        question, settings, kit.vocabulary, kit.controller, kit.stopping, kit.acceptance
+        question,
+        settings,
+        kit.vocabulary,
+        kit.controller,
+        kit.stopping,
+        kit.acceptance,
+        kit.threshold,
     )
     return BlockDrafter(
         drafting,

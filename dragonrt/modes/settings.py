@@ -97,7 +97,8 @@ class SpeculativeSettings:
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
     more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent on
-    the guess that those before them stand. `learning_rate` and `target` are η and α of C-SQS.
+    the guess that those before them stand. `learning_rate` and `target` are η and α of C-SQS;
+    with a `horizon` of T tokens both are divided by √T (SQS App. A.3).
     """
 
     rule: str = setting(
@@ -133,6 +134,13 @@ class SpeculativeSettings:
         high=1,
         travels=False,
         option="csqs_target",
+    )
+    horizon: int | None = setting(
+        None,
+        "Tokens of all answers together: η and α are divided by their root.",
+        low=1,
+        travels=False,
+        option="csqs_horizon",
     )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 

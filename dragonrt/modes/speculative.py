@@ -178,7 +178,7 @@ class SpeculativeDrafting:
     cloud will add, and with further blocks. A verdict that says otherwise cuts the line back to
     what is decided, and what was carried along is taken back to that place. A block ends where
     `controller` or the settings say, or earlier where `stopping` does, which `acceptance` tells how
-    likely each token is to stand.
+    likely each token is to stand. `threshold` is where C-SQS goes on from earlier answers.
     """
 
     def __init__(
@@ -189,6 +189,7 @@ class SpeculativeDrafting:
         controller: Controller | None = None,
         stopping: StoppingRule | None = None,
         acceptance: AcceptanceHead | None = None,
+        threshold: ConformalThreshold | None = None,
     ) -> None:
         self.line = Line(start_hash(question.seed), question.accepted)
         self.decided = len(question.accepted)
@@ -204,7 +205,7 @@ class SpeculativeDrafting:
         self._longest_bits = longest if budget is None else min(longest, budget)
         self._block: DraftedBlock | None = None  # under way
         self._sent: deque[DraftedBlock] = deque()
-        self._carried = Carried(first_threshold(settings), stopping)
+        self._carried = Carried(threshold or first_threshold(settings), stopping)
 
     @property
     def finish(self) -> Finish | None:
@@ -429,7 +430,9 @@ def first_threshold(settings: SpeculativeSettings) -> ConformalThreshold | None:
     family, *arguments = settings.codec.split(":")
     if family != "csqs":
         return None
-    return ConformalThreshold(float(arguments[0]), settings.learning_rate, settings.target)
+    return ConformalThreshold.first(
+        float(arguments[0]), settings.learning_rate, settings.target, settings.horizon
+    )
 
 
 def _normalised(p: NDArray[np.float32]) -> NDArray[np.float64]:

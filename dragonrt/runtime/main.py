@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from dragonrt.errors import DragonError
@@ -29,6 +29,9 @@ from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import local_side
 from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.dropped_mass import DroppedMass
+from dragonrt.traces.events import AnswerClosed, AnswerOpened, Record, ThresholdMoved
 from dragonrt.traces.file import Sink
 from dragonrt.wire.reasons import HandshakeError
 
@@ -96,18 +99,34 @@ async def run_cloud(
         await stopped.wait()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Device:
-    """A device that is connected to its other sides: it asks one question after another."""
+    """A device that is connected to its other sides: it asks one question after another.
+
+    `dropped` is what C-SQS dropped in all answers so far: the next one goes on with its threshold.
+    """
 
     side: LocalSide
     connectors: Mapping[str, Connector]
     settings: Settings
     kit: Kit
+    dropped: DroppedMass | None = None
 
     def asking(self, question: Question, on_record: OnRecord = lambda record: None) -> Asking:
         """An answer that can be asked for; `on_record` hears what happens."""
-        return Asking(self.side, self.connectors, question, self.settings, self.kit, on_record)
+        kit, told = self.kit, AnswerCounts()
+        if self.dropped is not None:
+            kit = replace(kit, threshold=self.dropped.threshold)
+
+        def heard(record: Record) -> None:
+            on_record(record)
+            if isinstance(record.event, AnswerOpened | ThresholdMoved):
+                told.take(record)
+            elif isinstance(record.event, AnswerClosed) and told.counts.dropped_mass is not None:
+                found = told.counts.dropped_mass
+                self.dropped = found if self.dropped is None else self.dropped + found
+
+        return Asking(self.side, self.connectors, question, self.settings, kit, heard)
 
 
 @asynccontextmanager

@@ -15,9 +15,10 @@ ROUNDING = 1e-12
 class DroppedMass:
     """The mass that `tokens` tokens dropped, and the most that the theorem allows them.
 
-    `follows` says whether every threshold
-    is what SQS Eq. (8) makes of the one before it: the theorem speaks of no other. `threshold` is
-    the next token's. Those of several answers can be added: each allows its own.
+    `follows` says whether every threshold is what SQS Eq. (8) makes of the one before it: the
+    theorem speaks of no other. `threshold` is the next token's. Those of several answers can be
+    added: one that goes on where the one before it ended belongs to its run, another allows its
+    own.
     """
 
     eta: float
@@ -33,11 +34,17 @@ class DroppedMass:
     def of(cls, opened: AnswerOpened) -> "DroppedMass":
         """For an answer that begins. Raises TraceError where its settings are not C-SQS's."""
         try:
-            return cls(opened.settings["learning_rate"], opened.settings["target"])
+            rates = ConformalThreshold.first(
+                0.0,
+                opened.settings["learning_rate"],
+                opened.settings["target"],
+                opened.settings.get("horizon"),
+            )
         except KeyError as error:
             raise TraceError(
                 f"a threshold moves in an answer without the setting {error}"
             ) from None
+        return cls(rates.eta, rates.alpha)
 
     def take(self, moved: ThresholdMoved) -> None:
         if self.threshold is None:
@@ -53,16 +60,24 @@ class DroppedMass:
             self.allowed = self.tokens * bound
 
     def __add__(self, other: "DroppedMass") -> "DroppedMass":
+        allowed = other.allowed
+        if self.threshold is not None and other.goes_on_from(self.threshold):
+            allowed = other.tokens * other.alpha
         return DroppedMass(
             other.eta,
             other.alpha,
             self.tokens + other.tokens,
             self.dropped + other.dropped,
-            self.allowed + other.allowed,
+            self.allowed + allowed,
             self.follows and other.follows,
             other.threshold,
             other.first_beta,
         )
+
+    def goes_on_from(self, threshold: ConformalThreshold) -> bool:
+        """Whether the first token had this threshold."""
+        same_rates = (self.eta, self.alpha) == (threshold.eta, threshold.alpha)
+        return same_rates and abs(self.first_beta - threshold.beta) <= ROUNDING
 
     @property
     def average(self) -> float:
@@ -85,5 +100,6 @@ class DroppedMass:
             "average_dropped": self.average,
             "beta": None if self.threshold is None else self.threshold.beta,
             "bound": self.bound if isfinite(self.bound) else None,
+            "says_nothing": self.bound >= 1,  # no token has more mass than that
             "follows": self.follows,
         }

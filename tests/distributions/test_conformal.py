@@ -62,6 +62,12 @@ def test_theorem_2(eta: float, beta_1: float, alpha: float) -> None:
 
 
 @pytest.mark.slow
+def test_a_horizon_divides_both_rates_by_its_root() -> None:
+    """SQS App. A.3: η and α of the order of 1/√T."""
+    assert ConformalThreshold.first(0.1, 0.5, 0.25, 100) == ConformalThreshold(0.1, 0.05, 0.025)
+    assert ConformalThreshold.first(0.1, 0.5, 0.25, None) == ConformalThreshold(0.1, 0.5, 0.25)
+
+
 def test_the_mean_dropped_mass_tends_to_alpha() -> None:
     rng = np.random.default_rng(3)
     threshold, dropped = ConformalThreshold(0.3, eta=0.05, alpha=0.1), []

@@ -21,7 +21,7 @@ from dragonrt.traces.answers import split
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.file import read_trace
 
-from .conftest import Alone, Device, connected_device, counts, slow_link
+from .conftest import Alone, Device, connected_device, counts, nothing, slow_link
 
 TEXTS = [question.text for question in questions()[:3]]
 GREEDY = Question(max_tokens=24, documents=0)
@@ -104,3 +104,22 @@ async def test_rejection_gives_one_text_over_every_link(
     numbers = reply.to_json()["statistics"]
     assert numbers["bits_up"] > 0
     assert 0 < numbers["bits_per_token"] < 5000
+
+
+@pytest.mark.slow
+async def test_c_sqs_goes_on_with_its_threshold_in_the_next_answer(
+    cloud: CloudProcess, draft_model: LanguageModel
+) -> None:
+    how = replace(WAITING, rule="rejection", codec="csqs:0.01:100", learning_rate=0.1)
+    async with speculating(draft_model, cloud.wait_ready()) as device:
+        warm = replace(GREEDY, sampler=Sampler(0.8))
+        talk = device.conversation(warm, how)
+        first = counts(await talk.ask(TEXTS[0], nothing)).counts.dropped_mass
+        second = counts(await talk.ask(TEXTS[1], nothing)).counts.dropped_mass
+    assert first is not None
+    assert second is not None
+    assert first.threshold is not None
+    assert first.first_beta == 0.01
+    assert second.goes_on_from(first.threshold)
+    assert (first + second).holds
+    assert (first + second).bound < second.bound

@@ -133,6 +133,7 @@ SPECULATIVE_NUMBERS = {
         "average_dropped": 0.5,
         "beta": 0.1 - ETA * 0.5,
         "bound": ALPHA + (0.1 + 1 + ETA * ALPHA) / (ETA * 2),
+        "says_nothing": True,
         "follows": True,
     },
 }

@@ -230,17 +230,21 @@ def test_what_no_cloud_verified_stands_in_approximate_answers_only(
 
 
 def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
-    def answer(session: int, dropped: float) -> list[Record]:
-        settings = opened(mode="speculative", learning_rate=0.5, target=0.25)
-        moved = ThresholdMoved(0, 0.1, dropped)
+    def answer(session: int, dropped: float, beta: float = 0.1) -> list[Record]:
+        settings = opened(mode="speculative", learning_rate=0.5, target=0.25, horizon=None)
+        moved = ThresholdMoved(0, beta, dropped)
         return [on(1.0, session, settings), on(2.0, session, moved)]
 
-    summary = summary_of(*answer(1, 0.25), *answer(2, 0.75))
-    bound = 0.25 + (0.1 + 1 + 0.5 * 0.25) / 0.5
+    constant = (0.1 + 1 + 0.5 * 0.25) / 0.5
+    summary = summary_of(*answer(1, 0.5), *answer(2, 0.5))
     assert summary.to_json()["total"]["conformal"] == {
         "tokens": 2,
         "average_dropped": 0.5,
-        "beta": pytest.approx(0.1 - 0.5 * 0.5),
-        "bound": pytest.approx(bound),
+        "beta": pytest.approx(0.1 - 0.5 * 0.25),
+        "bound": pytest.approx(0.25 + constant),
+        "says_nothing": True,
         "follows": True,
     }
+    one_run = summary_of(*answer(1, 0.75), *answer(2, 0.25, beta=0.1 - 0.5 * 0.5))
+    bound = one_run.to_json()["total"]["conformal"]["bound"]
+    assert bound == pytest.approx(0.25 + constant / 2), "the second goes on where the first ended"
