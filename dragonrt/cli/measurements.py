@@ -92,16 +92,12 @@ def experiment(
         Path | None,
         option("The text that perplexity is measured on, or that generated texts go on from."),
     ] = None,
-    model: Annotated[
-        str, option("What both sides run: bundled name, directory or hub id.", default=TARGET)
-    ] = TARGET,
-    draft: Annotated[str, option("Drafts blocks, in sqs and the like.", default=DRAFT)] = DRAFT,
-    target: Annotated[
-        str, option("Verifies what that one drafts; same tokenizer.", default=TARGET)
-    ] = TARGET,
+    model: Annotated[str, option("What both sides run.", default=TARGET)] = TARGET,
+    draft: Annotated[str, option("Drafts in sqs and the like.", default=DRAFT)] = DRAFT,
+    target: Annotated[str, option("Verifies the drafts.", default=TARGET)] = TARGET,
     worker: Annotated[
         tuple[str, ...],
-        option("One of specfed's; may be repeated.", default="dragon-small, dragon-opt"),
+        option("Of specfed, each.", default="dragon-small, dragon-opt"),
     ] = (TARGET, "dragon-opt"),
     cloud: Annotated[
         str | None,
