@@ -5,6 +5,7 @@ from typing import Literal
 Side = Literal["device", "cloud"]
 Backend = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "float32", "bfloat16", "float16", "int8"]
+KvType = Literal["model", "int8"]
 
 
 def other(side: Side) -> Side:

@@ -12,7 +12,11 @@ from dragonrt.runtime.side_settings import SideSettings
 
 
 @derived(
-    {SideSettings: "Index"}, only=("model", "on", "index", "embedder", "chunk_words", "rebuild")
+    {SideSettings: "Index"},
+    only=(
+        *("model", "on", "dtype", "threads", "index", "store", "embedder", "chunk_words"),
+        *("kv_cache", "kv_type", "rebuild"),
+    ),
 )
 class IndexOptions:
     """Which model reads the documents, and where the index is."""

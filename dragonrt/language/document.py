@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dragonrt.errors import ModelError
+from dragonrt.side import KvType
 
 _TORCH_DTYPES = {
     np.dtype(np.float32): torch.float32,
     np.dtype(np.float16): torch.float16,
     np.dtype(np.uint16): torch.bfloat16,  # numpy has no bfloat16: its bits travel as uint16
 }
+_LARGEST = 127
+_SMALLEST = 1e-6  # a scale that float16 has, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,39 +36,64 @@ class DocumentKV:
         """The number of tokens of the document."""
         return int(self.keys[0].shape[1])
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...
 
-        bfloat16 is viewed as uint16, so that a store needs to know nothing of torch.
+        bfloat16 is viewed as uint16, so that a store needs to know nothing of torch. As int8, the
+        numbers of a channel [head, :, dim] are rounded to -127 to 127 times its `keys.0.scale`, of
+        the model's dtype (Liu et al. 2024, KIVI: outliers of keys keep to their channels).
         """
         arrays: dict[str, NDArray[Any]] = {}
         for kind, tensors in (("keys", self.keys), ("values", self.values)):
             for layer, tensor in enumerate(tensors):
-                plain = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
-                arrays[f"{kind}.{layer}"] = plain.numpy()
+                name = f"{kind}.{layer}"
+                if kv_type == "int8" and self.length:
+                    scale = (tensor.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
+                    arrays[f"{name}.scale"] = _plain(scale)
+                    tensor = (tensor / scale).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+                arrays[name] = _plain(tensor)
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
-        """The inverse of `to_arrays`, bit for bit.
+        """The inverse of `to_arrays`, bit for bit but for what it rounded.
 
         Whether the result fits a model is checked where it is used, by `LanguageModel.sequence`.
 
         Raises:
             ModelError: the names, shapes or dtypes are not those of one document.
         """
+        arrays = dict(arrays)
+        scales = {name: arrays.pop(f"{name}.scale", None) for name in list(arrays)}
         layers = len(arrays) // 2
         names = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(layers)}
         if not layers or set(arrays) != names:
             raise ModelError("stored document has other arrays than keys.N and values.N: re-index")
-        keys = tuple(_tensor(arrays[f"keys.{layer}"]) for layer in range(layers))
-        values = tuple(_tensor(arrays[f"values.{layer}"]) for layer in range(layers))
+        keys, values = (
+            tuple(
+                _tensor(arrays[name], scales[name])
+                for name in (f"{kind}.{layer}" for layer in range(layers))
+            )
+            for kind in ("keys", "values")
+        )
         if len({(tensor.shape[1], tensor.dtype) for tensor in keys + values}) != 1:
             raise ModelError("layers of a stored document differ in length or dtype: re-index")
         return cls(keys, values)
 
 
-def _tensor(array: NDArray[Any]) -> Tensor:
+def _plain(tensor: Tensor) -> NDArray[Any]:
+    plain = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+    return plain.numpy()
+
+
+def _tensor(array: NDArray[Any], scale: NDArray[Any] | None = None) -> Tensor:
+    if (
+        scale is not None
+        and array.dtype == np.int8
+        and scale.shape == (*array.shape[:1], 1, *array.shape[2:])
+    ):
+        factors = _tensor(scale)
+        return torch.from_numpy(array.copy()).to(factors.dtype) * factors
     dtype = _TORCH_DTYPES.get(array.dtype)
     if dtype is None or array.ndim != 3:
         raise ModelError(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
+from dragonrt.side import KvType
 from retrieval import (
     Chunk,
     Embedder,
@@ -34,13 +35,17 @@ def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
     return model.document_kv(tokens[: model.context_length // 2])
 
 
-def kv_writer(model: LanguageModel, directory: Path, limit: float = math.inf) -> KvWriter:
+def kv_writer(
+    model: LanguageModel, directory: Path, limit: float = math.inf, kv_type: KvType = "model"
+) -> KvWriter:
     """How KV is computed with `model` and kept beside the index in `directory`, up to a limit."""
 
     def compute(text: str, title: str) -> dict[str, NDArray[Any]]:
-        return compute_kv(model, text, title).to_arrays()
+        return compute_kv(model, text, title).to_arrays(kv_type)
 
     name = model.document_fingerprint.replace(":", "-")
+    if kv_type != "model":
+        name = f"{name}-{kv_type}"
     return KvWriter(KvStore(directory, name, limit), compute)
 
 
@@ -56,6 +61,7 @@ class Library:
     kv: KvStore
     newest: Callable[[], Retriever]
     reranker: Reranker | None = None
+    kv_type: KvType = "model"
 
     @classmethod
     def open(
@@ -71,13 +77,14 @@ class Library:
         search: Search = "hybrid",
         kv_limit: float = math.inf,
         store: str | None = None,
+        kv_type: KvType = "model",
     ) -> tuple["Library", Report | None]:
         """The library indexed in `directory`, brought up to date with `documents` if given.
 
         With the URL of a PostgreSQL `store` that has the index, and `directory` the KV alone. The
         report says what the update did. Raises RetrievalError.
         """
-        kv = kv_writer(model, directory, kv_limit)
+        kv = kv_writer(model, directory, kv_limit, kv_type)
         report = None
         if documents:
             report = Index.update(
@@ -94,7 +101,7 @@ class Library:
         def newest() -> Retriever:
             return Retriever(Index.open(directory, store), embedder, reranker, search)
 
-        return cls(newest(), embedder, kv.store, newest, reranker), report
+        return cls(newest(), embedder, kv.store, newest, reranker, kv_type), report
 
     def find(self, question: str, k: int) -> list[Hit]:
         """The `k` most relevant chunks with their scores."""
@@ -111,9 +118,9 @@ class Library:
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
         """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""
         try:
-            return DocumentKV.from_arrays(self.kv.read(chunk.digest))
+            arrays = self.kv.read(chunk.digest)
         except MissingKvError:
-            made = compute_kv(model, chunk.text, chunk.title)
+            arrays = compute_kv(model, chunk.text, chunk.title).to_arrays(self.kv_type)
             with suppress(RetrievalError):  # the answer does not depend on it
-                self.kv.write(chunk.digest, made.to_arrays())
-            return made
+                self.kv.write(chunk.digest, arrays)
+        return DocumentKV.from_arrays(arrays)

@@ -74,6 +74,7 @@ def open_library(
             settings.search,
             parse_size(settings.kv_cache),
             settings.store,
+            settings.kv_type,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error

@@ -7,7 +7,7 @@ from typing import Literal
 from dragonrt.bundled import models
 from dragonrt.errors import DragonError
 from dragonrt.setting import setting
-from dragonrt.side import Backend, Precision, Side
+from dragonrt.side import Backend, KvType, Precision, Side
 
 Search = Literal["hybrid", "dense", "words"]
 
@@ -55,6 +55,9 @@ class SideSettings:
     )
     kv_cache: str = setting(
         "20GB", "Most disk for documents' KV, such as 20GB; the rest is computed when needed."
+    )
+    kv_type: KvType = setting(
+        "model", "Stored KV is of the model's type (model), or rounded to 8 bits (int8): smaller."
     )
     trace: Path | None = setting(
         None,
