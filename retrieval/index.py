@@ -18,6 +18,8 @@ from .store import Chunk, IndexedFile, Manifest, Piece, Search, Store
 
 Vectors = NDArray[np.float32]
 
+_AT_ONCE = 64  # chunks embedded before they are kept
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -33,7 +35,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` files are finished; `file` is the newest of them.
+    """`done` of `total` files are finished; `file` is the newest, `embedded` counts new chunks.
 
     Once all files are indexed, `done` of `total` chunks have their KV, `file` has the newest of
     them, and `kv_bytes` is what all will take, as estimated from those that are done.
@@ -42,6 +44,7 @@ class Progress:
     file: str
     done: int
     total: int
+    embedded: int = 0
     kv_bytes: int = 0
 
 
@@ -152,7 +155,8 @@ class Index:
 
         Args:
             words, overlap: size of the chunks, see `chunking.chunk`.
-            progress: called after every file; an exception it raises stops the update.
+            progress: called after every file, in a long one and after every chunk's KV; an
+                exception it raises stops the update.
             kv: how to compute and where to keep the KV of every chunk.
             rebuild: ignore the present index, whatever model made it and whatever its state.
             url: of the PostgreSQL database that has the index instead; `directory` then has the
@@ -176,10 +180,10 @@ class Index:
             settings = Manifest(
                 0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
             )
-            update = _Update(store, old, settings, found, embedder)
-            report = update.run(progress)
+            update = _Update(store, old, settings, found, embedder, progress or (lambda now: None))
+            report = update.run()
             prune_kv(directory, store.ids())
-            return report if kv is None else _prefill(store, kv, report, progress)
+            return report if kv is None else update.prefill(kv, report)
 
 
 class _Update:
@@ -192,6 +196,7 @@ class _Update:
         settings: Manifest,
         found: FoundFiles,
         embedder: Embedder,
+        progress: Callable[[Progress], None],
     ) -> None:
         """`old` is None if nothing of the present index is to be kept."""
         self._store = store
@@ -199,6 +204,7 @@ class _Update:
         self._settings = settings
         self._found = found
         self._embedder = embedder
+        self._progress = progress
         self._contents = store.contents() if old else {}
         self._same_cut = old is not None and (old.words, old.overlap) == (
             settings.words,
@@ -207,19 +213,20 @@ class _Update:
         self._changes: dict[str, IndexedFile] = {}
         self._embedded = 0
 
-    def run(self, progress: Callable[[Progress], None] | None) -> Report:
-        """Bring the index up to date; `progress` is called after every file."""
+    def run(self) -> Report:
+        """Bring the index up to date."""
         kept = []
         skipped = []
-        for done, (name, path) in enumerate(self._found.files.items(), start=1):
+        total = len(self._found.files)
+        for done, (name, path) in enumerate(self._found.files.items()):
             try:
-                self._take(name, path)
+                for _ in self._take(name, path):
+                    self._progress(Progress(name, done, total, self._embedded))
             except DocumentError as error:
                 skipped.append((name, str(error)))
             else:
                 kept.append(name)
-            if progress is not None:
-                progress(Progress(name, done, len(self._found.files)))
+            self._progress(Progress(name, done + 1, total, self._embedded))
         self._commit(kept)
         new, old = set(kept), self._contents.keys()
         manifest = self._store.manifest()
@@ -237,22 +244,23 @@ class _Update:
             snapshot=manifest.snapshot if manifest else 0,
         )
 
-    def _take(self, name: str, path: Path) -> None:
+    def _take(self, name: str, path: Path) -> Iterator[None]:
+        """Read a file, if it has changed; stops after every part that will not be done again."""
         content = content_hash(path)
         if self._same_cut and self._contents.get(name) == content:
             return
         file = read_file(path, content, self._settings.words, self._settings.overlap)
         if self._contents.get(name) != content or file.pieces != self._store.pieces(name):
             self._changes[name] = file
-        self._embed(file.pieces)
-
-    def _embed(self, pieces: Sequence[Piece]) -> None:
-        new = self._store.without_vector(self._embedder.fingerprint, pieces)
-        if new:
-            vectors = self._embedder.encode([_embedded_text(piece) for piece in new])
-            named = {piece.digest: vector for piece, vector in zip(new, vectors, strict=True)}
+        new = self._store.without_vector(self._embedder.fingerprint, file.pieces)
+        for first in range(0, len(new), _AT_ONCE):
+            part = new[first : first + _AT_ONCE]
+            vectors = self._embedder.encode([_embedded_text(piece) for piece in part])
+            named = {piece.digest: vector for piece, vector in zip(part, vectors, strict=True)}
             self._store.keep_vectors(self._embedder.fingerprint, named)
-            self._embedded += len(new)
+            self._embedded += len(part)
+            if first + _AT_ONCE < len(new):
+                yield
 
     def _commit(self, kept: list[str]) -> None:
         same = self._old is not None and self._settings == replace(
@@ -261,26 +269,23 @@ class _Update:
         if not same or self._changes or self._contents.keys() - set(kept):
             self._store.commit(self._settings, self._changes, kept)
 
-
-def _prefill(
-    store: Store, kv: KvWriter, report: Report, progress: Callable[[Progress], None] | None
-) -> Report:
-    """Compute the KV that chunks lack, in their order, as far as the limit allows."""
-    numbers = store.ids()
-    missing = kv.store.missing(numbers)
-    size = kv.store.size() if missing else 0
-    new = 0
-    for done, digest in enumerate(missing):
-        chunk = store.chunks([numbers[digest]])[numbers[digest]]
-        arrays = kv.compute(chunk.text, chunk.title)
-        new += sum(array.nbytes for array in arrays.values())
-        if size + new > kv.store.limit:
-            return replace(report, prefilled=done, deferred=len(missing) - done)
-        kv.store.write(digest, arrays)
-        if progress is not None:
-            estimate = size + new * len(missing) // (done + 1)
-            progress(Progress(chunk.source, done + 1, len(missing), estimate))
-    return replace(report, prefilled=len(missing))
+    def prefill(self, kv: KvWriter, report: Report) -> Report:
+        """Compute the KV that chunks lack, in their order, as far as the limit allows."""
+        numbers = self._store.ids()
+        missing = kv.store.missing(numbers)
+        total = len(missing)
+        size = kv.store.size() if missing else 0
+        new = 0
+        for done, digest in enumerate(missing):
+            chunk = self._store.chunks([numbers[digest]])[numbers[digest]]
+            arrays = kv.compute(chunk.text, chunk.title)
+            new += sum(array.nbytes for array in arrays.values())
+            if size + new > kv.store.limit:
+                return replace(report, prefilled=done, deferred=total - done)
+            kv.store.write(digest, arrays)
+            estimate = size + new * total // (done + 1)
+            self._progress(Progress(chunk.source, done + 1, total, report.embedded, estimate))
+        return replace(report, prefilled=total)
 
 
 def _embedded_text(piece: Piece) -> str:

@@ -1,10 +1,19 @@
 """What a user sees while a model and its documents are loaded."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from dragonrt.cli.console import messages, say
 from dragonrt.errors import DragonError
@@ -13,7 +22,11 @@ if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.library import Library
     from dragonrt.runtime.side_settings import SideSettings
+    from retrieval import Progress as IndexProgress
     from retrieval import Report
+
+LINE_EVERY_S = 10.0
+WORTH_SAYING = 100_000_000  # bytes of KV
 
 
 def progress_bar(what: str) -> Progress:
@@ -45,21 +58,61 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
 
     with messages.status("loading the model"):
         model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
-    with progress_bar("indexing") as bar:
-        task = bar.add_task("", total=None)
-        library, report = open_library(
-            settings,
-            model,
-            lambda now: bar.update(
-                task,
-                completed=now.done,
-                total=now.total,
-                description=f"{now.kv_bytes / 1e9:.2g} GB of KV" if now.kv_bytes else now.file,
-            ),
-        )
+    with progress_bar("") as bar:
+        library, report = open_library(settings, model, IndexingView(bar, settings.kv_cache).show)
     if report is not None:
         say_report(report)
     return model, library
+
+
+class IndexingView:
+    """How far an update of an index is: a bar on a terminal, elsewhere now and then a line."""
+
+    def __init__(self, bar: Progress, kv_cache: str) -> None:
+        self._bar = bar
+        self._kv_cache = kv_cache
+        self._task: TaskID | None = None
+        self._step = ""
+        self._begun_s = self._said_s = 0.0
+        self._before = 0
+
+    def show(self, now: "IndexProgress") -> None:
+        """Call it with every file, then with every chunk whose KV is computed."""
+        step = "indexing" if not now.kv_bytes else "computing KV"
+        time_s = time.monotonic()
+        if self._task is None or step != self._step:
+            self._begin(step, now, time_s)
+        assert self._task is not None
+        rate = (now.done - self._before) / max(time_s - self._begun_s, 1e-3)
+        what = f"chunks, {_size(now.kv_bytes)} in all" if now.kv_bytes else "files"
+        new = f"{now.embedded} new chunks, " if now.embedded and not now.kv_bytes else ""
+        speed = f"{new}{rate:.3g} {what.partition(',')[0]} a second"
+        self._bar.update(
+            self._task,
+            completed=now.done,
+            total=now.total,
+            description=f"{step}: {speed}: {now.file}",
+        )
+        if self._bar.disable and time_s - self._said_s >= LINE_EVERY_S:
+            self._said_s = time_s
+            left = timedelta(seconds=round((now.total - now.done) / max(rate, 1e-3)))
+            say(f"{step}: {now.done} of {now.total} {what}; {speed}, {left} left")
+
+    def _begin(self, step: str, now: "IndexProgress", time_s: float) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(step, total=now.total)
+        self._step, self._before = step, now.done - 1
+        self._begun_s = self._said_s = time_s
+        if now.kv_bytes >= WORTH_SAYING:
+            say(
+                f"KV of {now.total} chunks: about {_size(now.kv_bytes)} in all; --kv-cache allows "
+                f"{self._kv_cache}, the rest is computed when needed"
+            )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2g} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def say_report(report: "Report | DragonError") -> None:
