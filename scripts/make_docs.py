@@ -283,7 +283,7 @@ def _candidates(hint: Any, must: str) -> Iterable[Any]:
     if get_origin(hint) is Literal:
         return get_args(hint)
     if get_origin(hint) is tuple:
-        return ((),)
+        return ((), (1,))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return tuple(hint)
     kinds: Mapping[Any, tuple[Any, ...]] = {

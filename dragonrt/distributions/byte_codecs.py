@@ -36,6 +36,7 @@ class ByteCodec:
 
     tokens_by_id: ClassVar = True
     sends_distributions: ClassVar = True
+    complete: ClassVar[bool] = True
     has_resolution: ClassVar = False
     light: ClassVar = False
     longest: ClassVar = 2**31

@@ -14,13 +14,18 @@ from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
 from dragonrt.distributions.payload import FP16, FP32
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
+from dragonrt.distributions.race_codec import LARGEST_TAU, Half, RaceCodec, Single
 from dragonrt.errors import CodecError
 
 VALID_FORMS = (
-    "ids, dense:fp16, dense:fp32, topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
+    f"race, race:TAU, race:TAU:fp32 (0 < TAU <= {LARGEST_TAU}), ids, dense:fp16, dense:fp32, "
+    "topp:P (0 < P <= 1), topk:K:renorm, topk:K:residual (K >= 1), "
     "qs:L, ksqs:K:L (K >= 1), csqs:BETA:L (0 <= BETA <= 1) with L from 1 to "
     f"{MAX_RESOLUTION}"
 )
+
+RACE_TAU = 0.1
+"""Where the threshold of the codec race begins."""
 
 QS, K_SQS, C_SQS = LatticeKind
 
@@ -36,6 +41,12 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
     match name.split(":"):
         case ["ids"]:
             return Ids(name, vocabulary)
+        case ["race"]:
+            return RaceCodec(name, vocabulary, RACE_TAU, True, Half())
+        case ["race", least] if 0 < (tau := number(least)) <= LARGEST_TAU:
+            return RaceCodec(name, vocabulary, tau, False, Half())
+        case ["race", least, "fp32"] if 0 < (tau := number(least)) <= LARGEST_TAU:
+            return RaceCodec(name, vocabulary, tau, False, Single())
         case ["dense", "fp16"]:
             return Dense(name, vocabulary, FP16)
         case ["dense", "fp32"]:
@@ -86,6 +97,7 @@ class Ids:
 
     tokens_by_id: ClassVar = True
     sends_distributions: ClassVar = False
+    complete: ClassVar = True
     has_resolution: ClassVar = False
     light: ClassVar = False
     longest: ClassVar = 2**31

@@ -68,6 +68,7 @@ class LatticeCodec:
     tokens_by_id: bool = False
 
     sends_distributions: ClassVar = True
+    complete: ClassVar = True
     has_resolution: ClassVar = True
     light: ClassVar = False
     longest: ClassVar = 32 * 1024  # each point takes up to 30 us to write, and as long to read

@@ -2,6 +2,8 @@
 
 They are little endian and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
+- for RACE: the number K of listed tokens, the bound of all others (the upper half of a fp32), the
+  K values as `race_codec` writes them, then the K ids;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint of 7 bits a byte), their K
   values as fp16, for RESIDUAL one more for the sum of all the others, then the K ids (`support`).
 Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.
@@ -28,10 +30,11 @@ class Kind(IntEnum):
     RENORMALISED = 4
     RESIDUAL = 5
     NO_RESIDUAL = 6  # from the codec with a residual, where none is left
+    RACE = 7
 
 
-_KIND_BITS = 3
-_KINDS = (1 << _KIND_BITS) - 1
+KIND_BITS = 3
+_KINDS = (1 << KIND_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ def kind_of(data: memoryview) -> int:
 def encode_dense(form: Format, values: NDArray[np.floating[Any]]) -> tuple[bytes, Distribution]:
     """The code of all values, floating [V], the largest of which is 1, and what it says."""
     rounded = _to_fp16(values) if form is FP16 else values.astype(form.dtype)
-    return bytes((form.kind,)) + rounded.tobytes(), _all(form, rounded)
+    return bytes((form.kind,)) + rounded.tobytes(), all_values(form, rounded)
 
 
 def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distribution, int]:
@@ -74,7 +77,7 @@ def decode_dense(form: Format, data: memoryview, vocabulary: int) -> tuple[Distr
         raise CodecError("payload has a value that is not between 0 and 1; discard it")
     if not largest:
         raise CodecError("payload has no value above zero; discard it")
-    return _all(form, np.frombuffer(coded, form.dtype)), length
+    return all_values(form, np.frombuffer(coded, form.dtype)), length
 
 
 def encode_sparse(
@@ -100,7 +103,7 @@ def encode_sparse(
         if not left:
             kind, tail = Kind.NO_RESIDUAL, b""
     low_bits = low_bits_of(ids)
-    head = bytes((kind | low_bits << _KIND_BITS,)) + _varint(ids.size)
+    head = bytes((kind | low_bits << KIND_BITS,)) + varint(ids.size)
     code = head + rounded.tobytes() + tail + encode_support(ids, low_bits)
     return code, _normalised(ids, rounded.astype(np.float64), left, vocabulary)
 
@@ -110,7 +113,7 @@ def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Dist
 
     It lists at most so many tokens. Raises CodecError for any other bytes.
     """
-    count, start = _read_varint(data)
+    count, start = read_varint(data)
     if not 0 < count <= min(at_most, vocabulary):
         raise CodecError(f"payload lists {count} tokens; discard it")
     has_rest = data[0] & _KINDS == Kind.RESIDUAL
@@ -125,11 +128,11 @@ def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Dist
         raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
     values = encoded.astype(np.float64)
     rest = float(values[count]) if has_rest else 0.0
-    ids, length = decode_support(data[values_end:], count, data[0] >> _KIND_BITS, vocabulary)
+    ids, length = decode_support(data[values_end:], count, data[0] >> KIND_BITS, vocabulary)
     return _normalised(ids, values[:count], rest, vocabulary), values_end + length
 
 
-def _all(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
+def all_values(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
     """What the values of all tokens, floating [V], say."""
     bits = values.view(form.bits)
     ids = np.flatnonzero(bits != 0)  # not the values: numpy compares fp16 slowly, and widens it so
@@ -157,7 +160,7 @@ def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
     return rounded
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -166,7 +169,7 @@ def _varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _read_varint(data: memoryview) -> tuple[int, int]:
+def read_varint(data: memoryview) -> tuple[int, int]:
     """The varint behind the first byte, and where the bytes after it start."""
     number = 0
     for position, byte in enumerate(data[1:5]):

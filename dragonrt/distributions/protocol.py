@@ -18,12 +18,15 @@ from dragonrt.errors import CodecError
 
 
 class StepNoise(Protocol):
-    """The keyed noise of one step, which both sides know."""
+    """The keyed noise of one step, which both sides know: what probabilities race with."""
 
     def __call__(
         self, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """E(x) ~ Exp(1) of the tokens `ids`, float64 [K], or without them of all: float64 [V]."""
+        """Positive numbers of the tokens `ids`, float64 [K], or without them of all: [V]."""
+
+    def below(self, vocabulary: int, bound: float) -> NDArray[np.int64]:
+        """All tokens with a number below `bound`, int64, increasing, and maybe some above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ class Codec(Protocol):
     @property
     def sends_distributions(self) -> bool:
         """Whether a distribution travels at all."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether what travels says all of the distribution that a draft is sampled from."""
 
     @property
     def has_resolution(self) -> bool:

@@ -4,12 +4,10 @@ A draft of step `t` carries a 64-bit running hash of the tokens it was condition
 else, no step number and no order of arrival, decides whether it may be aggregated.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
-from dragonrt.modes.evidence import FileShares, evidence_bits
-from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
-from dragonrt.sampling.aggregation import Candidate, Rule, side_weights
+from dragonrt.distributions import Distribution
+from dragonrt.modes.evidence import FileShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,54 +29,6 @@ class SideDraft:
     distribution: Distribution | None = None
     document: int | None = None
     files: FileShares | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Mixed:
-    """A step as both sides decide it: the target, the device's share of its probability.
-
-    `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted;
-    `evidence` and `files` what a TokenDecided says of the token.
-    """
-
-    token: int
-    share: float
-    expected: tuple[float, float] | None
-    evidence: float
-    files: tuple[float, ...]
-
-
-def decoded(code: Codec, draft: SideDraft) -> SideDraft:
-    """The draft with its distribution; CodecError for a malformed payload."""
-    distribution = decode_distribution(code, draft.payload, Step(draft.step))
-    return replace(draft, distribution=distribution)
-
-
-def mixed(
-    by: Rule, step: int, device: SideDraft, cloud: SideDraft, *, expects: bool = False
-) -> Mixed:
-    """What two decoded drafts of a step, each after the decided prefix, come to."""
-    p, q = device.distribution, cloud.distribution
-    if p is None or q is None:
-        raise ValueError("the drafts are not decoded yet")
-    weights = side_weights(device.relevance, cloud.relevance)
-    token = by.target(step, Candidate(device.token, p), Candidate(cloud.token, q), weights)
-    q_token = q.probability(token)
-    of_device = weights[0] * p.probability(token)
-    total = of_device + weights[1] * q_token
-    expected = None
-    if expects:
-        expected = (
-            expected_acceptance_algorithm1(p, q, weights[0]),
-            expected_acceptance_algorithm1(q, p, weights[1]),
-        )
-    return Mixed(
-        token,
-        of_device / total if total > 0 else 0.5,
-        expected,
-        evidence_bits(total, q_token),
-        () if device.files is None else device.files.without_each(token, weights[0], q_token),
-    )
 
 
 LINES_PER_STEP = 4

@@ -18,13 +18,15 @@ from typing import Any
 from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
-from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.distributions import codec, encode_distribution
+from dragonrt.modes.deciding import Deciding, Found, Listing, Missing, Mixed
 from dragonrt.modes.disclosure import refuse_more
-from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, decoded, mixed
+from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.evidence import FileShares
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
+from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
     Effects,
     Finish,
@@ -45,11 +47,6 @@ from dragonrt.side import Side, other
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
-
-LIGHT_BYTES = 2048
-"""A payload of so many bytes lists so few tokens that it is mixed on the spot."""
-MIXED_AT_ONCE = 2**18
-"""Mixtures on the spot that one input may lead to, times the vocabulary: a head has the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +80,15 @@ class Dragon(Partnered):
         self._vocabulary = vocabulary
         self._noise = Noise(question.seed)
         self._rule = rule(settings.rule, self._noise, question.sampler)
-        self._codec = codec(settings.codec, vocabulary)
-        self._most_mixed = max(1, MIXED_AT_ONCE // vocabulary)
-        self._mixed_now = 0
+        self._codec = codec(settings.codec_for(question.sampler), vocabulary)
         self._line = Line(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._own = DraftQueue(settings.window, self._decided)
         self._theirs = DraftQueue(settings.window, self._decided)
         expects = settings.rule == Algorithm1.name and settings.placement is Aggregator.GREEDY
         self._estimates = Estimates(side, profile, expects=expects)
+        self._deciding = Deciding(side, self._rule, self._codec, expects)
+        self._missing = MissingEntries(self._codec, settings.run_ahead)
         sync = settings.placement is Aggregator.SYNC
         self._lookahead = Lookahead(
             1 if sync else settings.run_ahead,
@@ -101,7 +98,7 @@ class Dragon(Partnered):
             self._line,
             self._own,
             self._theirs,
-            self._light_target,
+            self._deciding.light_target,
             lambda: self._estimates.trusts_other(side),
         )
         self._ahead = not sync
@@ -115,7 +112,7 @@ class Dragon(Partnered):
         self._bits_per_s: float | None = None
         # Under way, and since when.
         self._reading: Work | None = None
-        self._deciding: Work | None = None
+        self._mixing: Work | None = None
         self._decision_s = 0.0
 
     # What the driver asks.
@@ -133,7 +130,7 @@ class Dragon(Partnered):
 
     @property
     def _idle(self) -> bool:
-        return self._reading is None and self._deciding is None
+        return self._reading is None and self._mixing is None
 
     @property
     def _owes(self) -> bool:
@@ -146,6 +143,11 @@ class Dragon(Partnered):
     def prepared(self, grounds: Grounds, now: float) -> Effects:
         self._grounds, self._lookup = grounds, Lookup(grounds.texts)
         self._decision_s = now
+        if self._codec.name != self._settings.codec and self.side == "device":
+            self._notice(
+                f"the codec {self._settings.codec} proves no winner with this sampler, rule and "
+                f"level of disclosure: {self._codec.name} is used"
+            )
         self._check_finished()
         self._prepare(now)
         return self._effects()
@@ -154,6 +156,7 @@ class Dragon(Partnered):
         """Work with the other side from the decided prefix on; own undecided drafts go there."""
         self._join(peer, session, now)
         self._theirs.clear()
+        self._missing.clear()
         self._other_decided = None
         self._aggregator = self._settings.placement.first()
         for step in range(self._decided, len(self._line) + 1):
@@ -181,7 +184,7 @@ class Dragon(Partnered):
     # What arrives.
 
     def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
-        self._mixed_now = 0
+        self._deciding.begin()
         if self._settings.keeps_drafts:
             refuse_more(self.side, self._settings.disclose, message)
         match message:
@@ -189,6 +192,13 @@ class Dragon(Partnered):
                 self._receive_draft(message, now)
             case wire.Target():
                 self._receive_target(message, now)
+            case wire.EntriesWanted():
+                self._out.send.append((peer, self._missing.answer(message, self._own)))
+                for token in message.tokens:
+                    self._disclose(message.step, token)
+            case wire.EntriesGiven():
+                self._missing.take(message, self._theirs)
+                self._advance("other", now)
             case wire.Working() | wire.Opened():
                 self._greeted(now)
             case _:
@@ -212,9 +222,7 @@ class Dragon(Partnered):
             message.relevance,
             message.decode_us / 1e6,
         )
-        if self._codec.light and len(payload) <= LIGHT_BYTES:
-            draft = decoded(self._codec, draft)
-        self._theirs.put(draft)
+        self._theirs.put(self._deciding.taken(draft))
         self._other_decided = (step - message.ahead, message.decided_hash)
         self._compare_decided()
         if step:  # what follows the question was read before
@@ -232,8 +240,9 @@ class Dragon(Partnered):
         own = self._own.get(step, message.prefix_hash)
         theirs = self._theirs.get(step, message.prefix_hash)
         mixed = None
-        if own is not None and theirs is not None and self._is_light(own, theirs):
-            mixed = self._mix_now(step, own, theirs)
+        if own is not None and theirs is not None and self._deciding.is_light(own, theirs):
+            found = self._deciding.now(step, own, theirs)
+            mixed = found if isinstance(found, Mixed) else None
         self._commit(token, own, theirs, "target", mixed, now)
         self._aggregator = message.aggregator
         self._advance("target", now)
@@ -273,49 +282,44 @@ class Dragon(Partnered):
                 self._commit(own.token, own, None, cause, None, now)
                 continue
             theirs = self._theirs.get(step, own.prefix_hash)
-            if theirs is None or self._peer is None or not self._is_light(own, theirs):
+            if theirs is None or self._peer is None or not self._deciding.is_light(own, theirs):
                 return  # what is not light is mixed by a head
-            self._decide(self._mix_now(step, own, theirs), own, theirs, cause, now)
+            if self._missing.awaits(step, own.prefix_hash):
+                return
+            found = self._deciding.now(step, own, theirs)
+            if not self._decide(Found(found, own, theirs), cause, now):
+                return
 
-    def _decide(
-        self, mixed: Mixed, own: SideDraft, theirs: SideDraft, cause: events.Cause, now: float
-    ) -> None:
-        step = self._decided
-        self._commit(mixed.token, own, theirs, cause, mixed, now)
-        if self._settings.placement is not Aggregator.BOTH:
-            self._hand_over(step, mixed, own)
-
-    def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
-        if not self._codec.light or self._mixed_now >= self._most_mixed:
+    def _decide(self, found: Found, cause: events.Cause, now: float) -> bool:
+        """Decide the next step by what was found; False where that is that entries are missing."""
+        step, result = self._decided, found.result
+        if isinstance(result, Missing):
+            self._ask_for(result)
             return False
-        return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
+        self._commit(result.token, found.own, found.theirs, cause, result, now)
+        if self._settings.placement is not Aggregator.BOTH:
+            self._hand_over(step, result, found.own)
+        return True
 
-    def _mixed(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
-        device, cloud = (own, theirs) if self.side == "device" else (theirs, own)
-        return mixed(self._rule, step, device, cloud, expects=self._estimates.expects)
-
-    def _mix_now(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
-        self._mixed_now += 1
-        return self._mixed(step, own, theirs)
-
-    def _light_target(self, step: int, own: SideDraft, theirs: SideDraft) -> int | None:
-        return self._mix_now(step, own, theirs).token if self._is_light(own, theirs) else None
+    def _ask_for(self, missing: Missing) -> None:
+        awaited = self._missing.awaits(missing.step, missing.prefix_hash)
+        if self._peer is not None and not awaited:
+            message = self._missing.ask(self._session, missing)
+            self._out.send.append((self._peer, message))
+            self._out.events.append(events.EntriesAsked(missing.step, len(message.tokens)))
 
     def _heavy_decision(self) -> Work | None:
         """The next step as a Work, where both drafts are at hand and mixing them takes long."""
-        if self._deciding is not None or self._peer is None or not self._decides() or self._alone:
+        if self._mixing is not None or self._peer is None or not self._decides() or self._alone:
             return None
         step = self._decided
         own = self._own.get(step, self._line.hashes[step])
         theirs = self._theirs.get(step, self._line.hashes[step])
-        if own is None or theirs is None or self._is_light(own, theirs):
+        if own is None or theirs is None or self._deciding.is_light(own, theirs):
             return None
-
-        def head(said: Sequence[Said]) -> tuple[Mixed, SideDraft, SideDraft]:
-            known = decoded(self._codec, theirs)
-            return self._mixed(step, own, known), own, known
-
-        return Work(head, peer=self._peer)
+        if self._missing.awaits(step, own.prefix_hash):
+            return None
+        return Work(lambda said: self._deciding.in_head(step, own, theirs), peer=self._peer)
 
     def _commit(
         self,
@@ -359,6 +363,8 @@ class Dragon(Partnered):
             if span is not None and len(span.tokens) > step:
                 out.events.append(events.ForwardPreempted(len(span.tokens)))
                 out.preempt = True
+        if own is not None:
+            self._missing.decided(own, theirs)
         self._decided = step + 1
         self._own.decide(step)
         self._theirs.decide(step)
@@ -409,7 +415,7 @@ class Dragon(Partnered):
             return None
         heavy = self._heavy_decision()
         if heavy is not None:
-            self._deciding = heavy
+            self._mixing = heavy
             return heavy
         if self._reading is not None:
             return None
@@ -423,10 +429,10 @@ class Dragon(Partnered):
 
     def _drafts(self, span: Span) -> Work:
         """SideDraft after every prefix of the span, and after what its documents say next."""
-        guess = self._guess(span.tokens)
+        guess, listing = self._guess(span.tokens), self._deciding.listing(self._missing.tau)
 
         def head(said: Sequence[Said]) -> Drafts:
-            return Drafts(len(guess), self._drafted(span, guess, said))
+            return Drafts(len(guess), self._drafted(span, guess, said, listing))
 
         def following(result: Drafts) -> Work | None:
             new = [draft.token for draft in result.drafts[span.count - 1 :]]
@@ -449,7 +455,9 @@ class Dragon(Partnered):
                 return guess[:length]
         return guess
 
-    def _drafted(self, span: Span, guess: Sequence[int], said: Sequence[Said]) -> list[SideDraft]:
+    def _drafted(
+        self, span: Span, guess: Sequence[int], said: Sequence[Said], listing: Listing
+    ) -> list[SideDraft]:
         """Drafts after the prefixes of the span, then along the guess while it comes true."""
         drafts: list[SideDraft] = []
         hashes = extended(span.hashes, guess)
@@ -457,7 +465,8 @@ class Dragon(Partnered):
             beyond = step - len(span.tokens)
             if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
                 break
-            quantized = self._codec.quantize(self._rule.shape(each.p), Step(step))
+            p = self._rule.shape(each.p)
+            quantized = self._codec.quantize(p, listing(step, p))
             token = self._rule.draft(self.side, step, quantized.distribution)
             payload = encode_distribution(self._codec, quantized)
             drafts.append(
@@ -476,13 +485,13 @@ class Dragon(Partnered):
         return drafts
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
-        self._mixed_now = 0
-        if work is self._deciding:
-            self._deciding = None
-            found, own, theirs = result
+        self._deciding.begin()
+        if work is self._mixing:
+            self._mixing = None
             wanted = self._finish is None and self._peer is not None and self._decides()
-            if wanted and own.step == self._decided:  # one prefix of that length is ever decided
-                self._decide(found, own, theirs, "other", now)
+            if wanted and result.own.step == self._decided:  # one prefix of that length is decided
+                self._theirs.put(result.theirs)
+                self._decide(result, "other", now)
                 self._advance("other", now)
         elif work.span is not None:
             self._reading = None
@@ -490,8 +499,8 @@ class Dragon(Partnered):
         return self._effects()
 
     def dropped(self, work: Work, seconds: float, now: float) -> Effects:
-        if work is self._deciding:
-            self._deciding = None
+        if work is self._mixing:
+            self._mixing = None
         else:
             self._reading = None
             step = work.span.first if work.span is not None else self._decided

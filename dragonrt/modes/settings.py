@@ -13,7 +13,8 @@ from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss
-from dragonrt.sampling.aggregation import Algorithm1, rule
+from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
+from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import (
@@ -31,6 +32,10 @@ MAX_OUTSTANDING = 8
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
+FALLBACK = "topp:0.8"
+"""The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
+coupled noise, or where the device may not ask for entries."""
+
 LOSS_HELP = "With the cloud lost: alone, go on without it; wait, for it."
 
 
@@ -43,7 +48,7 @@ class DragonSettings:
         Aggregator.BOTH,
         "Who decides: both, greedy, device, cloud, random; sync: no drafting ahead.",
     )
-    codec: str = setting("topp:0.8", "What travels: topp:P, topk:K:residual, dense:fp16 …")
+    codec: str = setting("topp:0.8", "What travels: race, topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
     follow: bool = setting(
         True, "Draft along the better side's line, and along what the documents say next."
@@ -56,7 +61,7 @@ class DragonSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        _check_sends(self.codec, "both sides mix distributions")
+        _check_sends(self.codec, "both sides mix distributions", complete=False)
         rule(self.rule, Noise(0), Sampler())
         if self.keeps_drafts:
             if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
@@ -69,6 +74,12 @@ class DragonSettings:
                 "the leaderless aggregator needs coupled noise: "
                 "use --rule coupled, or --aggregator greedy with --rule algorithm1"
             )
+
+    def codec_for(self, sampler: Sampler) -> str:
+        """The codec that is used: a race where its winner can be proved, otherwise FALLBACK."""
+        may_ask = self.rule == Coupled.name and not self.keeps_drafts
+        proves = may_ask and certifies(sampler)
+        return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
 
     @property
     def keeps_drafts(self) -> bool:
@@ -243,13 +254,18 @@ def _rule(name: str) -> SpeculativeRule:
     return speculative_rule(name, Noise(0), Sampler())
 
 
-def _check_sends(name: str, because: str) -> None:
-    if not codec(name, 2).sends_distributions:
+def _check_sends(name: str, because: str, *, complete: bool = True) -> None:
+    code = codec(name, 2)
+    if not code.sends_distributions:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
+    if complete and not code.complete:
+        raise DragonError(f"the codec {name} is for mode dragon: choose another --codec")
 
 
 def _check_verifies(name: str, code: str) -> None:
     """Refuse a codec that sends no distributions where the rule verifies with them."""
+    if not codec(code, 2).complete:
+        raise DragonError(f"the codec {code} is for mode dragon: choose another --codec")
     sends = codec(code, 2).sends_distributions
     if _rule(name).sends_distributions and not sends:
         raise DragonError(

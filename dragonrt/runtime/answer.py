@@ -217,6 +217,9 @@ class Driver:
     def receive(self, session: AnswerSession, message: wire.SessionMessage) -> None:
         """Feed a message in; raises DragonError for one that ends its session."""
         effects = self.mode.received(session.name, message, self._loop.time())
+        if self.over:  # the other side may need an answer to come as far
+            for name, reply in effects.send:
+                self.sessions[name].send(reply)
         self.feed(lambda _: effects)
 
     def stop(self, reason: Finish) -> None:

@@ -13,10 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, mix
+from dragonrt.distributions import Distribution, Step, mix
 from dragonrt.distributions.distribution import probabilities_on, union_support
+from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.errors import SamplingError
-from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.certificate import Certificate, certificate, cut_level, cuts
+from dragonrt.sampling.noise import Noise, Purpose, RaceNoise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler, most_likely, sample
 from dragonrt.side import Side
@@ -79,6 +81,9 @@ class Coupled:
 
     def draft(self, side: Side, step: int, p: Distribution) -> int:
         """argmax p(x) / E(x), with the noise that the target will use, whatever the side."""
+        if isinstance(p, OwnRace) and not cuts(self._sampler):
+            scores = p.probabilities[p.ids.searchsorted(p.listed)]
+            return int(p.listed[(scores / self._noise_at(step)(p.vocabulary, p.listed)).argmax()])
         return self._race(step, p)
 
     def target(
@@ -86,6 +91,21 @@ class Coupled:
     ) -> int:
         """argmax p_t(x) / E(x) of the mixture p_t; the drafted tokens do not matter."""
         return self._race(step, mix((device.distribution, cloud.distribution), weights))
+
+    def listing(self, step: int, p: NDArray[np.floating[Any]], tau: float) -> Step:
+        """What the race codec goes by at a step: the noise, or where the sampler cuts the level."""
+        if cuts(self._sampler):
+            return Step(step, threshold=tau * cut_level(self._sampler, p))
+        return Step(step, threshold=tau, noise=self._noise_at(step))
+
+    def certified(
+        self, step: int, own: OwnRace, theirs: RaceEntries, weights: tuple[float, float]
+    ) -> Certificate:
+        """The target as far as one side can prove it; the weights are of `own` and `theirs`."""
+        return certificate(self._sampler, self._noise_at(step), own, theirs, weights)
+
+    def _noise_at(self, step: int) -> RaceNoise:
+        return RaceNoise(self._noise, step, self._sampler.temperature)
 
     def _race(self, step: int, p: Distribution) -> int:
         return race_at(self._noise, step, self._sampler(p))

@@ -94,6 +94,31 @@ class Noise:
         return self._seed, purpose << 8 | _SIDE_CODES[side]
 
 
+class RaceNoise:
+    """Implements StepNoise: F(x) = E(x)^T, what a probability is raced with at a temperature T.
+
+    argmax p^(1/T) / E is argmax p / E^T, in which mixing stays linear; at T = 0 it is argmax p.
+    """
+
+    __slots__ = ("_noise", "_step", "_temperature")
+
+    def __init__(self, noise: Noise, step: int, temperature: float) -> None:
+        self._noise, self._step, self._temperature = noise, step, temperature
+
+    def __call__(
+        self, vocabulary: int, ids: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float64]:
+        if self._temperature == 0:
+            return np.ones(vocabulary if ids is None else ids.size)
+        exponentials = self._noise.exponentials(self._step, vocabulary, ids)
+        return exponentials if self._temperature == 1 else exponentials**self._temperature
+
+    def below(self, vocabulary: int, bound: float) -> NDArray[np.int64]:
+        if self._temperature == 0:
+            return np.arange(vocabulary if bound > 1 else 0)
+        return self._noise.below(self._step, vocabulary, bound ** (1 / self._temperature))
+
+
 _SIDE_CODES: dict[Side | None, int] = {None: 0, "device": 1, "cloud": 2}
 _CACHED_NUMBERS = 1 << 21  # 16 MiB of bits: the run-ahead at 8k tokens, 13 steps at 152k
 _MIN_SLOTS = 4

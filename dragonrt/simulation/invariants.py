@@ -143,7 +143,8 @@ def check(
         if any(breach in notice for breach in BREACHES):
             raise ViolationError(f"a side broke the protocol: {notice}")
         missed = "missed the deadline" in notice or "takes part again" in notice
-        if not scenario.faulty and not given_up and not missed:
+        named = "is used" in notice  # a codec that takes another's place
+        if not scenario.faulty and not given_up and not missed and not named:
             raise ViolationError(f"the answer was disturbed without need: {notice}")
 
 

@@ -13,6 +13,7 @@ Delays of models and preparations are at most twice their mean, messages travel 
 plus its jitter, behind whatever else is queued on the link.
 """
 
+from dragonrt.distributions import codec
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -21,7 +22,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.simulation.faults import HalfOpen, Stall
-from dragonrt.simulation.scenario import FOR_EVER_S, Request, Scenario
+from dragonrt.simulation.scenario import FOR_EVER_S, VOCABULARY, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
 
 MESSAGE_BITS = 8 * 256
@@ -77,11 +78,14 @@ def _recovery_s(scenario: Scenario, link: Schedule) -> float:
 
 def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
     """The longest that one decision takes: forwards of both sides, and messages to and fro."""
+    trips = 2
     forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
     match settings:
         case DragonSettings():
             # A forward on a dead line, and one on the decided text; then a Draft and a Target.
+            # A race may lack entries on both sides, and those of one may wait for the other's.
             forwards, messages = 2, 2 * settings.run_ahead
+            trips = 2 if codec(settings.codec, VOCABULARY).complete else 6
         case SpeculativeSettings():
             # What is under way is drafted anew behind a refusal, and verified.
             forwards, messages = 2 + settings.length, 2 * settings.outstanding
@@ -90,7 +94,7 @@ def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
             forwards, messages = 3 + settings.block_tokens, 4
         case SprinterSettings():
             forwards, messages = 3, 2
-    return forwards * forward_s + 2 * _trip_s(link, messages * answers)
+    return forwards * forward_s + trips * _trip_s(link, messages * answers)
 
 
 def _trip_s(link: Schedule, messages: int) -> float:

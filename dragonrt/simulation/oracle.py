@@ -116,11 +116,13 @@ def _dragon(
 ) -> Decide:
     """Each step from the two sides' distributions after the decided text (SPEC 1)."""
     by = rule(settings.rule, Noise(question.seed), question.sampler)
-    code = codec(settings.codec, _vocabulary(models))
+    code = codec(settings.codec_for(question.sampler), _vocabulary(models))
 
     def candidate(side: Side, text: Line) -> tuple[Candidate, float]:
         said, step = models[side].said(len(text), text.hash), len(text)
-        distribution = code.quantize(by.shape(said.p), Step(step)).distribution
+        q = code.quantize(by.shape(said.p), Step(step)).distribution
+        # Of a race, too, the whole distribution counts here, not what is listed of it.
+        distribution = Distribution(q.ids, q.probabilities, q.rest, q.vocabulary)
         return Candidate(by.draft(side, step, distribution), distribution), said.relevance
 
     def decide(text: Line) -> list[int]:

@@ -40,7 +40,17 @@ VERIFICATIONS = (
     ("rejection", "dense:fp16"),
     ("sample-quantize", "ksqs:5:20"),
 )
-DISTRIBUTIONS = ("topp:0.8", "topp:0.95", "topk:8:residual", "topk:4:renorm", "dense:fp16")
+DISTRIBUTIONS = (
+    "race",
+    "race",
+    "race:0.35",
+    "race:0.1:fp32",
+    "topp:0.8",
+    "topp:0.95",
+    "topk:8:residual",
+    "topk:4:renorm",
+    "dense:fp16",
+)
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
 FOR_EVER_S = 1e6
@@ -190,6 +200,8 @@ def _request(chance: random.Random, mode: str, number: int, device: int) -> Requ
         top_k=chance.choice((0, 0, 4)),
         top_p=chance.choice((1.0, 1.0, 0.9)),
     )
+    if mode == "dragon":  # a race is proved under it, too
+        sampler = replace(sampler, min_p=chance.choice((0.0, 0.0, 0.05, 0.3)))
     question = Question(
         prompt=str(number),
         seed=8 * chance.randrange(2**40) + number,

@@ -153,6 +153,15 @@ class Disclosed:
 
 
 @dataclass(frozen=True, slots=True)
+class EntriesAsked:
+    """The winner of a race was not proved: so many probabilities were asked for (SPEC 1.8)."""
+
+    KIND: ClassVar[str] = "entries"
+    step: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class BlockSent:
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
@@ -324,6 +333,7 @@ Event: TypeAlias = (
     | TokenDecided
     | QuestionSent
     | Disclosed
+    | EntriesAsked
     | BlockSent
     | BlockJudged
     | RoundDecided

@@ -15,6 +15,7 @@ MAX_DOCUMENTS = 256
 MAX_RUN_AHEAD = 4096
 MAX_PAYLOAD = 2 * 1024 * 1024
 MAX_BLOCK = 256
+MAX_WANTED = 64  # entries asked for at once: a race needs one or two
 MAX_RESOLUTION = 2**20
 MAX_UPLOAD = 3 * 1024 * 1024
 MAX_PADDING = 1024 * 1024

@@ -6,6 +6,7 @@ microseconds, `step` is the index of the next answer token (0-based), a token is
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 from dragonrt.side import Side
@@ -16,6 +17,7 @@ from dragonrt.wire.fields import (
     check_integer,
     check_name,
     check_number,
+    check_tokens,
     check_tuple,
     one_line,
 )
@@ -30,6 +32,7 @@ from dragonrt.wire.limits import (
     MAX_STEP,
     MAX_TIME_US,
     MAX_TOKEN,
+    MAX_WANTED,
     NONCE_BYTES,
     PROOF_BYTES,
 )
@@ -45,6 +48,8 @@ __all__ = [
     "Close",
     "ConnectionMessage",
     "Draft",
+    "EntriesGiven",
+    "EntriesWanted",
     "Goodbye",
     "Hello",
     "Message",
@@ -62,7 +67,7 @@ __all__ = [
 ]
 
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 def _check_side(name: str, value: Any) -> None:
@@ -286,6 +291,45 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class EntriesWanted:
+    """Asks for what a race lacks: the probabilities of `tokens`, strictly increasing (SPEC 1.8).
+
+    They are those of the other side's Draft of that step and prefix.
+    """
+
+    TYPE: ClassVar[int] = 14
+    session: int
+    step: int
+    prefix_hash: int
+    tokens: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_integer("session", self.session, 0, MAX_32)
+        check_integer("step", self.step, 0, MAX_STEP)
+        check_integer("prefix_hash", self.prefix_hash, 0, MAX_64)
+        check_tokens("tokens", self.tokens, MAX_WANTED)
+        if not self.tokens or any(a >= b for a, b in pairwise(self.tokens)):
+            raise MessageError(Reason.MALFORMED, "tokens must be at least one, increasing")
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesGiven:
+    """The answer to EntriesWanted: the probabilities in the order of its tokens, each as fp64."""
+
+    TYPE: ClassVar[int] = 15
+    session: int
+    step: int
+    prefix_hash: int
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        check_integer("session", self.session, 0, MAX_32)
+        check_integer("step", self.step, 0, MAX_STEP)
+        check_integer("prefix_hash", self.prefix_hash, 0, MAX_64)
+        check_bytes("payload", self.payload, 8, 8 * MAX_WANTED)
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """The end of one session, as wished or for a fault; the connection lives on.
 
@@ -318,7 +362,17 @@ class Working:
 
 ConnectionMessage: TypeAlias = Hello | Authenticate | Ping | Pong | Goodbye
 SessionMessage: TypeAlias = (
-    Open | Working | Opened | Draft | Target | Close | Block | Verdict | Upload
+    Open
+    | Working
+    | Opened
+    | Draft
+    | Target
+    | EntriesWanted
+    | EntriesGiven
+    | Close
+    | Block
+    | Verdict
+    | Upload
 )
 Message: TypeAlias = ConnectionMessage | SessionMessage
 
@@ -335,6 +389,8 @@ SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     Opened,
     Draft,
     Target,
+    EntriesWanted,
+    EntriesGiven,
     Close,
     Block,
     Verdict,

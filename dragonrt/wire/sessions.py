@@ -13,6 +13,8 @@ from dragonrt.wire.messages import (
     Block,
     Close,
     Draft,
+    EntriesGiven,
+    EntriesWanted,
     Message,
     Open,
     Opened,
@@ -38,6 +40,8 @@ _Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
 _WHILE_OPEN: Final = {
     Draft: SessionState.OPEN,
     Target: SessionState.OPEN,
+    EntriesWanted: SessionState.OPEN,
+    EntriesGiven: SessionState.OPEN,
     Block: SessionState.OPEN,
     Verdict: SessionState.OPEN,
     Upload: SessionState.OPEN,
@@ -152,6 +156,8 @@ class Sessions:
         tokens: tuple[int, ...] = ()
         if isinstance(message, Draft | Target | Verdict):
             tokens = (message.token,)
+        elif isinstance(message, EntriesWanted):
+            tokens = message.tokens
         elif isinstance(message, Block):
             tokens = message.decided
         for token in tokens:

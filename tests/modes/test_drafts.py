@@ -1,15 +1,9 @@
-"""Drafts: found by step and prefix hash only, bounded, and what two of them come to."""
+"""Drafts: found by step and prefix hash only, and bounded."""
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes.drafts import LINES_PER_STEP, DraftQueue, SideDraft, decoded, mixed
-from dragonrt.sampling.aggregation import rule
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler
+from dragonrt.modes.drafts import LINES_PER_STEP, DraftQueue, SideDraft
 
 
 def draft(step: int, prefix_hash: int, token: int = 1, payload: bytes = b"") -> SideDraft:
@@ -57,26 +51,3 @@ def test_a_queue_is_bounded_and_keeps_the_newest_lines(puts: list[tuple[int, int
             assert queue.get(step, prefix_hash) is not None
         for prefix_hash in newest[LINES_PER_STEP:]:
             assert queue.get(step, prefix_hash) is None
-
-
-def test_a_step_is_mixed_from_two_decoded_drafts() -> None:
-    """The share is the device's part of the target's probability; Eq. 5 only where it is wanted."""
-    by = rule("coupled", Noise(0), Sampler(0.0))
-    code = codec("dense:fp32", 3)
-
-    def of(p: list[float], relevance: float) -> SideDraft:
-        quantized = code.quantize(np.array(p), Step(2))
-        payload = encode_distribution(code, quantized)
-        return SideDraft(2, 9, int(np.argmax(p)), payload, relevance, 0.0)
-
-    device, cloud = of([0.5, 0.1, 0.4], 0.0), of([0.1, 0.3, 0.6], float(np.log(3)))
-    with pytest.raises(ValueError, match="not decoded"):
-        mixed(by, 2, device, cloud)
-    both = decoded(code, device), decoded(code, cloud)
-    found = mixed(by, 2, *both, expects=True)
-    assert found.token == 2  # 0.25 * 0.4 + 0.75 * 0.6
-    assert found.share == pytest.approx(0.1 / 0.55, abs=1e-6)
-    assert found.expected is not None
-    assert mixed(by, 2, *both).expected is None
-    with pytest.raises(CodecError):
-        decoded(code, draft(2, 9, payload=b"\xff\xff"))

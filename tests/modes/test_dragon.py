@@ -11,7 +11,7 @@ import pytest
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes import dragon as dragon_module
+from dragonrt.modes import deciding
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
@@ -149,7 +149,7 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
     What the device keeps to itself changes no token: the oracle does not know of it.
     """
     if limit:
-        monkeypatch.setattr(dragon_module, limit, -1)
+        monkeypatch.setattr(deciding, limit, -1)
     for seed in range(6):
         settings = replace(
             SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed, disclose=disclose
@@ -160,6 +160,27 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
         assert max(found, key=len) == expected
         for text in found:
             assert text == expected[: len(text)]
+
+
+@pytest.mark.parametrize("codec_name", ["race", "race:0.35", "race:0.1:fp32"])
+@pytest.mark.parametrize("aggregator", list(Aggregator))
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "RACED_AT_ONCE"])
+def test_a_race_decides_the_text_of_the_whole_mixture(
+    monkeypatch: pytest.MonkeyPatch, codec_name: str, aggregator: Aggregator, limit: str
+) -> None:
+    """In any order, whoever decides and wherever, and asking where a winner is not proved."""
+    if limit:
+        monkeypatch.setattr(deciding, limit, -1)
+    samplers = (Sampler(0.8), Sampler(0.0), Sampler(1.0, min_p=0.1), Sampler(1.0, top_k=3))
+    for seed, sampler in enumerate(samplers):
+        settings = replace(SETTINGS, codec=codec_name, aggregator=aggregator, run_ahead=1 + seed)
+        question = replace(QUESTION, seed=seed, sampler=sampler)
+        found = in_any_order(settings, question, seed)
+        expected = oracle(question, settings, MODELS)
+        assert max(found, key=len) == expected
+        assert min(found, key=len) == expected[: len(min(found, key=len))]
+        if codec_name == "race:0.1:fp32":
+            assert oracle(question, replace(settings, codec="dense:fp32"), MODELS) == expected
 
 
 def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
@@ -257,7 +278,7 @@ def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
 
 
 def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dragon_module, "LIGHT_BYTES", 8)
+    monkeypatch.setattr(deciding, "LIGHT_BYTES", 8)
     mode = joined(settings=HEAVY)
     do(mode, wanted(mode))
     mode.received("cloud", their_draft("device", Line(start_hash(7)), 0, HEAVY), 0.0)

@@ -9,8 +9,8 @@ import pytest
 
 from dragonrt.modes import federated
 from dragonrt.modes.catalogue import MODES
-from dragonrt.modes.drafts import DraftQueue, Mixed, SideDraft, mixed
-from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.deciding import Deciding, Mixed, mixed
+from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.mode import Finish, Said
@@ -112,9 +112,9 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> SideDraft | 
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(dragon: Dragon, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
+def swapped_sides(deciding: Deciding, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
     """Each side takes itself for the device."""
-    return mixed(dragon._rule, step, own, theirs)
+    return mixed(deciding._rule, step, own, theirs)
 
 
 def numbers_in_order() -> Callable[..., Any]:
@@ -209,7 +209,7 @@ def all_that_wait() -> Callable[..., Any]:
     ("mode", "broken", "name", "defect", "expected"),
     [
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
-        ("dragon", Dragon, "_mixed", swapped_sides, "where the oracle gives"),
+        ("dragon", Deciding, "_result", swapped_sides, "where the oracle gives"),
         ("dragon", Noise, "_stream", numbers_in_order(), "different texts"),
         ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("speculative", SpeculativeJudging, "answer", noise_of_the_first_step, "the oracle gives"),

@@ -175,10 +175,10 @@ def test_proof_cannot_be_reflected() -> None:
 def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
     cloud = Connection("cloud", CLOUD)
     with pytest.raises(HandshakeError) as caught:
-        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 4, "something new"])))
+        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 5, "something new"])))
     assert caught.value.reason is Reason.VERSION
     assert caught.value.text == (
-        "the other side speaks version 4 of the protocol, this side version 3: "
+        "the other side speaks version 5 of the protocol, this side version 4: "
         "install the same dragonrt on both sides"
     )
     assert messages_in(cloud.data_to_send()) == [CLOUD, Goodbye(Reason.VERSION, caught.value.text)]

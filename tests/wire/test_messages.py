@@ -21,6 +21,8 @@ from dragonrt.wire.messages import (
     Block,
     Close,
     Draft,
+    EntriesGiven,
+    EntriesWanted,
     Goodbye,
     Hello,
     Message,
@@ -105,6 +107,8 @@ MESSAGE = st.one_of(
     st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
     st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32),
     st.builds(Working, INT32),
+    st.builds(EntriesWanted, INT32, STEP, INT64, st.sampled_from([(0,), (3, 9, 2**31 - 1)])),
+    st.builds(EntriesGiven, INT32, STEP, INT64, st.binary(min_size=8, max_size=50)),
     BLOCK,
     st.builds(Verdict, INT32, INT32, st.integers(0, MAX_BLOCK), TOKEN, TIME),
     st.builds(
@@ -148,7 +152,7 @@ def test_round_trip(message: Message) -> None:
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
     kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
-    assert sorted(kind.TYPE for kind in kinds) == list(range(14))
+    assert sorted(kind.TYPE for kind in kinds) == list(range(16))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
 
@@ -202,6 +206,10 @@ def changed(message: Any, **fields: Any) -> Message:
             "resolutions must be none, one",
         ),
         (lambda: changed(BLOCKED, decided=(1,) * 8), "decided must not reach before the first"),
+        (lambda: EntriesWanted(1, 0, 0, ()), "tokens must be at least one"),
+        (lambda: EntriesWanted(1, 0, 0, (5, 5)), "tokens must be at least one, increasing"),
+        (lambda: EntriesWanted(1, 0, 0, tuple(range(65))), "tokens must be a tuple of at most 64"),
+        (lambda: EntriesGiven(1, 0, 0, bytes(513)), "payload must be 8 to 512 bytes"),
         (lambda: Verdict(1, 0, 257, 0, 0), "accepted must be"),
         (lambda: Upload(1, 0, 0.0, 0, (b"x",) * 258), "payloads must be a tuple"),
         (lambda: Upload(1, 0, 0.0, 0, (bytes(2**21),) * 2), f"must be at most {MAX_UPLOAD} bytes"),

@@ -1,0 +1,283 @@
+"""The race codec: of a distribution only what may win its race, and a bound on all else (SPEC 1.8).
+
+Both sides race with the noise F of a step: the token of the largest score S(x) = p(x) / F(x) wins.
+Listed are the tokens with S(x) >= tau max S, so the score of any other is below tau max S.
+Probabilities are rounded to the codec's number format before they are used, at every token, so that
+a score does not depend on who computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions.arguments import checked_sum
+from dragonrt.distributions.bits import BitReader
+from dragonrt.distributions.byte_codecs import ByteCodec
+from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.payload import (
+    FP32,
+    KIND_BITS,
+    Kind,
+    all_values,
+    kind_of,
+    read_varint,
+    varint,
+)
+from dragonrt.distributions.protocol import PLAIN, Quantized, Step, StepNoise, other_codec
+from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+from dragonrt.errors import CodecError
+
+LARGEST_TAU = 0.35
+"""With both sides' tau below one half, the winner of their mixture is on one of the two lists."""
+
+_BOUND = np.dtype("<u2")  # the upper half of a fp32: rounded down, so that the list is as long
+_ROUNDING = 2.0**-10  # what rounding all of them may add to the sum
+_PROBABILITIES = np.dtype("<f8")
+
+_FEW = 1 << 14  # so many scores cost less than to find those that matter
+_HEAVY = 64  # a token is heavy with so many times the probability that all would have on average
+_NEAR = 256.0  # so many tokens of little noise, on average, are looked at first
+_WIDER = 16.0  # then so many times as many
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnRace(Distribution):
+    """All of a side's own distribution in the number format; the other side knows the `listed`.
+
+    Those are int64 [K], strictly increasing.
+    """
+
+    listed: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RaceEntries(Distribution):
+    """What one side knows of the other's: some probabilities exactly, and a bound on all others.
+
+    `first` are the tokens that were listed at once: the best score of theirs, times `tau`, is the
+    bound. That the mass left over lies evenly on all others is a guess.
+    """
+
+    tau: float
+    first: NDArray[np.int64]
+
+    def ceiling(self, noise: StepNoise | None) -> float:
+        """What the score of every token that is not listed is below."""
+        return self.tau * float(_scores(self, self.first, noise).max())
+
+    def joined(self, ids: NDArray[np.int64], probabilities: NDArray[np.float64]) -> RaceEntries:
+        """With the probabilities of more tokens, strictly increasing."""
+        new = ~np.isin(ids, self.ids)
+        ids, probabilities = ids[new], probabilities[new]
+        at = self.ids.searchsorted(ids)
+        more = np.insert(self.ids, at, ids), np.insert(self.probabilities, at, probabilities)
+        rest = max(0.0, self.rest - float(probabilities.sum()))
+        return RaceEntries(*more, rest, self.vocabulary, self.tau, self.first)
+
+
+def _scores(
+    p: Distribution, ids: NDArray[np.int64], noise: StepNoise | None
+) -> NDArray[np.float64]:
+    """S of tokens that `p` lists."""
+    chosen = p.probabilities[p.ids.searchsorted(ids)]
+    return chosen if noise is None else chosen / noise(p.vocabulary, ids)
+
+
+class NumberFormat(Protocol):
+    """How probabilities are rounded, and their bytes."""
+
+    @property
+    def value_bytes(self) -> int:
+        """The bytes of one value."""
+
+    @property
+    def head_bytes(self) -> int:
+        """The bytes before the values."""
+
+    def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
+        """All of `p`, floating [V], whose sum is `total`."""
+
+    def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
+        """The probabilities. Raises CodecError for bytes that are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """All of a distribution in a number format: the bytes before the values, each token's value."""
+
+    distribution: Distribution
+    head: bytes
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """Two bytes: 6 bits of exponent and 10 of mantissa, from 1 down to 2^-62; below is zero.
+
+    The sum of all is not exactly 1, which a race does not ask for.
+    """
+
+    value_bytes: ClassVar = 2
+    head_bytes: ClassVar = 0
+
+    def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
+        bits = np.divide(p, total, dtype=p.dtype).astype(FP32.dtype).view(FP32.bits)
+        codes = (bits + (0x0FFF + (bits >> 13 & 1)) >> 13).astype(np.int32) - _HALF_ZERO
+        codes = np.where(codes < _HALF_LEAST, 0, codes).astype("<u2")
+        ids = np.flatnonzero(codes)
+        p_rounded = self._decoded(codes[ids])
+        return Rounded(Distribution(ids, p_rounded, 0.0, p.size), b"", codes)
+
+    def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
+        codes = np.frombuffer(values, "<u2")
+        if not (int(codes.min()) >= _HALF_LEAST and int(codes.max()) <= _HALF_ONE):
+            raise CodecError("payload has a value that is no probability; discard it")
+        return self._decoded(codes)
+
+    def _decoded(self, codes: NDArray[np.uint16]) -> NDArray[np.float64]:
+        bits = codes.astype(FP32.bits) + _HALF_ZERO << 13
+        return bits.view(FP32.dtype).astype(np.float64)
+
+
+_HALF_ZERO = 64 << 10
+_HALF_LEAST = 1 << 10
+_HALF_ONE = (127 << 10) - _HALF_ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """That of dense:fp32: fp32 relative to the largest, and the sum of all as fp64."""
+
+    value_bytes: ClassVar = 4
+    head_bytes: ClassVar = 8
+
+    def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
+        values = np.asarray(p / p.max(), FP32.dtype)
+        q = all_values(FP32, values)
+        return Rounded(q, values[q.ids].astype("<f8").sum().tobytes(), values)
+
+    def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
+        total = float(np.frombuffer(head, "<f8")[0])
+        relative = np.frombuffer(bytes(values), FP32.dtype).astype(np.float64)
+        if not (relative.min() > 0 and relative.max() <= 1 and 1 <= total < 2**31):
+            raise CodecError("payload has a value that is no probability; discard it")
+        return relative / total
+
+
+@dataclass(frozen=True, slots=True)
+class RaceCodec(ByteCodec):
+    """The entries with S(x) >= `tau` max S, or the Step's threshold; without noise S is p.
+
+    `adapts` says whether the one who uses it moves tau.
+    """
+
+    tau: float
+    adapts: bool
+    form: NumberFormat
+    light: ClassVar = True
+    complete: ClassVar = False
+
+    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
+        total = checked_sum(p, self.vocabulary)
+        rounded = self.form.rounded(p, total)
+        q = rounded.distribution
+        tau = self.tau if step.threshold is None else step.threshold
+        bound = np.array(min(tau, LARGEST_TAU), FP32.dtype).view(FP32.bits) >> 16
+        listed = _leading(q, step.noise, _tau(int(bound)))
+        low_bits = low_bits_of(listed)
+        code = b"".join(
+            (
+                bytes((Kind.RACE | low_bits << KIND_BITS,)),
+                varint(listed.size),
+                bound.astype(_BOUND).tobytes(),
+                rounded.head,
+                rounded.values[listed].tobytes(),
+                encode_support(listed, low_bits),
+            )
+        )
+        own = OwnRace(q.ids, q.probabilities, 0.0, q.vocabulary, listed)
+        dropped = max(0.0, 1 - float(p[listed].sum(dtype=np.float64)) / total)
+        return Quantized(own, 8 * len(code), (self.vocabulary - 1).bit_length(), code, dropped)
+
+    def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], RaceEntries]:
+        entries, length = self._decode(reader.rest())
+        reader.skip(length)
+        return lambda: entries
+
+    def _decode(self, data: memoryview) -> tuple[RaceEntries, int]:
+        if kind_of(data) != Kind.RACE:
+            raise other_codec(self.name)
+        count, start = read_varint(data)
+        if not 0 < count <= self.vocabulary:
+            raise CodecError(f"payload lists {count} tokens; discard it")
+        head_start = start + _BOUND.itemsize
+        values_start = head_start + self.form.head_bytes
+        ids_start = values_start + count * self.form.value_bytes
+        if len(data) <= ids_start:
+            raise CodecError("payload ends before its last value; discard it")
+        tau = _tau(int(np.frombuffer(data, _BOUND, 1, start)[0]))
+        if not 0 <= tau <= LARGEST_TAU:
+            raise CodecError(f"payload bounds the others by {tau:g}; discard it")
+        p = self.form.read(data[head_start:values_start], data[values_start:ids_start])
+        low_bits = data[0] >> KIND_BITS
+        ids, length = decode_support(data[ids_start:], count, low_bits, self.vocabulary)
+        left = 1 - float(p.sum())
+        if left < -_ROUNDING:
+            raise CodecError("payload has more than all of the probability; discard it")
+        left = max(0.0, left) if count < self.vocabulary else 0.0
+        return RaceEntries(ids, p, left, self.vocabulary, tau, ids), ids_start + length
+
+
+def encode_probabilities(own: OwnRace, ids: NDArray[np.int64]) -> bytes:
+    """What was not listed of `own`, exactly: the probabilities of the tokens `ids`."""
+    return np.array([own.probability(token) for token in ids.tolist()], _PROBABILITIES).tobytes()
+
+
+def decode_probabilities(entries: RaceEntries, ids: NDArray[np.int64], data: bytes) -> RaceEntries:
+    """`entries` with what `encode_probabilities` wrote of tokens that they do not list.
+
+    Raises CodecError for any other bytes.
+    """
+    if len(data) != ids.size * _PROBABILITIES.itemsize:
+        raise CodecError(f"{len(data)} bytes say the probabilities of {ids.size} tokens; discard")
+    p = np.frombuffer(data, _PROBABILITIES).astype(np.float64)
+    if not ((p >= 0).all() and p.sum() <= 1 + _ROUNDING):
+        raise CodecError("an answer has numbers that are no probabilities; discard it")
+    return entries.joined(ids, p)
+
+
+def _tau(bound: int) -> float:
+    return float(np.array(bound << 16, FP32.bits).view(FP32.dtype))
+
+
+def _leading(p: Distribution, noise: StepNoise | None, tau: float) -> NDArray[np.int64]:
+    """The tokens with S(x) >= tau max S, int64, increasing, of those that `p` lists.
+
+    Of a large vocabulary only tokens that are heavy or have little noise are looked at: any other
+    has a score below share / bound.
+    """
+    vocabulary = p.vocabulary
+    if noise is None or vocabulary <= _FEW:
+        return p.ids[_above(_scores(p, p.ids, noise), tau)]
+    dense = p.to_dense()
+    share = _HEAVY * 2.0 ** -vocabulary.bit_length()
+    heavy = np.flatnonzero(dense >= share)
+    bound = _NEAR / vocabulary
+    while (near := noise.below(vocabulary, bound)).size < vocabulary:
+        ids = np.union1d(heavy, near)
+        scores = dense[ids] / noise(vocabulary, ids)
+        if tau * scores.max(initial=0.0) * bound >= share:
+            ids = ids[_above(scores, tau)]
+            return ids[dense[ids] > 0]
+        bound *= _WIDER
+    return p.ids[_above(_scores(p, p.ids, noise), tau)]
+
+
+def _above(scores: NDArray[np.float64], tau: float) -> NDArray[np.bool_]:
+    chosen: NDArray[np.bool_] = scores >= tau * scores.max()
+    return chosen
