@@ -22,6 +22,7 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.told import MARKER
 from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.preparing import Preparer
@@ -128,6 +129,11 @@ class RealArena(Arena):
     """A device of a real process."""
 
     side: "LocalSide"
+
+    def kit(self, settings: Settings, **trained: Any) -> Kit:
+        """What this side brings to an answer."""
+        marker = tuple(self.side.model.encode(MARKER))
+        return Arena.kit(self, settings, marker=marker, **trained)
 
     def conversation(
         self, question: Question, settings: Settings, stops: Sequence[str] = ()

@@ -42,7 +42,7 @@ class Kit:
     `members` are the weights of the other sides by name. `profile` is the side's offline decode
     profile; `controller`, `stopping`, `acceptance` and `verifier` are what was trained for its
     models; `threshold` is where C-SQS goes on from earlier answers; `rate` gives the uplink's bit/s
-    at a time where it is known.
+    at a time where it is known; `marker` are the tokens of what stands for withheld ones.
     """
 
     vocabulary: int
@@ -55,6 +55,7 @@ class Kit:
     verifier: TokenVerifier | None = None
     threshold: ConformalThreshold | None = None
     rate: Callable[[float], float] | None = None
+    marker: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,11 @@ class ModeEntry:
 
 
 def _dragon_device(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
-    return Dragon("device", question, settings, kit.vocabulary, kit.profile, kit.patience)
+    if settings.redacts and not kit.marker:
+        raise DragonError("the model has no tokens for what is withheld: use --disclose answer")
+    return Dragon(
+        "device", question, settings, kit.vocabulary, kit.profile, kit.patience, kit.marker
+    )
 
 
 def _dragon_cloud(question: Question, settings: DragonSettings, kit: Kit) -> Mode:

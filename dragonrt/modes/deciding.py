@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Codec, Step, decode_distribution
 from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.evidence import evidence_bits
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, side_weights
 from dragonrt.side import Side
@@ -34,14 +33,16 @@ RACED_AT_ONCE = 32
 class Mixed:
     """A step as both sides decide it: the target, the device's share of its probability.
 
-    `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted;
-    `evidence` and `files` what a TokenDecided says of the token.
+    `p` and `q` are the target's probability of the token, and the cloud's, as far as they are
+    known. `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are
+    wanted; `files` the evidence of each of the own files.
     """
 
     token: int
     share: float
+    p: float
+    q: float
     expected: tuple[float, float] | None
-    evidence: float
     files: tuple[float, ...]
 
 
@@ -106,8 +107,9 @@ def _told(
     return Mixed(
         token,
         of_device / total if total > 0 else 0.5,
+        total,
+        q_token,
         expected,
-        evidence_bits(total, q_token),
         () if device.files is None else device.files.without_each(token, weights[0], q_token),
     )
 

@@ -1,8 +1,9 @@
 """What of the device's documents leaves it beside the question, and what it takes then (SPEC 1.10).
 
-level    up                                    down      who decides
-drafts   drafts: distributions and relevance   the same  any placement
-answer   target tokens                         drafts    the device
+level     up                                    down      who decides
+drafts    drafts: distributions and relevance   the same  any placement
+answer    target tokens                         drafts    the device
+redacted  those that the cloud could have said  drafts    the device (see `told`)
 """
 
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Final
 
 from dragonrt.modes.mode import ModeError
 from dragonrt.side import Side
-from dragonrt.wire.messages import Draft, Opened, SessionMessage, Target
+from dragonrt.wire.messages import Draft, Opened, SessionMessage, Target, Working
 
 
 class Disclosure(StrEnum):
@@ -18,10 +19,11 @@ class Disclosure(StrEnum):
 
     DRAFTS = "drafts"
     ANSWER = "answer"
+    REDACTED = "redacted"
 
 
 TAKES: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
-    "device": (Opened, Draft),
+    "device": (Working, Opened, Draft),
     "cloud": (Target,),
 }
 """All that a side takes of the other where the device keeps its drafts."""

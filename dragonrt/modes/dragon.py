@@ -22,7 +22,7 @@ from dragonrt.distributions import codec, encode_distribution
 from dragonrt.modes.deciding import Deciding, Found, Listing, Missing, Mixed
 from dragonrt.modes.disclosure import refuse_more
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.evidence import FileShares
+from dragonrt.modes.evidence import FileShares, evidence_bits
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
@@ -40,6 +40,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.aggregation import Algorithm1, rule
 from dragonrt.sampling.noise import Noise
@@ -71,7 +72,11 @@ class Dragon(Partnered):
         vocabulary: int,
         profile: DecodeProfile | None = None,
         patience: Patience = USUAL,
+        marker: Sequence[int] = (),
     ) -> None:
+        """`marker` is what a cloud reads for a run of tokens that its device withholds."""
+        if side == "cloud" and settings.redacts:  # of a long run it hears nothing
+            patience = replace(patience, answer_s=patience.idle_s)
         super().__init__(settings.on_loss, patience)
         self.side = side
         self._alone_as = f"from the {side}'s documents"
@@ -84,7 +89,11 @@ class Dragon(Partnered):
         self._line = Line(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._own = DraftQueue(settings.window, self._decided)
-        self._theirs = DraftQueue(settings.window, self._decided)
+        self._marker = tuple(marker)
+        self._told = Told(self._line, self._decided)
+        if side == "device" and settings.redacts:
+            self._told = Redacted(self._line, self._decided, self._marker)
+        self._theirs = DraftQueue(settings.window, self._told.length)
         expects = settings.rule == Algorithm1.name and settings.placement is Aggregator.GREEDY
         self._estimates = Estimates(side, profile, expects=expects)
         self._deciding = Deciding(side, self._rule, self._codec, expects)
@@ -97,7 +106,7 @@ class Dragon(Partnered):
             settings.follow and not sync,
             self._line,
             self._own,
-            self._theirs,
+            self._their_draft,
             self._deciding.light_target,
             lambda: self._estimates.trusts_other(side),
         )
@@ -139,6 +148,11 @@ class Dragon(Partnered):
         return self.side == "device" and own is not None
 
     # The other side comes and goes.
+
+    def told(self, question: Question) -> Question:
+        if not isinstance(self._told, Redacted):
+            return super().told(question)
+        return question.redacted(MARKER, self._told.tokens, self._marker)
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
         self._grounds, self._lookup = grounds, Lookup(grounds.texts)
@@ -211,7 +225,7 @@ class Dragon(Partnered):
             raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
         if not self._theirs.reaches(step):
             raise ModeError(
-                f"a draft of step {step} came while step {self._decided} is undecided: "
+                f"a draft of step {step} came while step {self._told.length} is undecided: "
                 f"further ahead than the agreed {self._settings.run_ahead}"
             )
         draft = SideDraft(
@@ -249,11 +263,11 @@ class Dragon(Partnered):
 
     def _compare_decided(self) -> None:
         """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
-        if self._other_decided is None or self._other_decided[0] > self._decided:
+        if self._other_decided is None or self._other_decided[0] > self._told.length:
             return
         length, low_bits = self._other_decided
         self._other_decided = None
-        if self._line.hashes[length] & LOW_BITS == low_bits or self._peer is None:
+        if self._told.prefix_hash(length) & LOW_BITS == low_bits or self._peer is None:
             return
         self._out.events.append(events.TextsDiverged(length))
         if self.side == "device":  # its text stands: the cloud starts again from it, once
@@ -281,7 +295,7 @@ class Dragon(Partnered):
             if self._alone:
                 self._commit(own.token, own, None, cause, None, now)
                 continue
-            theirs = self._theirs.get(step, own.prefix_hash)
+            theirs = self._their_draft(step)
             if theirs is None or self._peer is None or not self._deciding.is_light(own, theirs):
                 return  # what is not light is mixed by a head
             if self._missing.awaits(step, own.prefix_hash):
@@ -290,15 +304,25 @@ class Dragon(Partnered):
             if not self._decide(Found(found, own, theirs), cause, now):
                 return
 
+    def _their_draft(self, step: int) -> SideDraft | None:
+        """The other side's draft of what follows the first `step` tokens of the line."""
+        return self._theirs.get(*self._told.place(step))
+
+    def _withholds(self, mixed: Mixed | None) -> bool:
+        """Whether the cloud may not read the token: it could hardly have said it (SPEC 1.10)."""
+        if self.side == "cloud" or not self._settings.redacts:
+            return False
+        return mixed is None or mixed.p > self._settings.withhold * mixed.q
+
     def _decide(self, found: Found, cause: events.Cause, now: float) -> bool:
         """Decide the next step by what was found; False where that is that entries are missing."""
         step, result = self._decided, found.result
         if isinstance(result, Missing):
             self._ask_for(result)
             return False
-        self._commit(result.token, found.own, found.theirs, cause, result, now)
+        told = self._commit(result.token, found.own, found.theirs, cause, result, now)
         if self._settings.placement is not Aggregator.BOTH:
-            self._hand_over(step, result, found.own)
+            self._hand_over(step, result, found.own, told)
         return True
 
     def _ask_for(self, missing: Missing) -> None:
@@ -314,7 +338,7 @@ class Dragon(Partnered):
             return None
         step = self._decided
         own = self._own.get(step, self._line.hashes[step])
-        theirs = self._theirs.get(step, self._line.hashes[step])
+        theirs = self._their_draft(step)
         if own is None or theirs is None or self._deciding.is_light(own, theirs):
             return None
         if self._missing.awaits(step, own.prefix_hash):
@@ -329,11 +353,16 @@ class Dragon(Partnered):
         cause: events.Cause,
         mixed: Mixed | None,
         now: float,
-    ) -> None:
-        """Make `token` the decided token of the next step and bring the line to it."""
+    ) -> list[ToldToken]:
+        """Make `token` the decided token of the next step and bring the line to it.
+
+        Comes to what the other side is to hear of it.
+        """
         step, line, out = self._decided, self._line, self._out
+        if withheld := self._withholds(mixed):
+            theirs = None
         waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
-        self._useful |= theirs is not None or cause == "target"
+        self._useful |= mixed is not None or cause == "target"
         accepted: dict[Side, bool | None] = {}
         for draft, side in ((own, self.side), (theirs, other(self.side))):
             accepted[side] = None if draft is None else draft.token == token
@@ -350,8 +379,9 @@ class Dragon(Partnered):
                 waited,
                 share if mixed is None else mixed.share,
                 own.document if own is not None and own.token == token else None,
-                None if mixed is None else mixed.evidence,
+                None if mixed is None else evidence_bits(mixed.p, mixed.q),
                 () if mixed is None else mixed.files,
+                withheld,
             )
         )
         if len(line) == step:
@@ -367,11 +397,16 @@ class Dragon(Partnered):
             self._missing.decided(own, theirs)
         self._decided = step + 1
         self._own.decide(step)
-        self._theirs.decide(step)
+        told = self._told.tell(token, withheld=withheld)
+        for each in told:
+            self._theirs.decide(each.step)
         self._compare_decided()
         self._check_finished()
+        return told
 
-    def _hand_over(self, step: int, mixed: Mixed, own: SideDraft) -> None:
+    def _hand_over(
+        self, step: int, mixed: Mixed, own: SideDraft, told: Sequence[ToldToken]
+    ) -> None:
         """Tell the other side what was decided and who decides next."""
         if mixed.expected is not None:
             self._estimates.expected(*mixed.expected)
@@ -393,12 +428,13 @@ class Dragon(Partnered):
             difference = latency_difference(self.side, estimate)
             self._out.events.append(events.AggregatorSwitched(step + 1, chosen, difference))
         self._aggregator = chosen
-        if self._peer is not None:
-            target = wire.Target(
-                self._session, step, own.prefix_hash, self._line.tokens[step], chosen
-            )
+        if self._peer is None:
+            return
+        for each in told:
+            target = wire.Target(self._session, each.step, each.prefix_hash, each.token, chosen)
             self._out.send.append((self._peer, target))
-            self._disclose(step, target.token)
+        if told and not self._withholds(mixed):  # a marker is no token of the answer
+            self._disclose(step, mixed.token)
 
     def _check_finished(self) -> None:
         if self._finish is not None or self._decided == 0:

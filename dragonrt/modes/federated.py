@@ -90,6 +90,9 @@ class Coordinator:
     def decided(self) -> Sequence[int]:
         return self._line.tokens[: self._decided]
 
+    def told(self, question: Question) -> Question:
+        return question.resumed(tuple(self.decided))
+
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         """Deadlines follow whole round trips, which are measured here."""
 

@@ -15,7 +15,8 @@ class Lookahead:
     """Plans over the line of one side and the drafts at hand, which change beneath it.
 
     A side drafts at most `run_ahead` undecided steps of `max_tokens`; with `follows` the line may
-    go on along the other side's drafts. `target` is the target token of a step where both sides'
+    go on along the other side's drafts, of which `their_draft` gives that behind the first so many
+    tokens of the line. `target` is the target token of a step where both sides'
     drafts for its prefix are at hand, None where finding it takes too long; `trusts_other` whether
     the other side's draft is likelier to become it than the own one. `decided` is everywhere the
     number of decided tokens, which the line begins with.
@@ -27,7 +28,7 @@ class Lookahead:
     follows: bool
     line: Line
     own: DraftQueue
-    theirs: DraftQueue
+    their_draft: Callable[[int], SideDraft | None]
     target: Callable[[int, SideDraft, SideDraft], int | None]
     trusts_other: Callable[[], bool]
 
@@ -45,7 +46,7 @@ class Lookahead:
             if len(line) > decided and line.tokens[-1] in self.stop_tokens:
                 return
             own = self.own.get(len(line), line.hash)
-            theirs = self.theirs.get(len(line), line.hash) if follows else None
+            theirs = self.their_draft(len(line)) if follows else None
             if own is not None:
                 target = None if theirs is None else self.target(len(line), own, theirs)
                 line.append(own.token if target is None else target)

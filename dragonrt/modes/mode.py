@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.line import Line
+from dragonrt.modes.question import Question
 from dragonrt.traces.events import Event
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
@@ -166,6 +167,9 @@ class Mode(Protocol):
     @property
     def decided(self) -> Sequence[int]:
         """The tokens decided so far, the accepted ones included."""
+
+    def told(self, question: Question) -> Question:
+        """The question as another side is asked it now, to go on from what is decided."""
 
     @property
     def times_bandwidth(self) -> bool:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from dragonrt.modes.mode import Effects, Finish, Leave, OnLoss
+from dragonrt.modes.question import Question
 from dragonrt.patience import Patience
 from dragonrt.traces import events
 from dragonrt.wire.reasons import Reason
@@ -46,6 +47,9 @@ class Partnered(ABC):
     @abstractmethod
     def decided(self) -> Sequence[int]:
         """The tokens decided so far."""
+
+    def told(self, question: Question) -> Question:
+        return question.resumed(tuple(self.decided))
 
     @property
     @abstractmethod

@@ -1,8 +1,10 @@
 """What is asked, as one value: a side opens an answer with it, whatever the mode."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.told import longest_told
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.setting import check, setting
 from dragonrt.wire.limits import (
@@ -29,7 +31,8 @@ class Question:
     `stop_tokens` end the answer and belong to it. Each side reads `documents` of its documents;
     their relevances are divided by `relevance_temperature` and taken again every `reweight_every`
     tokens (0: never). `accepted` are the tokens of the answer that are decided already, where it is
-    resumed. Raises SettingError for values out of range.
+    resumed. `shown` is what a cloud may read of the answers in the history, where that is less: of
+    the latest ones, if not of all. Raises SettingError for values out of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
@@ -64,6 +67,8 @@ class Question:
         (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False
     )
 
+    shown: tuple[str, ...] = setting((), limit=MAX_TURNS, travels=False, traced=False)
+
     def __post_init__(self) -> None:
         check(self)
         size = sum(len(text.encode()) for turn in self.history for text in turn)
@@ -79,3 +84,20 @@ class Question:
     def resumed(self, accepted: tuple[int, ...]) -> "Question":
         """The same question, to go on from these tokens."""
         return replace(self, accepted=accepted)
+
+    def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
+        """As a cloud may read it that is told the `accepted` tokens alone.
+
+        Of an earlier answer it reads what was shown of it, else only the `mark`, whose tokens are
+        the `marker`. Its own answer may be longer by these.
+        """
+        unknown = (mark,) * (len(self.history) - len(self.shown))
+        answers = (*unknown, *self.shown)[-len(self.history) :] if self.history else ()
+        asked = (prompt for prompt, _ in self.history)
+        return replace(
+            self,
+            history=tuple(zip(asked, answers, strict=True)),
+            shown=(),
+            accepted=tuple(accepted),
+            max_tokens=min(MAX_TOKENS, longest_told(self.max_tokens, marker)),
+        )

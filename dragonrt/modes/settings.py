@@ -55,7 +55,16 @@ class DragonSettings:
     )
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,
-        "What leaves this side: drafts (tokens and distributions), or the answer's tokens alone.",
+        "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
+        "those redacted: no token that only your documents make likely.",
+    )
+    withhold: float = setting(
+        8.0,
+        "redacted: withhold tokens that your documents make more than X times likelier than the "
+        "cloud alone.",
+        low=1,
+        high=1e6,
+        travels=False,
     )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 
@@ -68,6 +77,11 @@ class DragonSettings:
                 raise DragonError(
                     f"with --disclose {self.disclose} the device decides every token, as it alone "
                     "knows both drafts: leave out --aggregator"
+                )
+            if self.redacts and self.rule != Coupled.name:
+                raise DragonError(
+                    "what is redacted is decided from both distributions, not from drafts: "
+                    f"use --rule {Coupled.name}"
                 )
         elif self.rule == Algorithm1.name and self.aggregator is Aggregator.BOTH:
             raise DragonError(
@@ -85,6 +99,11 @@ class DragonSettings:
     def keeps_drafts(self) -> bool:
         """Whether the device tells the cloud nothing but target tokens."""
         return self.disclose is not Disclosure.DRAFTS
+
+    @property
+    def redacts(self) -> bool:
+        """Whether even the answer's tokens are told in part only."""
+        return self.disclose is Disclosure.REDACTED
 
     @property
     def placement(self) -> Aggregator:

@@ -122,6 +122,9 @@ class BlockVerifier:
     def decided(self) -> Sequence[int]:
         return self._line.tokens
 
+    def told(self, question: Question) -> Question:
+        return question.resumed(tuple(self.decided))
+
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         """Nothing here depends on the link."""
 

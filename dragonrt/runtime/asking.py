@@ -169,7 +169,7 @@ class Asking:
             session.gone.set()
             return
         decided = tuple(self._driver.mode.decided)
-        question = self.answer.question.resumed(decided)
+        question = self._driver.mode.told(self.answer.question)
 
         def message(number: int) -> wire.Open:
             session.number = number
@@ -180,7 +180,7 @@ class Asking:
 
         session.attach(peer, peer.open(session, message))
         said = sum(len(text.encode()) for turn in question.history for text in turn)
-        asked = QuestionSent(len(question.prompt.encode()), said, len(decided))
+        asked = QuestionSent(len(question.prompt.encode()), said, len(question.accepted))
         self._driver.record(asked)
         self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
 

@@ -13,6 +13,7 @@ from dragonrt.control.verifier import Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.modes.told import MARKER
 from dragonrt.runtime.addresses import Member
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def kit_of(
         patience=side.patience,
         members={member.name: member.weight for member in members},
         profile=side.profile,
+        marker=tuple(side.model.encode(MARKER)),
     )
     trained = trained_for(how)
     if isinstance(how, SpeculativeSettings):

@@ -8,6 +8,8 @@ from typing import Any
 from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.told import MARKER, redacted
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.main import Device
@@ -111,6 +113,7 @@ class Conversation:
     seed: int | None = None
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
+    _shown: dict[Turn, str] = field(default_factory=dict)
     _asking: Asking | None = None
 
     async def ask(
@@ -130,6 +133,9 @@ class Conversation:
             self.question,
             prompt=prompt,
             history=tuple(self.history),
+            shown=tuple(self._shown.get(turn, MARKER.strip()) for turn in self.history)
+            if self._redacts
+            else (),
             seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=model.with_stops(strings),
         )
@@ -166,7 +172,24 @@ class Conversation:
             on_piece(rest, answer.decisions[-1][1])
         reply = Reply("".join(pieces).rstrip(), answer)
         self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
+        if self._redacts:
+            shown = self._shown | {(prompt, reply.text): self._shown_of(answer, strings)}
+            self._shown = {turn: shown[turn] for turn in self.history if turn in shown}
         return reply
+
+    @property
+    def _redacts(self) -> bool:
+        settings = self.device.settings
+        return isinstance(settings, DragonSettings) and settings.redacts
+
+    def _shown_of(self, answer: Answer, stops: tuple[str, ...]) -> str:
+        """What a cloud may read of an answer: its text, with a mark for what was withheld."""
+        model, ends = self.device.side.model, answer.question.stop_tokens
+        decisions = [(each.token, each.withheld) for _, each in answer.decisions]
+        kept = [each for each in decisions if each[0] not in ends]
+        stream = TextStream(model.decode, stops)
+        pieces = [stream.push(token) for token in redacted(kept, model.encode(MARKER))]
+        return ("".join(pieces) + stream.finish()).strip()
 
     def stop(self) -> None:
         """End the answer under way, if there is one, with the tokens decided so far."""

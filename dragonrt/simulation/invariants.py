@@ -17,7 +17,8 @@ from dragonrt.modes.settings import (
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.mixing import relevance_weights, renormalise
 from dragonrt.simulation.oracle import Attendance, oracle
-from dragonrt.simulation.scenario import Request, Scenario
+from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
+from dragonrt.simulation.scenario import MARKER_TOKENS, Request, Scenario
 from dragonrt.traces import events
 from dragonrt.wire.limits import MAX_BLOCK
 
@@ -56,6 +57,7 @@ class Taking:
     verdicts: dict[int, tuple[int, int]] = field(default_factory=dict)
     rounds: list[events.RoundDecided] = field(default_factory=list)
     heard: set[str] = field(default_factory=set)
+    withheld: list[bool] = field(default_factory=list)
 
     def take(self, event: events.Event) -> None:
         """Add an event; raises ViolationError at once for one that must not be."""
@@ -65,6 +67,7 @@ class Taking:
                 if event.step != reached:
                     raise ViolationError(f"step {event.step} was decided where {reached} was next")
                 self.decided.append(event.token)
+                self.withheld.append(event.withheld)
             case events.ForwardDone():
                 self._check_run_ahead(event, reached)
             case events.WentAlone() | events.Rejoined():
@@ -132,6 +135,8 @@ def check(
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
     _check_text(scenario, request, device)
+    if _redacts(request.settings):
+        _check_withheld(scenario, request, device)
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
         if honest:
@@ -152,8 +157,29 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
+    if _redacts(request.settings):
+        return [token for token, _ in _redacted(scenario, request, course)]
     verifier = scenario.kit(request).verifier
     return oracle(question, request.settings, scenario.models(request), course, verifier)
+
+
+def _redacts(settings: Settings) -> bool:
+    return isinstance(settings, DragonSettings) and settings.redacts
+
+
+def _redacted(scenario: Scenario, request: Request, course: Attendance) -> list[tuple[int, bool]]:
+    assert isinstance(request.settings, DragonSettings)
+    models = scenario.models(request)
+    return redacted_oracle(request.question, request.settings, models, MARKER_TOKENS, course)
+
+
+def _check_withheld(scenario: Scenario, request: Request, device: Taking) -> None:
+    """The device withholds the tokens that it must, and no others."""
+    alone = device.course.alone
+    course = Attendance(lambda step: alone(min(step, len(device.decided))))
+    right = [withheld for _, withheld in _redacted(scenario, request, course)]
+    if device.withheld != right[: len(device.withheld)]:
+        raise ViolationError("the device withheld other tokens than the definition says")
 
 
 def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
@@ -202,6 +228,13 @@ def _check_cloud(
     cloud: Taking,
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
+    if _redacts(request.settings):
+        decisions = list(zip(device.decided, device.withheld, strict=True))
+        read = read_by_cloud(decisions, MARKER_TOKENS)
+        text = [*read[: cloud.accepted], *cloud.decided]
+        if text != read[: len(text)]:
+            raise ViolationError(f"the cloud reads {text} where it may read {read}")
+        return
     accepted = device.decided[: cloud.accepted]
     text = [*accepted, *cloud.decided]
     if text != device.decided[: len(text)] or any(alone for _, alone in device.changes):

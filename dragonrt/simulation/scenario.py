@@ -27,6 +27,8 @@ from dragonrt.simulation.scripted import PrefixVerifier, Script, ScriptedModel, 
 STOP = 0
 """The token that ends an answer: a Script's own."""
 VOCABULARY = 16
+MARKER_TOKENS = (3, 4)
+"""What a cloud reads for tokens that its device withholds."""
 
 AGGREGATIONS = [("coupled", aggregator) for aggregator in Aggregator] + [
     ("algorithm1", aggregator) for aggregator in Aggregator if aggregator is not Aggregator.BOTH
@@ -160,6 +162,7 @@ class Scenario:
             members=self.clouds,
             controller=None if name is None else controller(name),
             verifier=PrefixVerifier(),
+            marker=MARKER_TOKENS,
         )
 
     def models(self, request: Request) -> Models:
@@ -227,9 +230,11 @@ def _request(chance: random.Random, mode: str, number: int, device: int) -> Requ
 
 
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
-    """The levels that go with who decides."""
-    device = aggregator in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC)
-    return list(Disclosure) if device else [Disclosure.DRAFTS]
+    """The levels that go with the rule and with who decides."""
+    if aggregator not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
+        return [Disclosure.DRAFTS]
+    redacts = [Disclosure.REDACTED] if rule == "coupled" else []
+    return [Disclosure.DRAFTS, Disclosure.ANSWER, *redacts]
 
 
 def _settings(chance: random.Random, mode: str) -> Settings:
@@ -244,6 +249,7 @@ def _settings(chance: random.Random, mode: str) -> Settings:
                 run_ahead=chance.choice((1, 2, 4, 8, 32)),
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
+                withhold=chance.choice((1.0, 1.5, 8.0)),
                 on_loss=on_loss,
             )
         case "speculative":

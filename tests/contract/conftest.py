@@ -19,6 +19,7 @@ LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)
 WAYS: dict[str, Settings] = {
     "leaderless": LEADERLESS,
     "the answer's tokens alone": replace(LEADERLESS, disclose=Disclosure.ANSWER),
+    "redacted tokens": replace(LEADERLESS, disclose=Disclosure.REDACTED, withhold=2.0),
     "algorithm1": DragonSettings(rule="algorithm1", aggregator=Aggregator.GREEDY),
     "step by step": replace(LEADERLESS, aggregator=Aggregator.SYNC),
     "dense drafts": DragonSettings(codec="dense:fp16", run_ahead=4),

@@ -21,6 +21,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
 from dragonrt.simulation.oracle import oracle
+from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
 from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -34,6 +35,8 @@ MODELS: dict[str, SimulatedModel] = {
 QUESTION = Question(seed=7, sampler=Sampler(0.8), max_tokens=20, stop_tokens=(0,))
 SETTINGS = DragonSettings(codec="topp:0.95", run_ahead=4)
 HEAVY = replace(SETTINGS, codec="dense:fp32")
+REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="topk:8:residual")
+MARKER = (3, 4)
 
 
 def said_to(side: Side, work: Work) -> list[Said]:
@@ -59,7 +62,7 @@ def joined(
     texts: tuple[tuple[int, ...], ...] = (),
 ) -> Dragon:
     """With the other side as session 8, at 0 s."""
-    mode = Dragon(side, question, settings, V)
+    mode = Dragon(side, question, settings, V, marker=MARKER)
     mode.joined(other(side), 8, 0.0)
     mode.prepared(Grounds(texts=texts), 0.0)
     return mode
@@ -92,9 +95,10 @@ def wanted(mode: Dragon) -> Work:
 def in_any_order(settings: DragonSettings, question: Question, seed: int) -> list[list[int]]:
     """Both texts, where messages and forwards come in an order that `seed` draws."""
     chance = random.Random(seed)
+    asked = question.redacted("", (), MARKER) if settings.redacts else question
     sides: dict[Side, Dragon] = {
-        "device": Dragon("device", question, settings, V),
-        "cloud": Dragon("cloud", question, settings, V),
+        "device": Dragon("device", question, settings, V, marker=MARKER),
+        "cloud": Dragon("cloud", asked, settings, V),
     }
     flying: dict[Side, list[wire.SessionMessage]] = {"device": [], "cloud": []}  # to that side
     works: dict[Side, list[Work]] = {"device": [], "cloud": []}
@@ -406,6 +410,50 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
 
 
 # What a device keeps to itself.
+
+
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES"])
+@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
+def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
+    monkeypatch: pytest.MonkeyPatch, aggregator: Aggregator, limit: str
+) -> None:
+    if limit:
+        monkeypatch.setattr(deciding, limit, -1)
+    runs = 0
+    for seed in range(6):
+        settings = replace(REDACTED, aggregator=aggregator, run_ahead=1 + seed)
+        question = replace(QUESTION, seed=seed)
+        device, cloud = in_any_order(settings, question, seed)
+        expected = redacted_oracle(question, settings, MODELS, MARKER)
+        assert device == [token for token, _ in expected]
+        read = read_by_cloud(expected, MARKER)
+        assert cloud == read[: len(cloud)]
+        runs += sum(withheld for _, withheld in expected)
+    assert 20 < runs < 100, "some of the tokens"
+
+
+def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
+    mode = joined(settings=REDACTED)
+    mode.left("cloud", "gone", False, 0.0)
+    for _ in range(3):
+        effects = do(mode, wanted(mode))
+        assert all(event.withheld for event in of(effects, events.TokenDecided))
+    asked = mode.told(replace(QUESTION, history=(("who?", "Tom"), ("why?", "so")), shown=("…",)))
+    assert asked.accepted == MARKER
+    assert asked.history == (("who?", " …"), ("why?", "…"))
+    assert asked.max_tokens == 30
+    assert len(mode.decided) >= 3
+    assert mode.joined("cloud", 9, 0.0).send == []
+
+
+def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
+    mode = joined(settings=REDACTED)
+    mode.left("cloud", "gone", False, 0.0)
+    for _ in range(3):
+        do(mode, wanted(mode))
+    mode.joined("cloud", 9, 0.0)
+    with pytest.raises(ModeError, match="while step 2 is undecided"):
+        mode.received("cloud", draft(step=99, ahead=99), 0.0)
 
 
 @pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])

@@ -7,7 +7,7 @@ from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.lookahead import BLOCK, Lookahead
 
 
-def lookahead(**fields: Any) -> Lookahead:
+def lookahead(theirs: DraftQueue | None = None, **fields: Any) -> Lookahead:
     """Of an answer of at most 40 tokens that token 9 ends."""
     given: dict[str, Any] = {
         "run_ahead": 12,
@@ -16,10 +16,11 @@ def lookahead(**fields: Any) -> Lookahead:
         "follows": True,
         "line": Line(start_hash(0)),
         "own": DraftQueue(25),
-        "theirs": DraftQueue(25),
         "target": lambda step, own, theirs: own.token + theirs.token,
         "trusts_other": lambda: True,
     }
+    line, queue = fields.get("line", given["line"]), theirs or DraftQueue(25)
+    given["their_draft"] = lambda step: queue.get(step, line.hashes[step])
     return Lookahead(**{**given, **fields})
 
 
@@ -29,6 +30,13 @@ def put(queue: DraftQueue, tokens: list[int]) -> None:
     for step, token in enumerate(tokens):
         queue.put(SideDraft(step, line.hash, token, b"", 0.0, 0.0))
         line.append(token)
+
+
+def queue(tokens: list[int]) -> DraftQueue:
+    """Drafts of consecutive steps."""
+    drafts = DraftQueue(25)
+    put(drafts, tokens)
+    return drafts
 
 
 def test_the_line_goes_along_the_own_drafts_and_their_successor_is_predicted() -> None:
@@ -46,25 +54,22 @@ def test_a_trusted_side_is_followed_and_its_line_predicted_in_blocks() -> None:
         ({"trusts_other": lambda: False}, 0),
         ({"follows": False}, 0),
     ):
-        ahead = lookahead(**fields)
-        put(ahead.theirs, [1] * 11)
+        ahead = lookahead(queue([1] * 11), **fields)
         ahead.extend(0)
         assert len(ahead.line) == length
-    ahead = lookahead()
-    put(ahead.theirs, [1] * 11)
+    ahead = lookahead(queue([1] * 11))
     ahead.extend(0)
     assert ahead.unpredicted(0) == (0, BLOCK - 1)
 
 
 def test_where_both_drafts_are_at_hand_the_target_is_known() -> None:
-    ahead = lookahead()
+    ahead = lookahead(queue([2]))
     put(ahead.own, [1])
-    put(ahead.theirs, [2])
     ahead.extend(0)
     assert ahead.line.tokens == [3]
-    heavy = lookahead(target=lambda step, own, theirs: None)  # finding it takes too long
+    # Finding it takes too long.
+    heavy = lookahead(queue([2]), target=lambda step, own, theirs: None)
     put(heavy.own, [1])
-    put(heavy.theirs, [2])
     heavy.extend(0)
     assert heavy.line.tokens == [1]
 

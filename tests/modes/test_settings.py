@@ -17,6 +17,8 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 
+ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
+
 
 @pytest.mark.parametrize(
     ("kind", "fields", "line"),
@@ -25,8 +27,26 @@ from dragonrt.modes.settings import (
         (DragonSettings, {"rule": "algorithm1"}, "leaderless"),
         (DragonSettings, {"rule": "telepathy"}, "unknown rule"),
         (DragonSettings, {"run_ahead": 0}, "1"),
-        (DragonSettings, {"disclose": "answer", "aggregator": Aggregator.CLOUD}, "device decides"),
-        (DragonSettings, {"disclose": "answer", "aggregator": Aggregator.GREEDY}, "device decides"),
+        (
+            DragonSettings,
+            {"disclose": ANSWER, "aggregator": Aggregator.CLOUD},
+            "device decides",
+        ),
+        (
+            DragonSettings,
+            {
+                "disclose": Disclosure.REDACTED,
+                "rule": "algorithm1",
+                "aggregator": Aggregator.DEVICE,
+            },
+            "--rule coupled",
+        ),
+        (DragonSettings, {"withhold": 0.5}, "from 1"),
+        (
+            DragonSettings,
+            {"disclose": ANSWER, "aggregator": Aggregator.GREEDY},
+            "device decides",
+        ),
         (SpeculativeSettings, {"block_tokens": 0}, "256"),
         (SpeculativeSettings, {"block_tokens": 257}, "256"),
         (SpeculativeSettings, {"budget": 0}, "1"),

@@ -10,6 +10,7 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Work
+from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL
 from dragonrt.runtime.answer import CONGESTED_BYTES, AnswerSession, Driver
 from dragonrt.runtime.preparing import Outcome, Prepared
@@ -38,6 +39,9 @@ class ScriptedMode:
     decided: tuple[int, ...] = ()
     times_bandwidth = True
     verifies = False
+
+    def told(self, question: Question) -> Question:
+        return question.resumed(self.decided)
 
     def _led_to(self, name: str, *arguments: Any) -> Effects:
         self.heard.append((name, *arguments))

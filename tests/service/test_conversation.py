@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
@@ -127,3 +128,18 @@ async def test_json_says_everything_about_an_answer() -> None:
 def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
     reply = Reply("yes", Answer(question=Question(prompt="?"), settings=SprinterSettings()))
     assert reply.to_json()["approximate"] is True
+
+
+async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:
+    talk, side = conversation({"who?": "Tom\n", "b?": "yes\n"})
+    kit = replace(talk.device.kit, marker=tuple(b" -"))
+    settings = DragonSettings(disclose=Disclosure.REDACTED)
+    talk.device = replace(talk.device, settings=settings, kit=kit)
+    await talk.ask("who?")  # alone: all of it is withheld
+    reply = await talk.ask("b?")
+    assert side.heard[1] == ("b?", (("who?", "Tom"),)), "this side reads it whole"
+    asked = reply.answer.question
+    assert "Tom" not in asked.redacted(" …", (), kit.marker).history[0][1]
+    talk.history = [("who?", "Tim")]  # of which is not known what was shown
+    asked = (await talk.ask("b?")).answer.question
+    assert asked.redacted(" …", (), kit.marker).history == (("who?", "…"),)
