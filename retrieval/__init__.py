@@ -6,16 +6,19 @@ Usable alone: it knows nothing of the models that read what it finds.
     hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
 """
 
+from .documents import SUFFIXES
 from .embedding import Embedder
 from .errors import DocumentError, MissingKvError, RetrievalError
 from .follow_up import in_context
 from .index import Hit, Index, Progress, Report
+from .ingestion import content_hash, index_name
 from .kv_store import KvStore, KvWriter
 from .reranking import Reranker
 from .retriever import Retriever
 from .store import Chunk, Manifest, Place, Search
 
 __all__ = [
+    "SUFFIXES",
     "Chunk",
     "DocumentError",
     "Embedder",
@@ -32,5 +35,7 @@ __all__ = [
     "RetrievalError",
     "Retriever",
     "Search",
+    "content_hash",
     "in_context",
+    "index_name",
 ]

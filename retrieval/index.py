@@ -100,6 +100,10 @@ class Index:
         """The number of chunks."""
         return self.manifest.chunks
 
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of every file's content, by the file's name."""
+        return self._store.contents()
+
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
         for number in self._store.ids().values():

@@ -43,7 +43,7 @@ def find(documents: Path | Sequence[Path], index: Path) -> FoundFiles:
     for path in paths:
         if not path.exists():
             raise RetrievalError(f"there is no file or directory {path}")
-    base = Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
+    base = _base(paths)
     files: dict[str, Path] = {}
     ignored = []
     for path in paths:
@@ -55,6 +55,12 @@ def find(documents: Path | Sequence[Path], index: Path) -> FoundFiles:
                 ignored.append(name)
     names = " ".join(str(path) for path in paths)
     return FoundFiles(names, dict(sorted(files.items())), tuple(sorted(ignored)))
+
+
+def index_name(documents: Sequence[Path], file: Path) -> str:
+    """What a file below (or among) `documents` is called in their index."""
+    base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
+    return Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
 
 
 def content_hash(path: Path) -> str:
@@ -85,6 +91,10 @@ def read_file(path: Path, content: str, words: int, overlap: int) -> IndexedFile
         page = document.page(span.start)
         pieces.append(Piece(digest[:32], text, title, span.start, span.end, page))
     return IndexedFile(content, tuple(pieces))
+
+
+def _base(paths: Sequence[Path]) -> Path:
+    return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
 
 
 def _below(directory: Path, index: Path) -> list[Path]:

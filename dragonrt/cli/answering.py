@@ -15,7 +15,7 @@ from dragonrt.modes.settings import FederatedSettings, Settings
 from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
-from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.http_settings import HttpSettings, check_libraries
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
@@ -167,20 +167,17 @@ def serve(
     """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
     served = settings(HttpSettings, http)
     chosen = _chosen(mode, own, network, link, answers, worker)
+    check_libraries()
 
     from dragonrt.runtime import main as programs
+    from dragonrt.service.http.private_documents import with_uploads
+    from dragonrt.service.http.serve import serve_device
 
-    try:
-        from dragonrt.service.http.serve import serve_device
-    except ImportError as error:
-        raise DragonError(
-            f"serving needs more libraries ({error.name}): pip install 'dragonrt[serve]'"
-        ) from None
-
-    loaded, library = load(chosen.side)
+    side = with_uploads(chosen.side, served.uploads)
+    loaded, library = load(side)
     programs.run(
         serve_device(
-            chosen.side,
+            side,
             loaded,
             library,
             chosen.others,

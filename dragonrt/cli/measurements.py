@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from dragonrt.cli.answering import LinkOptions
-from dragonrt.cli.console import messages, output
+from dragonrt.cli.answering import HttpOptions, LinkOptions
+from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.addresses import LinkSettings, host_and_port
+from dragonrt.service.http.http_settings import HttpSettings, check_libraries
 
 if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address
@@ -47,11 +48,21 @@ def demo(
         tuple[str, ...], option("Text that ends the answer; may be repeated.", panel="Sampling")
     ] = (),
     link: LinkOptions | None = None,
+    serve: Annotated[bool, option("Serve the sample documents: a page, and OpenAI's API.")] = False,
+    http: HttpOptions | None = None,
 ) -> None:
     """Ask sample documents, private and public, in two processes, and compare."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
 
+    if serve:
+        served = settings(HttpSettings, http)
+        check_libraries()
+
+        from dragonrt.experiments.demo_serve import serve_demo
+
+        serve_demo(question, how, served, stop, messages=messages, say=say, emulate=emulate)
+        return
     from dragonrt.experiments.demo import run_demo
 
     run_demo(

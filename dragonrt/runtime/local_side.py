@@ -23,6 +23,7 @@ from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
+from dragonrt.wire.limits import MAX_PASSAGE
 from dragonrt.wire.messages import Source
 from retrieval import Hit, RetrievalError, in_context
 
@@ -81,7 +82,7 @@ class LocalSide:
         return Prepared(
             context=ModelContext(self.engine, reader),
             grounds=Grounds(exact, texts, [] if verifies else files),
-            sources=tuple(Source(hit.chunk.citation, hit.chunk.source, hit.score) for hit in hits),
+            sources=tuple(_source(hit, passage=question.passages) for hit in hits),
             prompt_tokens=prompt_tokens,
             load_s=found_s - start_s,
             prefill_s=clock() - found_s,
@@ -149,6 +150,11 @@ def _evidence(hits: Sequence[Hit]) -> str:
     for hit in hits:
         digest.update(f"{hit.chunk.digest} {hit.score:.4f}\n".encode())
     return digest.hexdigest()[:32]
+
+
+def _source(hit: Hit, *, passage: bool) -> Source:
+    words = hit.chunk.text.encode()[:MAX_PASSAGE].decode(errors="ignore") if passage else ""
+    return Source(hit.chunk.citation, hit.chunk.source, hit.score, words)
 
 
 def fitting_prompt(

@@ -58,12 +58,16 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
 
 
 async def _follow(lines: asyncio.StreamReader, library: Library, on_report: OnReport) -> None:
+    skipped: Any = ()
     while line := await lines.readline():
         try:
             report = Report(**_said(line))
-            if report.snapshot != library.retriever.index.manifest.snapshot:
+            changed = report.snapshot != library.retriever.index.manifest.snapshot
+            if changed:
                 library.retriever = await asyncio.to_thread(library.newest)
+            if changed or report.skipped != skipped:
                 on_report(report)
+            skipped = report.skipped
         except (DragonError, RetrievalError) as error:
             on_report(DragonError(f"the documents have changed, but {error}"))
     on_report(DragonError("changes of the documents are not noticed any more: start again"))

@@ -37,7 +37,7 @@ def encode(message: Message) -> bytes:
     """The body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
     if isinstance(message, Opened):
-        sources = [(source.title, source.name, source.relevance) for source in message.sources]
+        sources = [_pack_source(source) for source in message.sources]
         values = (*values[:2], sources, *values[3:])
     return bytes(msgpack.packb(values))
 
@@ -106,7 +106,14 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
     return kind(*arguments)
 
 
+def _pack_source(source: Source) -> tuple[str | float, ...]:
+    values = (source.title, source.name, source.relevance)
+    return (*values, source.passage) if source.passage else values
+
+
 def _unpack_source(values: Any) -> Source:
-    if type(values) is not tuple or len(values) != 3:
-        raise MessageError(Reason.MALFORMED, "a source must have a title, a name and a relevance")
+    if type(values) is not tuple or len(values) not in (3, 4):
+        raise MessageError(
+            Reason.MALFORMED, "a source must have a title, a name, a relevance, perhaps a passage"
+        )
     return Source(*values)

@@ -12,6 +12,7 @@ MAX_STEP = 2 * MAX_TOKENS  # a side may draft beyond the last token, but not wit
 MAX_TOKEN = 2**31 - 1
 MAX_STOP_TOKENS = 256
 MAX_DOCUMENTS = 256
+MAX_PASSAGE = 4 * 1024
 MAX_RUN_AHEAD = 4096
 MAX_PAYLOAD = 2 * 1024 * 1024
 MAX_BLOCK = 256

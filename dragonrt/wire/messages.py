@@ -17,6 +17,7 @@ from dragonrt.wire.fields import (
     check_integer,
     check_name,
     check_number,
+    check_text,
     check_tokens,
     check_tuple,
     one_line,
@@ -28,6 +29,7 @@ from dragonrt.wire.limits import (
     MAX_MODEL_NAME,
     MAX_NAME,
     MAX_PADDING,
+    MAX_PASSAGE,
     MAX_PAYLOAD,
     MAX_STEP,
     MAX_TIME_US,
@@ -199,16 +201,21 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What may be said of a document: a title, the name of its file, and its relevance."""
+    """What may be said of a document: a title, the name of its file, and its relevance.
+
+    The `passage` that is read comes with it where the question asks for passages.
+    """
 
     title: str
     name: str
     relevance: float
+    passage: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line("title", self.title))
         object.__setattr__(self, "name", one_line("name", self.name))
         check_number("relevance", self.relevance, -LARGEST_FLOAT, LARGEST_FLOAT)
+        check_text("passage", self.passage, MAX_PASSAGE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def test_every_setting_of_every_mode_is_an_option() -> None:
     for mode in MODES.values():
         assert options >= {entry.name for entry in entries(mode.settings)}
     asked = {entry.name for entry in entries(Question)}
-    assert asked - options == {"prompt", "history", "stop_tokens", "accepted"}
+    assert asked - options == {"prompt", "history", "stop_tokens", "accepted", "passages"}
 
 
 def test_the_options_shape_question_and_settings() -> None:

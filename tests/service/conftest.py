@@ -89,6 +89,7 @@ class RecitingSide(SimulatedSide):
     on_prepare: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
+    library: None = None
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         self.heard.append((question.prompt, question.history))

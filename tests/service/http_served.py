@@ -10,10 +10,12 @@ import httpx2
 from openai import AsyncOpenAI
 
 from dragonrt.modes.question import Question
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
 from dragonrt.service.http.web_server import WebServer, listen_on
 
@@ -60,7 +62,8 @@ async def served(
     defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), HttpMetrics()
     side.sinks = (metrics.take,)
-    service = HttpService(device, defaults, admission, metrics)
+    documents = PrivateDocuments(SideSettings("device"), None)
+    service = HttpService(device, documents, defaults, admission, metrics)
     with listen_on("127.0.0.1", 0) as listening:
         server = WebServer(service.application(keys), listening, None)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

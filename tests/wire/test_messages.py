@@ -220,6 +220,7 @@ def changed(message: Any, **fields: Any) -> Message:
         ),
         (lambda: changed(Opened(1, (), 0, 0, 0), sources=("a",)), "sources must hold Source"),
         (lambda: Source("a", "b", float("inf")), "relevance must be a number"),
+        (lambda: Source("a", "b", 1.0, "x" * 4097), "passage must be text of at most 4096 bytes"),
         (lambda: Ping(0, 0, bytes(2**20 + 1)), "padding must be"),
         (lambda: changed(Close(1, Reason.ERROR), reason=7), "reason must be text"),
     ],
@@ -229,6 +230,12 @@ def test_wrong_fields_are_named(wrong: Callable[[], object], line: str) -> None:
         wrong()
     assert line in caught.value.text
     assert "\n" not in caught.value.text
+
+
+def test_a_passage_costs_bytes_only_where_there_is_one() -> None:
+    bare, told = (Opened(1, (Source("A", "a.md", 0.5, each),), 0, 0, 0) for each in ("", "é\n"))
+    assert (decode(encode(bare)), decode(encode(told))) == (bare, told)
+    assert len(encode(told)) == len(encode(bare)) + 1 + len("é\n".encode())
 
 
 def test_limits_themselves_are_allowed() -> None:

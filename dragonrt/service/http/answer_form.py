@@ -69,7 +69,11 @@ def usage(reply: Reply) -> tuple[int, int]:
 
 def report(reply: Reply) -> dict[str, Any]:
     """What is known here and has no place in either API, under the key `dragonrt`."""
-    return {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
+    told = {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
+    for said, (_, source) in zip(told["sources"], reply.sources, strict=True):
+        if source.passage:
+            said["passage"] = source.passage
+    return told
 
 
 def citation(side: Side, source: Source) -> dict[str, Any]:

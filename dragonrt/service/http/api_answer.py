@@ -105,9 +105,8 @@ class AnswerResponse:
                         yield event
                     begun = True
                 text = "".join(each.text for each in news if isinstance(each, AnswerPiece))
-                records = [each for each in news if not isinstance(each, AnswerPiece)]
-                if told := trace.events(records):
-                    for event in form.trace(told):
+                if self._request.traced:
+                    for event in form.trace(trace.events(news)):
                         yield event
                 if text:
                     for event in form.text(text):

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from dragonrt import __version__
@@ -23,11 +25,13 @@ from dragonrt.service.http.chat_completions import ChatCompletion, chat_request
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
 from dragonrt.service.http.responses_api import ApiResponse, response_request
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
 
+PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -39,8 +43,14 @@ class HttpService:
     """What the routes do with one device."""
 
     def __init__(
-        self, device: Device, defaults: Defaults, admission: Admission, metrics: HttpMetrics
+        self,
+        device: Device,
+        documents: PrivateDocuments,
+        defaults: Defaults,
+        admission: Admission,
+        metrics: HttpMetrics,
     ) -> None:
+        self._documents = documents
         self._device = device
         self._model = device.side.model.name
         self._defaults = defaults
@@ -62,6 +72,10 @@ class HttpService:
             Route("/ready", self._ready),
             Route("/version", self._version),
             Route("/metrics", self._numbers),
+            Route("/documents", self._listing),
+            Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
+            Route("/", self._page),
+            Mount("/page", StaticFiles(directory=PAGE)),
         ]
         app = Starlette(
             routes=routes,
@@ -71,7 +85,7 @@ class HttpService:
                 ClientDisconnect: self._left,
             },
         )
-        return Guard(app, keys, frozenset())
+        return Guard(app, keys)
 
     def _asks(self, parse: Parse, form: MakeForm) -> Handler:
         async def ask(request: Request) -> Response:
@@ -134,6 +148,18 @@ class HttpService:
     async def _numbers(self, request: Request) -> Response:
         page = self._metrics.page(self._device, self._admission)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _listing(self, request: Request) -> Response:
+        return JSONResponse(await self._documents.listing(self._device.side))
+
+    async def _change(self, request: Request) -> Response:
+        name, side = request.path_params["name"], self._device.side
+        if request.method == "PUT":
+            return JSONResponse(await self._documents.add(side, name, request.stream()))
+        return JSONResponse(await self._documents.delete(side, name))
+
+    async def _page(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)

@@ -10,8 +10,9 @@ from dragonrt.runtime.endpoints import is_loopback
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_settings import ApiKeys
 
-OPEN = frozenset({"/health", "/ready"})
-"""What tells nothing private, beside the page's own files."""
+OPEN = frozenset({"/", "/health", "/ready"})
+PAGE = "/page/"
+"""What tells nothing private: these, and the page's own files."""
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -31,10 +32,9 @@ class Guard:
     the Host must be this machine's own (else a name could be made to point here).
     """
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys | None, files: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: ApiKeys | None) -> None:
         self._app = app
         self._keys = keys
-        self._open = OPEN | files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def secured(message: Message) -> None:
@@ -60,7 +60,7 @@ class Guard:
             return ApiError(403, f"nobody is called {host!r} here", code="foreign_host")
         if origin is not None and urlsplit(origin).netloc != host:
             return ApiError(403, "pages of other sites may not ask here", code="foreign_origin")
-        if self._keys is None or scope["path"] in self._open:
+        if self._keys is None or scope["path"] in OPEN or scope["path"].startswith(PAGE):
             return None
         if self._keys.allow(headers.get("authorization")):
             return None

@@ -3,6 +3,7 @@
 import hmac
 import ssl
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from dragonrt.errors import DragonError
@@ -11,6 +12,7 @@ from dragonrt.runtime.endpoints import is_loopback
 from dragonrt.setting import check, setting
 
 SHORTEST_KEY = 16
+LIBRARIES = ("uvicorn", "starlette", "sse_starlette", "prometheus_client", "watchfiles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,9 @@ class HttpSettings:
     )
     http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.", limit=4096)
     http_tls_key: Path | None = setting(None, "Its private key.", limit=4096)
+    uploads: Path | None = setting(
+        None, "Keep files dropped on the page here, and read them.", limit=4096, daily=True
+    )
     answers_at_once: int = setting(16, "Answers under way; who comes later waits.", low=1, high=48)
     waiting: int = setting(64, "Requests that may wait; the rest is sent away.", low=0, high=4096)
     sources_in_text: bool = setting(
@@ -55,6 +60,13 @@ class HttpSettings:
     def keys(self) -> "ApiKeys | None":
         """Whom to let in; None if anyone on this machine may. DragonError for no such file."""
         return None if self.api_keys is None else ApiKeys.read(self.api_keys)
+
+
+def check_libraries() -> None:
+    """Raise DragonError unless there is all that serving needs beside the rest of the program."""
+    for name in LIBRARIES:
+        if find_spec(name) is None:
+            raise DragonError(f"serving needs {name}: pip install 'dragonrt[serve]'")
 
 
 class ApiKeys:

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragonrt.runtime.main import Device
+from dragonrt.service.http.served_answer import AnswerPiece
 from dragonrt.traces.events import Drafted, Record, TokenDecided
 from dragonrt.traces.schema import to_object
 
 
 class LiveTrace:
-    """Events as in a trace file, each decided token with its text, and after them the link's state.
+    """Events as in a trace file, each token with its text; pieces of the answer, with the part of
+    their probability that the device's documents gave; and after them the link's state.
 
     Bytes are those of the device's connections since this began, shared by the answers under way.
     """
@@ -18,13 +20,14 @@ class LiveTrace:
         self._device = device
         self._before = self._traffic()
 
-    def events(self, records: Sequence[Record]) -> list[dict[str, Any]]:
-        """What a client hears of these records; nothing if there are none."""
-        if not records:
-            return []
-        return [*(self._told(record) for record in records), self._link()]
+    def events(self, news: Sequence[AnswerPiece | Record]) -> list[dict[str, Any]]:
+        """What a client hears of the news."""
+        return [*map(self._told, news), self._link()]
 
-    def _told(self, record: Record) -> dict[str, Any]:
+    def _told(self, news: AnswerPiece | Record) -> dict[str, Any]:
+        if isinstance(news, AnswerPiece):
+            return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
+        record = news
         match record.event:
             case Drafted(step=step):  # its payload is private and long
                 return {"event": Drafted.KIND, "t": record.t, "step": step}

@@ -135,7 +135,7 @@ class ApiRequest:
     """What a client asks for, by whichever API. Without a `seed` the answer draws its own.
 
     `question` has the words and the settings, `stops` the texts that end the answer. With `traced`
-    the stream also says how the answer comes about.
+    the stream also says how the answer comes about, and sources come with their passages.
     """
 
     question: Question
@@ -158,7 +158,13 @@ class Defaults:
     longest: int
 
     def request(
-        self, body: RequestBody, said: "Dialogue", max_tokens: int | None, **further: Any
+        self,
+        body: RequestBody,
+        said: "Dialogue",
+        max_tokens: int | None,
+        *,
+        include_usage: bool = True,
+        traced: bool = False,
     ) -> ApiRequest:
         """The rest of a request, which both APIs have alike; closes the body."""
         sampler = {
@@ -180,6 +186,7 @@ class Defaults:
                 history=said.history,
                 sampler=assemble(Sampler, flat(self.question.sampler) | given),
                 max_tokens=min(max_tokens or self.question.max_tokens, self.longest),
+                passages=traced,
             )
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None
@@ -189,7 +196,8 @@ class Defaults:
             stops=(*self.stops, *stops),
             stream=stream,
             sources_in_text=sources_in_text,
-            **further,
+            include_usage=include_usage,
+            traced=traced,
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
@@ -14,8 +15,10 @@ from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
 from dragonrt.service.http.web_server import listen_on, serve_until_signalled
+from retrieval import Report
 
 SHARE_OF_CONTEXT = 4
 """At most this part of what the model can read is the answer's: its documents need room, too."""
@@ -43,11 +46,17 @@ async def serve_device(
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
     defaults = Defaults(question, seed, stops, http.sources_in_text, longest)
     admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
+    documents = PrivateDocuments(settings, http.uploads)
+
+    def reported(report: Report | DragonError) -> None:
+        documents.heard(report)
+        on_report(report)
+
     with listen_on(http.http_host, http.http_port) as listening:
         async with device(
-            settings, model, library, members, how, on_notice, on_report, metrics.take
+            settings, model, library, members, how, on_notice, reported, metrics.take
         ) as connected:
-            service = HttpService(connected, defaults, admission, metrics)
+            service = HttpService(connected, documents, defaults, admission, metrics)
             scheme = "https" if context else "http"
             host = f"[{http.http_host}]" if ":" in http.http_host else http.http_host
             await serve_until_signalled(

@@ -1,0 +1,90 @@
+// Private documents: what there is, files dropped to be added, files taken away.
+
+import { getJson, put, remove } from "./api.js";
+import { element } from "./element.js";
+
+const place = (name) => `/documents/${encodeURIComponent(name)}`;
+
+export class DocumentsView {
+  constructor({ drop, hint, choose, files, uploads, listed }) {
+    Object.assign(this, { drop, hint, choose, files, uploads, listed });
+    files.addEventListener("change", () => {
+      this.add(files.files);
+      files.value = "";
+    });
+    for (const kind of ["dragover", "dragenter"]) {
+      drop.addEventListener(kind, (event) => {
+        event.preventDefault();
+        drop.classList.add("over");
+      });
+    }
+    for (const kind of ["dragleave", "drop"]) {
+      drop.addEventListener(kind, () => drop.classList.remove("over"));
+    }
+    drop.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.add(event.dataTransfer.files);
+    });
+  }
+
+  async refresh() {
+    const { files, total, kinds } = await getJson("/documents");
+    const open = kinds.length > 0;
+    this.choose.hidden = !open;
+    this.files.accept = kinds.join(",");
+    this.hint.textContent = open
+      ? `Drop files here (${kinds.join(" ")}). They stay on this machine.`
+      : "These are read as they are: start with --uploads DIR to add files here.";
+    const rows = files.map(({ name, upload }) =>
+      element(
+        "li",
+        {},
+        element("span", {}, name),
+        upload
+          ? element(
+              "button",
+              { type: "button", "aria-label": `Delete ${name}`, onclick: () => this.delete(upload) },
+              "Delete",
+            )
+          : "",
+      ),
+    );
+    if (total > files.length) rows.push(element("li", {}, `and ${total - files.length} more`));
+    this.listed.replaceChildren(...rows);
+  }
+
+  async add(files) {
+    await Promise.all([...files].map((file) => this.upload(file)));
+    await this.refresh();
+  }
+
+  async upload(file) {
+    const bar = element("progress", { max: "1", value: "0", "aria-label": `Adding ${file.name}` });
+    const state = element("span", { role: "status" }, `${file.name}: sending`);
+    const row = element("li", {}, state, bar);
+    this.uploads.append(row);
+    try {
+      const said = await put(place(file.name), file, (part) => {
+        bar.value = part;
+        if (part === 1) {
+          state.textContent = `${file.name}: being read`;
+          bar.removeAttribute("value");
+        }
+      });
+      if (said.indexed) row.remove();
+      else state.textContent = `${file.name}: still being read`;
+    } catch (error) {
+      state.textContent = `${file.name}: ${error.message}`;
+      state.className = "problem";
+      bar.replaceWith(
+        element("button", { type: "button", onclick: () => row.remove() }, "Dismiss"),
+      );
+    }
+  }
+
+  async delete(name) {
+    await remove(place(name));
+    await this.refresh();
+    this.listed.focus();
+  }
+}

@@ -1,0 +1,226 @@
+// The page: a conversation with both sides, and beside it how its answers come about.
+
+import { AnswerView } from "./answer_view.js";
+import { events, getJson, key, Refused } from "./api.js";
+import { Chats } from "./chats.js";
+import { DocumentsView } from "./documents_view.js";
+import { byId, element } from "./element.js";
+import { LiveView } from "./live_view.js";
+import { Speaker } from "./speaker.js";
+
+const chats = new Chats();
+const live = new LiveView({
+  tokens: byId("tokens"),
+  numbers: byId("numbers"),
+  ledger: byId("ledger"),
+});
+const speaker = new Speaker(byId("spoken"));
+const documents = new DocumentsView({
+  drop: byId("drop"),
+  hint: byId("drop-hint"),
+  choose: byId("choose"),
+  files: byId("files"),
+  uploads: byId("uploads"),
+  listed: byId("listed"),
+});
+
+let model = "";
+let asking = null; // the AbortController of the answer under way
+
+async function connect() {
+  const state = byId("state");
+  try {
+    model = (await getJson("/v1/models")).data[0].id;
+    const { connected } = await getJson("/ready");
+    const lost = Object.keys(connected).filter((name) => !connected[name]);
+    state.textContent = lost.length ? `${model}, without ${lost.join(", ")}` : `${model}, connected`;
+    state.classList.toggle("wrong", lost.length > 0);
+    await documents.refresh();
+  } catch (error) {
+    state.textContent = error instanceof Refused ? error.message : "the service cannot be reached";
+    state.classList.add("wrong");
+    if (error.status === 401) openPanel("settings");
+  }
+}
+
+function openPanel(id) {
+  byId(id).open = true;
+}
+
+function request(question) {
+  const temperature = byId("temperature").valueAsNumber;
+  const length = byId("length").valueAsNumber;
+  return {
+    model,
+    stream: true,
+    sources_in_text: false,
+    include: ["dragonrt.trace"],
+    input: chats.messages(question),
+    ...(Number.isNaN(temperature) ? {} : { temperature }),
+    ...(Number.isNaN(length) ? {} : { max_output_tokens: length }),
+  };
+}
+
+async function ask(question) {
+  if (asking || !question.trim()) return;
+  asking = new AbortController();
+  const turn = { question, pieces: [], report: null };
+  const view = new AnswerView(byId("turns"), question, () => again(turn, view));
+  busy(true);
+  live.begin();
+  speaker.begin();
+  try {
+    for await (const event of events("/v1/responses", request(question), asking.signal)) {
+      take(event, turn, view);
+    }
+  } catch (error) {
+    if (error.name === "AbortError") view.notice("stopped");
+    else view.problem(error.message);
+    if (error.status === 401) openPanel("settings");
+  } finally {
+    asking = null;
+    busy(false);
+    speaker.end();
+    view.end(turn.report);
+    chats.current.turns.push(turn);
+    chats.save();
+    listChats();
+    follow();
+    connect();
+  }
+}
+
+function take(event, turn, view) {
+  if (event.type === "dragonrt.trace") {
+    for (const each of event.events) {
+      if (each.event === "piece") {
+        turn.pieces.push({ text: each.text, share: each.share });
+        view.piece(each);
+        speaker.hear(each.text);
+      } else if (each.event === "notice") {
+        view.notice(each.text);
+        speaker.say(each.text);
+      } else live.take(each);
+    }
+    live.show();
+    follow();
+  } else if (event.response?.error) view.problem(event.response.error.message);
+  else if (event.response?.dragonrt) {
+    turn.report = event.response.dragonrt;
+    live.end(turn.report);
+  }
+}
+
+function again(turn, view) {
+  if (asking) return;
+  const { turns } = chats.current;
+  const place = turns.indexOf(turn);
+  if (place >= 0) turns.length = place; // what followed belonged to the old answer
+  while (view.item.nextSibling) view.item.nextSibling.remove();
+  view.remove();
+  byId("question").focus();
+  ask(turn.question);
+}
+
+function busy(yes) {
+  byId("stop").hidden = !yes;
+  byId("send").disabled = yes;
+  byId("welcome").hidden = true;
+}
+
+function follow() {
+  const talk = byId("talk");
+  talk.scrollTop = talk.scrollHeight;
+}
+
+function showChat() {
+  byId("turns").replaceChildren();
+  byId("welcome").hidden = chats.current.turns.length > 0;
+  for (const turn of chats.current.turns) {
+    const view = new AnswerView(byId("turns"), turn.question, () => again(turn, view));
+    for (const piece of turn.pieces) view.piece(piece);
+    view.end(turn.report);
+  }
+  follow();
+}
+
+function listChats() {
+  const rows = chats.all.map((chat) => {
+    const title = chat.turns[0]?.question ?? "empty";
+    const open = () => {
+      if (asking) return;
+      chats.open(chat);
+      showChat();
+      panels(false);
+    };
+    const forget = () => {
+      const shown = chats.current === chat;
+      chats.forget(chat);
+      if (shown) showChat();
+      listChats();
+    };
+    return element(
+      "li",
+      {},
+      element("button", { type: "button", class: "open", onclick: open }, title),
+      element("button", { type: "button", "aria-label": `Forget ${title}`, onclick: forget }, "✕"),
+    );
+  });
+  byId("chats").replaceChildren(...rows);
+}
+
+function panels(open) {
+  document.body.classList.toggle("panels", open);
+  byId("panels").setAttribute("aria-expanded", `${open}`);
+  if (open) byId("close").focus();
+}
+
+byId("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const box = byId("question");
+  const question = box.value;
+  if (asking || !question.trim()) return;
+  box.value = "";
+  ask(question);
+});
+byId("question").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    byId("ask").requestSubmit();
+  }
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
+  if (document.body.classList.contains("panels")) {
+    panels(false);
+    byId("panels").focus();
+  } else asking?.abort();
+});
+byId("stop").addEventListener("click", () => {
+  asking?.abort();
+  byId("question").focus();
+});
+byId("new").addEventListener("click", () => {
+  if (asking) return;
+  chats.begin();
+  showChat();
+  byId("question").focus();
+});
+byId("panels").addEventListener("click", () => panels(true));
+byId("close").addEventListener("click", () => {
+  panels(false);
+  byId("panels").focus();
+});
+byId("keep").checked = chats.keeps;
+byId("keep").addEventListener("change", (event) => {
+  chats.keeps = event.target.checked;
+});
+byId("key").value = key.get();
+byId("key").addEventListener("change", (event) => {
+  key.set(event.target.value);
+  connect();
+});
+
+live.begin();
+listChats();
+connect();

@@ -1,0 +1,140 @@
+"""The page: what is served, and what a person sees of it in a browser."""
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, async_playwright
+
+from dragonrt.service.http.application import PAGE
+from dragonrt.service.http.http_settings import ApiKeys
+
+from .http_served import served
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+in_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+
+EVIL = "<img src=x onerror=document.title='evil'> <b>bold</b>. Second one! And a third\n"
+KEY = "k" * 32
+
+
+def text_of(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+async def test_the_page_and_all_that_it_names_is_served() -> None:
+    async with served({}, keys=ApiKeys((KEY,))) as service:
+        page = await service.http.get("/")
+        assert page.text == text_of("index.html")
+        named = set(re.findall(r'(?:src|href)="(/page/[^"]+)"', page.text))
+        modules = [path.name for path in PAGE.glob("*.js")]
+        for name in modules:
+            found = re.findall(r'from "\./([^"]+)"', text_of(name))
+            assert {*found} <= {*modules}
+            named |= {f"/page/{each}" for each in found}
+        assert {f"/page/{path.name}" for path in PAGE.iterdir()} == {*named, "/page/index.html"}
+        for name in named:
+            got = await service.http.get(name)
+            assert got.status_code == 200
+            assert "script-src 'self'" in got.headers["content-security-policy"]
+        assert (await service.http.get("/page/../application.py")).status_code in (401, 404)
+
+
+@pytest.mark.parametrize("path", sorted(PAGE.iterdir()), ids=lambda path: path.name)
+def test_nothing_of_it_is_inline_or_from_outside(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    outside = set(re.findall(r"(?:https?:)?//[\w.]+\.\w+", text)) - {"http://www.w3.org"}
+    assert not outside
+    if path.suffix == ".html":
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)
+    if path.suffix == ".js":
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|eval\(|\.write\(", text)
+
+
+@asynccontextmanager
+async def browsing(url: str) -> AsyncIterator[Page]:
+    """The page in a browser, where nothing may go wrong on the console."""
+    problems: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=BROWSER, args=["--no-sandbox"], timeout=20_000
+        )
+        try:
+            page = await browser.new_page()
+            page.set_default_timeout(15_000)
+            page.on("pageerror", lambda error: problems.append(str(error)))
+            page.on("console", lambda said: problems.append(said.text))
+            await page.goto(url)
+            yield page
+        finally:
+            await browser.close()
+    assert [each for each in problems if "401" not in each] == []
+
+
+async def ask(page: Page, question: str) -> None:
+    await page.fill("#question", question)
+    await page.keyboard.press("Enter")
+
+
+@in_browser
+@pytest.mark.slow
+async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
+    async with served({"evil?": EVIL, "b?": "yes\n"}) as service, browsing(service.url) as page:
+        await page.locator("#state", has_text="bytes, without cloud").wait_for()
+        await page.click("#history summary")
+        await page.check("#keep")
+        await ask(page, "evil?")
+        answer = page.locator(".answered").last
+        await answer.locator(".retry").wait_for()
+        assert await answer.locator(".text").text_content() == EVIL.strip()[:60], "as it is"
+        assert await answer.locator("img, b").count() == 0
+        assert await page.title() == "dragonrt"
+        assert await answer.locator(".badge.device").count() == 1
+        assert "not connected" in (await answer.locator(".notice").text_content() or "")
+        spoken = [each.strip() for each in await page.locator("#spoken p").all_text_contents()]
+        assert spoken[1].endswith("<b>bold</b>."), "sentence by sentence"
+        assert await page.locator("#tokens li").count() == 60
+        assert await page.locator("#numbers dd").first.text_content() == "60"
+        await answer.locator(".retry").click()
+        await page.locator(".answered .retry").wait_for()
+        await ask(page, "b?")
+        await page.locator(".answered .text", has_text="yes").wait_for()
+        await page.locator(".answered").nth(1).locator(".retry").wait_for()
+        assert [len(history) for _, history in service.side.heard] == [0, 0, 1]
+        await page.reload()
+        await page.click("#history summary")
+        await page.click("#chats .open")
+        assert await page.locator(".asked").all_text_contents() == ["evil?", "b?"]
+
+
+@in_browser
+@pytest.mark.slow
+async def test_an_answer_is_stopped_and_what_fails_is_told() -> None:
+    answers = {"long?": "x" * 300}
+    async with served(answers, halt_at=3) as service, browsing(service.url) as page:
+        await ask(page, "long?")
+        await page.locator(".answered .text", has_text="xxx").wait_for()
+        await page.keyboard.press("Escape")
+        await page.locator(".answered .notice", has_text="stopped").wait_for()
+        assert await page.locator(".answered .text").text_content() == "xxx"
+        await ask(page, "what?")
+        await page.locator(".problem", has_text="the question is too long").wait_for()
+        assert await page.locator("#send").is_enabled()
+
+
+@in_browser
+@pytest.mark.slow
+async def test_a_key_is_asked_for_and_used() -> None:
+    keys = ApiKeys((KEY,))
+    async with served({"b?": "yes\n"}, keys=keys) as service, browsing(service.url) as page:
+        await page.locator("#state", has_text="a key is missing").wait_for()
+        await page.fill("#key", KEY)
+        await page.keyboard.press("Tab")
+        await page.locator("#state", has_text="bytes").wait_for()
+        await ask(page, "b?")
+        await page.locator(".answered .text", has_text="yes").wait_for()
+        await page.locator(".answered .retry").wait_for()

@@ -1,0 +1,145 @@
+"""Documents over HTTP: added, read, taken away; nothing beside them is touched."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from dragonrt.errors import DragonError
+from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.service.http import private_documents
+from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
+from retrieval import Report, content_hash
+
+
+@dataclass(slots=True)
+class WatchedSide:
+    """Stands in for a side whose index is brought up to date when `update` is called."""
+
+    directory: Path
+    documents: PrivateDocuments | None = None
+    known: dict[str, str] = field(default_factory=dict)
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def library(self) -> Self:
+        return self
+
+    retriever = index = librarian = library
+
+    async def run(self, job: Callable[[], Any]) -> Any:
+        return job()
+
+    def files(self) -> dict[str, str]:
+        return self.known
+
+    def update(self) -> None:
+        found = [path for path in self.directory.rglob("*") if path.is_file()]
+        names = {path.relative_to(self.directory).as_posix(): path for path in found}
+        skipped = [name for name, _ in self.unreadable]
+        self.known = {n: content_hash(p) for n, p in names.items() if n not in skipped}
+        assert self.documents is not None
+        self.documents.heard(Report(0, 0, 0, 0, self.unreadable, (), 0, 0, 0, 0, 1))
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> tuple[Path, Any]:
+    """A directory with a note and one for uploads below it, and the side that reads it."""
+    directory = tmp_path / "notes"
+    directory.mkdir()
+    (directory / "own.md").write_text("mine")
+    uploads = directory / "dropped"
+    settings = with_uploads(SideSettings("device", documents=(directory,)), uploads)
+    assert settings.documents == (directory,)
+    assert settings.watch
+    side = WatchedSide(directory)
+    side.documents = PrivateDocuments(settings, uploads)
+    side.update()
+    return uploads, side
+
+
+async def pieces(*data: bytes) -> AsyncIterator[bytes]:
+    for each in data:
+        yield each
+
+
+async def after_update(side: Any, change: Any) -> Any:
+    """What a change comes to once the index was updated behind it."""
+    changing = asyncio.ensure_future(change)
+    uploads = side.directory / "dropped"
+    before = sorted(uploads.glob("[!.]*"))
+    async with asyncio.timeout(10):
+        while sorted(uploads.glob("[!.]*")) == before:  # noqa: ASYNC110 (a file comes or goes)
+            await asyncio.sleep(0.001)
+    assert not changing.done(), "it is not read yet"
+    side.update()
+    return await changing
+
+
+async def test_a_file_is_kept_read_listed_and_deleted(notes: tuple[Path, Any]) -> None:
+    uploads, side = notes
+    added = await after_update(side, side.documents.add(side, "a b.md", pieces(b"te", b"xt")))
+    assert added == {"name": "a b.md", "indexed": True}
+    assert (uploads / "a b.md").read_bytes() == b"text"
+    listing = await side.documents.listing(side)
+    assert listing["files"] == [
+        {"name": "dropped/a b.md", "upload": "a b.md"},
+        {"name": "own.md", "upload": None},
+    ]
+    assert ".pdf" in listing["kinds"]
+    deleted = await after_update(side, side.documents.delete(side, "a b.md"))
+    assert deleted == {"name": "a b.md", "deleted": True}
+    assert [path.name for path in uploads.iterdir()] == []
+
+
+async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any]) -> None:
+    uploads, side = notes
+    side.unreadable = (("dropped/x.pdf", "is not a readable PDF file"),)
+    with pytest.raises(ApiError, match="is not a readable PDF") as error:
+        await after_update(side, side.documents.add(side, "x.pdf", pieces(b"nonsense")))
+    assert error.value.status == 422
+    assert [*uploads.iterdir()] == []
+
+
+@pytest.mark.parametrize("name", ["../own.md", "a/b.md", ".hidden.md", "", "x" * 300, "a\nb.md"])
+async def test_no_name_leads_out_of_the_directory(notes: tuple[Path, Any], name: str) -> None:
+    uploads, side = notes
+    for change in (side.documents.add(side, name, pieces(b"x")), side.documents.delete(side, name)):
+        with pytest.raises(ApiError, match="is no name of a file"):
+            await change
+    assert [*uploads.iterdir()] == []
+    assert (uploads.parent / "own.md").read_text() == "mine"
+
+
+async def test_what_is_too_large_or_of_another_kind_is_refused(
+    notes: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, side = notes
+    monkeypatch.setattr(private_documents, "LARGEST_FILE", 3)
+    for name, status in (("a.md", 413), ("a.exe", 415)):
+        with pytest.raises(ApiError) as error:
+            await side.documents.add(side, name, pieces(b"xx", b"xx"))
+        assert error.value.status == status
+    assert [*uploads.iterdir()] == []
+    with pytest.raises(ApiError, match="there is no uploaded file"):
+        await side.documents.delete(side, "own.md")
+
+
+async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
+    documents = PrivateDocuments(SideSettings("device"), None)
+    side: Any = WatchedSide(tmp_path)
+    with pytest.raises(ApiError, match="start with --uploads DIR"):
+        await documents.add(side, "a.md", pieces(b"x"))
+    assert (await documents.listing(side))["kinds"] == []
+
+
+def test_a_directory_of_its_own_is_among_the_documents(tmp_path: Path) -> None:
+    side = with_uploads(SideSettings("device"), tmp_path / "new")
+    assert side.documents == (tmp_path / "new",)
+    assert (tmp_path / "new").is_dir()
+    with pytest.raises(DragonError, match="an index of its own"):
+        with_uploads(SideSettings("device", index=tmp_path), tmp_path / "new")
