@@ -1,7 +1,8 @@
-"""Train one model of the family on samples that are made on the fly.
+r"""Train one model of the family on samples that are made on the fly.
 
     python -m train_models.train small CORPUS OUT --minutes 60
-    python -m train_models.train draft CORPUS OUT --steps 2000 --teacher OUT/dragon-small
+    python -m train_models.train draft CORPUS OUT --steps 2000 --rate 1.2e-3 \
+        --begin OUT/dragon-small --teacher OUT/dragon-small
 
 OUT/tokenizer comes from `train_models.tokenizer`. A stopped run goes on from its saved state;
 `--extend` begins a new schedule with the weights of a finished one. On a CPU, single-threaded
@@ -62,6 +63,7 @@ class Settings:
     workers: int = 1
     compiled: bool = False
     extend: bool = False
+    begin: Path | None = None
 
     @property
     def tokens_of_a_step(self) -> int:
@@ -102,7 +104,7 @@ def train(settings: Settings, config: PretrainedConfig) -> Path:
     """
     torch.manual_seed(settings.seed)
     settings.out.mkdir(parents=True, exist_ok=True)
-    state = State.of(initialized(config, settings.device))
+    state = State.of(initialized(config, settings.device, settings.begin))
     saved = _beside(settings, "state.safetensors")
     if saved.exists():
         state.load(saved)
@@ -254,7 +256,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=defaults.rate, help="highest learning rate")
     parser.add_argument("--warmup", type=int, default=defaults.warmup, help="steps")
     parser.add_argument("--seed", type=int, default=defaults.seed)
+    parser.add_argument("--teacher-share", type=float, default=defaults.teacher_share)
     parser.add_argument("--teacher", type=Path, help="directory of the model to distil")
+    parser.add_argument("--begin", type=Path, help="a trained model whose weights it begins with")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes on a CPU")
     parser.add_argument("--eager", action="store_true", help="without torch.compile")

@@ -12,9 +12,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
+from dragonrt import bundled
+
 # The recipe is a package beside the distributed ones and is not installed.
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
+from train_models.architectures import configuration, initialized
 from train_models.batches import Batches
 from train_models.build_corpus import build
 from train_models.cleaning import clean
@@ -171,6 +174,20 @@ def test_a_finished_run_goes_on_from_its_state(trained: tuple[Settings, Any]) ->
     last = log(settings)[-2:]
     assert [line["step"] for line in last] == [STEPS + 1, STEPS + 2]
     assert last[0]["loss"] < log(settings)[0]["loss"] - 0.5
+
+
+@pytest.mark.slow
+def test_a_draft_model_begins_as_the_first_layers_of_its_target() -> None:
+    whole, _ = load(bundled.model_path("dragon-small"))
+    model, tokenizer = load(bundled.model_path("dragon-draft"))
+    begun = initialized(
+        configuration("draft", tokenizer), "cpu", bundled.model_path("dragon-small")
+    ).state_dict()
+    assert {name: each.shape for name, each in begun.items()} == {
+        name: each.shape for name, each in model.state_dict().items()
+    }
+    for name, weight in whole.state_dict().items():
+        assert name not in begun or torch.equal(begun[name], weight.float())
 
 
 def test_a_state_of_another_size_is_refused(trained: tuple[Settings, Any]) -> None:
