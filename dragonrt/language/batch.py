@@ -43,11 +43,16 @@ class Batch:
         """One forward for all readings, then what follows from it.
 
         A reading that wants more than `piece` rows times tokens gets so many, and of several such
-        readings the one that has waited longest: so nobody waits for a long text.
+        readings the one that has waited longest: so nobody waits for a long text. What is
+        preempted leaves at once.
         """
         ready, long = [], None
         for task in self._tasks:
             progress = task.progress
+            if progress is not None and progress.extension.preemption.requested:
+                progress.take(None)
+                task.go_on()
+                continue
             if progress is None:
                 continue
             if progress.size <= piece:
@@ -58,10 +63,9 @@ class Batch:
             ready.append(long)
             self._tasks.remove(long[0])
             self._tasks.append(long[0])
-        if not ready:
-            return
         try:
-            advance([(progress, piece) for _, progress in ready])
+            if ready:
+                advance([(progress, piece) for _, progress in ready])
         except BaseException as error:  # whoever shares a forward that fails is told
             for task, _ in ready:
                 task.fail(error)
@@ -103,6 +107,8 @@ class _Task:
             self._done(stop.value)
         except BaseException as error:  # it belongs to who wants the reading
             self._done(error)
+        finally:
+            del result  # what was raised knows this frame, and all that the reading held
 
 
 def read_alone(reading: Reading[T]) -> T:

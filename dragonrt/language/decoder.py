@@ -101,6 +101,9 @@ class Decoder(Protocol, Generic[Cache]):
         Then they are the same whichever tokens, rows and sequences a forward computes with it.
         """
 
+    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """The bytes that such a cache takes at most, beside documents that sessions share."""
+
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> Cache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
 

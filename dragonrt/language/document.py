@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dragonrt.errors import ModelError
+from dragonrt.language.pages import SharedPages, paged
 from dragonrt.side import KvType
 
 _TORCH_DTYPES = {
@@ -21,20 +23,47 @@ _LARGEST = 127
 _SMALLEST = 1e-6  # a scale that float16 has, too
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class DocumentKV:
     """Keys and values of a document's tokens at positions 0 to length - 1, on the CPU.
 
     `keys[i]` and `values[i]` belong to layer i: [kv heads, length, head dim], in the model's dtype.
+    Where they are to be shared `pages` holds them, token by token: each layer's keys from the
+    page `starts[i]` on, then each layer's values.
     """
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
+    pages: SharedPages | None = None
+    starts: tuple[int, ...] = ()
 
     @property
     def length(self) -> int:
         """The number of tokens of the document."""
         return int(self.keys[0].shape[1])
+
+    @property
+    def bytes(self) -> int:
+        """The memory that they take."""
+        if self.pages is not None:
+            return self.pages.bytes.numel()
+        return sum(part.numel() * part.element_size() for part in self.keys + self.values)
+
+    def shared(self) -> "DocumentKV":
+        """The same in pages that sessions share; itself where that does not work."""
+        parts = [part.transpose(0, 1) for part in self.keys + self.values]
+        sizes = [part.numel() * part.element_size() for part in parts]
+        starts = [0, *accumulate(map(paged, sizes))]
+        try:
+            pages = SharedPages(starts[-1])
+        except OSError:
+            return self
+        placed = []
+        for part, start, size in zip(parts, starts, sizes, strict=False):
+            place = pages.bytes[start : start + size].view(part.dtype).view(part.shape)
+            placed.append(place.copy_(part).transpose(0, 1))
+        layers = len(self.keys)
+        return DocumentKV(tuple(placed[:layers]), tuple(placed[layers:]), pages, tuple(starts[:-1]))
 
     def to_arrays(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...

@@ -52,6 +52,12 @@ class HubDecoder:
         """The sizes of the model."""
         return self._geometry
 
+    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Decoder.memory`: every row has a copy of its document."""
+        columns = max(document.length for document in documents) + capacity
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in self._geometry.layers)
+        return len(documents) * columns * sum(sizes) * self._geometry.dtype.itemsize
+
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
         """A cache of one row per document, with room for `capacity` shared tokens."""
         return PaddedKvCache(self._geometry, documents, capacity)

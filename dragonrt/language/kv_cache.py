@@ -4,6 +4,7 @@ A row's token at position i lies in column i, so rows of different lengths need 
 their tokens, only masking behind them.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from dragonrt.language.attention import (
 )
 from dragonrt.language.decoder import Geometry
 from dragonrt.language.document import DocumentKV
+from dragonrt.language.pages import PAGE, Pages, paged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +34,40 @@ class BlockLayout:
 
 
 class KvCache:
-    """Preallocated keys and values of every layer, each written in place.
+    """Keys and values of every layer, each written in place, in memory reserved for all of them.
 
     Layers and rows lie one behind another. What is read of a row in whole tiles of columns may
-    reach into the next one: that is masked.
+    reach into the next one: that is masked. Documents in shared pages are only shown.
     """
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
         """The geometry's layers are all of one shape."""
         self._geometry = geometry
         self._documents = [document.length for document in documents]
+        self._read_here = [document for document in documents if document.pages is not None]
         self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
         self._blocked = torch.tensor(-torch.inf, dtype=geometry.dtype, device=geometry.device)
         self._allocate(capacity)
         for row, document in enumerate(documents):
+            if document.pages is not None:
+                self._show(row, document)
+                continue
             for buffer, stored in zip(self._keys, document.keys, strict=True):
                 buffer[row, :, : document.length] = stored
             for buffer, stored in zip(self._values, document.values, strict=True):
                 buffer[row, :, : document.length] = stored
+
+    @staticmethod
+    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Decoder.memory`."""
+        longest = max(document.length for document in documents)
+        on_pages = geometry.device.type == "cpu"  # of which the last ones may never be written
+        return len(geometry.layers) * sum(
+            paged(((document.length if on_pages else longest) + capacity) * column)
+            - (document.length * column // PAGE * PAGE if document.pages is not None else 0)
+            for document in documents
+            for column in _column_bytes(geometry)
+        )
 
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
@@ -98,33 +116,54 @@ class KvCache:
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
-        layers, rows, device = (
-            len(self._geometry.layers),
-            len(self._documents),
-            self._lengths.device,
-        )
+        device, rows = self._geometry.device, len(self._documents)
         total = max(self._documents) + capacity
+        if device.type == "cpu":  # every row begins a page
+            parts = (PAGE // math.gcd(PAGE, column) for column in _column_bytes(self._geometry))
+            total = -(-total // (whole := math.lcm(*parts))) * whole
         self._starts = torch.arange(rows, device=device)[:, None] * total
         self._columns = torch.arange(total + LARGEST_TILE, device=device)
-
-        def buffers(heads: int, size: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-            """Each layer's memory as [rows * total, ...] and as [rows, heads, total, ...].
-
-            A tile behind it all is for what the last row reads beyond its end. Zeros, for masked
-            columns are multiplied by zero and must be finite.
-            """
-            number = layers * rows * total
-            memory = torch.zeros(
-                (number + LARGEST_TILE, heads, size), dtype=self._geometry.dtype, device=device
-            )
-            slots = memory[:number].view(layers, rows * total, heads, size)
-            return slots.unbind(), slots.view(layers, rows, total, heads, size).transpose(
-                2, 3
-            ).unbind()
-
         shape = self._geometry.layers[0]
-        self._key_slots, self._keys = buffers(shape.heads, shape.key_dim)
-        self._value_slots, self._values = buffers(shape.heads, shape.value_dim)
+        self._key_pages, self._key_slots, self._keys = self._buffers(total, shape.key_dim)
+        self._value_pages, self._value_slots, self._values = self._buffers(total, shape.value_dim)
+
+    def _buffers(
+        self, total: int, size: int
+    ) -> tuple[Pages, tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Memory, and each layer's as [rows * total, heads, size] and [rows, heads, total, size].
+
+        A tile behind it all is for what the last row reads beyond its end. Zeros, for masked
+        columns are multiplied by zero and must be finite.
+        """
+        geometry, rows = self._geometry, len(self._documents)
+        layers, heads = len(geometry.layers), geometry.layers[0].heads
+        number = layers * rows * total
+        width = heads * size * geometry.dtype.itemsize
+        pages = Pages((number + LARGEST_TILE) * width, geometry.device)
+        memory = pages.bytes.view(geometry.dtype).view(-1, heads, size)
+        slots = memory[:number].view(layers, rows * total, heads, size)
+        by_row = slots.view(layers, rows, total, heads, size).transpose(2, 3)
+        return pages, slots.unbind(), by_row.unbind()
+
+    def _show(self, row: int, document: DocumentKV) -> None:
+        """Have a row begin with a document that lies in shared pages."""
+        shared, layers = document.pages, len(self._geometry.layers)
+        if shared is None:
+            return
+        ways = zip((self._key_pages, self._value_pages), _column_bytes(self._geometry), strict=True)
+        for number, (pages, column) in enumerate(ways):
+            total = self._keys[0].shape[2] * column
+            for layer in range(layers):
+                start = document.starts[number * layers + layer]
+                at = (layer * len(self._documents) + row) * total
+                pages.show(shared, start, document.length * column, at)
+
+
+def _column_bytes(geometry: Geometry) -> tuple[int, int]:
+    """What a token's keys, and its values, take in one layer."""
+    shape = geometry.layers[0]
+    each = shape.heads * geometry.dtype.itemsize
+    return each * shape.key_dim, each * shape.value_dim
 
 
 def _widened(layer: Tensor, columns: int) -> Tensor:

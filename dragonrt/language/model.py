@@ -9,14 +9,17 @@ import torch
 from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
 from dragonrt.language.architectures import transformer
+from dragonrt.language.batch import Reading
 from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
+from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.linear import Linear
+from dragonrt.language.preemption import Preemption
 from dragonrt.language.prompt import Prompt, PromptFormat, prompt_format
 from dragonrt.language.quantized import QuantizedLinear
-from dragonrt.language.sequence import Sequence, document_kv
+from dragonrt.language.sequence import Extension, Sequence, document_kv
 from dragonrt.language.threads import usual_threads
 from dragonrt.side import Backend, Precision
 
@@ -147,13 +150,22 @@ class LanguageModel:
         """
         return document_kv(self._decoder, tokens)
 
-    def sequence(self, documents: Tokens[DocumentKV], capacity: int = 256) -> Sequence:
+    def reading_document(self, tokens: Tokens[int], preemption: Preemption) -> Reading[DocumentKV]:
+        """Like `document_kv`, in forwards that may be shared; Preempted is raised if requested."""
+        if not tokens:
+            return self.document_kv(())
+        rows = self.sequence([self.document_kv(())], len(tokens))
+        yield Extension(rows, tokens, False, preemption, prompt=True)
+        return rows.shared_kv(0)
+
+    def sequence(
+        self, documents: Tokens[DocumentKV], capacity: int = 256, pool: KvPool | None = None
+    ) -> Sequence:
         """A row per document, with room for `capacity` shared tokens (it grows as needed).
 
-        Raises:
-            ModelError: no document, or one whose KV is another model's or too long.
+        See `Sequence` for what is raised.
         """
-        return Sequence(self._decoder, documents, capacity)
+        return Sequence(self._decoder, documents, capacity, pool)
 
 
 def _decoder(model: Any, *, int8: bool) -> Decoder[Any]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from dragonrt.errors import ModelError
 from dragonrt.language.decoder import Decoder, DecoderCache, Feed, Output
 from dragonrt.language.document import DocumentKV
+from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.preemption import Preempted, Preemption
 
 # Rows times tokens of one forward of one sequence: bounds its memory and the time until a
@@ -23,11 +24,19 @@ class Sequence:
     Nothing of an `extend` is kept unless it completes, so a preempted one leaves no trace.
     """
 
-    def __init__(self, decoder: Decoder[Any], documents: Tokens[DocumentKV], capacity: int) -> None:
-        """`capacity` is the number of shared tokens to make room for at first.
+    def __init__(
+        self,
+        decoder: Decoder[Any],
+        documents: Tokens[DocumentKV],
+        capacity: int,
+        pool: KvPool | None = None,
+    ) -> None:
+        """`capacity` is the number of shared tokens to make room for at first, in `pool`.
 
         Raises:
-            ModelError: no document, or one whose KV is another model's or too long.
+            ModelError: no document, or one whose KV is another model's or too long; more than the
+                pool may ever hold.
+            BusyError: more than the pool has now.
         """
         if not documents:
             raise ModelError("a sequence needs at least one document, though it may be empty")
@@ -39,6 +48,7 @@ class Sequence:
             self._check_document(document)
         self._check_context(self._longest)
         capacity = max(1, min(capacity, decoder.geometry.context_length - self._longest))
+        self._room = None if pool is None else pool.room(decoder.memory(documents, capacity))
         with torch.inference_mode():
             self._cache = decoder.open(documents, capacity)
 

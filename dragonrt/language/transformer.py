@@ -212,6 +212,10 @@ class Transformer:
         """See `Decoder.exact_blocks`."""
         return is_row_invariant(self._geometry.dtype, self._geometry.device)
 
+    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Decoder.memory`."""
+        return KvCache.memory(self._geometry, documents, capacity)
+
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
         return KvCache(self._geometry, documents, capacity)

@@ -9,6 +9,7 @@ own, unless nobody else waits for the model: then the one that reads goes on at 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from dragonrt.language.batch import PIECE, Batch, Reading
@@ -17,26 +18,29 @@ from dragonrt.language.reader import Reader
 from dragonrt.modes.line import extended
 from dragonrt.modes.mode import Said, Work
 from dragonrt.runtime.preparing import Outcome
-from dragonrt.runtime.worker import WorkerThread
+from dragonrt.runtime.worker import WorkerThread, settle
 
 T = TypeVar("T")
 
 Done = Callable[[Outcome], None]
 
 ALONE = 256
-"""Rows times tokens of a forward that nobody shares: who comes waits no longer for it."""
+"""Rows times tokens of a forward while nobody else's next token can be asked for."""
 
 
 class Engine(WorkerThread):
     """The readings of one model, in its thread, between the jobs that add them.
 
-    The queue is short: an answer has at most two readings in it.
+    The queue is short: an answer has at most two readings in it. `answers` is how many are open:
+    each may want its next token at any time, and waits for the forward under way and its own.
     """
 
     def __init__(self, heads: WorkerThread) -> None:
         super().__init__("model")
         self.heads = heads
+        self.answers = 0
         self._batch = Batch()
+        self._preparing = 0
 
     @property
     def busy(self) -> bool:
@@ -49,33 +53,42 @@ class Engine(WorkerThread):
 
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
         """What a reading comes to; what it raises is raised here."""
-        future: asyncio.Future[T] = self._loop.create_future()
+        done: asyncio.Future[T] = self._loop.create_future()
+        self.submit(partial(self._begin, reading, done))
+        try:
+            return await done
+        finally:
+            del done  # as in `run`
 
-        def settle(result: T | BaseException) -> None:
-            if future.done():
-                return
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+    def _begin(self, reading: Callable[[], Reading[T]], done: "asyncio.Future[T]") -> None:
+        def end(result: T | BaseException) -> None:
+            self._preparing -= 1
+            self.post(settle, done, result)
 
-        def begin() -> None:
-            try:
-                self.add(reading(), lambda result: self.post(settle, result))
-            except Exception as error:  # of making the reading: it belongs to who awaits it
-                self.post(settle, error)
-
-        self.submit(begin)
-        return await future
+        self._preparing += 1
+        try:
+            made = reading()
+        except Exception as error:  # it belongs to who awaits it
+            end(error)
+        else:
+            self.add(made, end)
 
     def _work(self) -> None:
         while True:
-            while len(self._batch) == 0 or not self._jobs.empty():
+            # Those that are there: jobs that go on coming must not hold up the forward.
+            for _ in range(max(self._jobs.qsize(), len(self._batch) == 0)):
                 job = self._jobs.get()
                 if job is None:
                     return
                 job()
-            self._batch.step(PIECE if len(self._batch) > 1 else ALONE)
+                del job  # what it holds must not wait for the next one
+            self._batch.step(self._piece)
+
+    @property
+    def _piece(self) -> int:
+        """What a forward takes of a long text: little where another answer waits for it."""
+        others = self.answers if self._preparing else self.answers - 1
+        return PIECE if others > 0 else ALONE
 
 
 class _Forward:
@@ -110,11 +123,12 @@ class ModelContext:
 
     def __init__(self, engine: Engine, reader: Reader) -> None:
         self._engine = engine
-        self._reader = reader
+        self._reader: Reader | None = reader
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
+        engine.answers += 1
         # The model's thread alone knows which forward reads now: one at a time.
         self._reading: _Forward | None = None
         self._waiting: deque[_Forward] = deque()
@@ -143,8 +157,9 @@ class ModelContext:
 
     def close(self) -> None:
         self.preempt()
+        self._engine.answers -= not self._closed
         self._closed = True
-        self._current = self._next = None
+        self._current = self._next = self._reader = None
 
     # In the model's thread and that of heads.
 
@@ -160,11 +175,13 @@ class ModelContext:
     def _read_next(self) -> None:
         forward = self._reading = self._waiting.popleft()
         forward.began_s = self._clock()
-        work, span = forward.work, forward.work.span
+        work, span, reader = forward.work, forward.work.span, self._reader
+        if reader is None:
+            return
         if span is None:
             raise ValueError("there is nothing to read")
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-        reading = self._reader.reading(tokens, hashes, span.first, forward.preemption)
+        reading = reader.reading(tokens, hashes, span.first, forward.preemption)
         self._engine.add(reading, lambda said: self._was_read(forward, said))
 
     def _was_read(self, forward: _Forward, said: list[Any] | BaseException) -> None:

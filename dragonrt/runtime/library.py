@@ -29,10 +29,15 @@ from retrieval import (
 )
 
 
-def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
-    """The KV of one document as `model` reads it: its first tokens, if it is longer than fits."""
+def document_tokens(model: LanguageModel, text: str, title: str) -> list[int]:
+    """One document as `model` reads it: its first tokens, if it is longer than fits."""
     tokens = model.encode(model.prompt.document_text(title, text))
-    return model.document_kv(tokens[: model.context_length // 2])
+    return tokens[: model.context_length // 2]
+
+
+def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
+    """The KV of one document."""
+    return model.document_kv(document_tokens(model, text, title))
 
 
 def kv_writer(
@@ -117,10 +122,21 @@ class Library:
 
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
         """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""
+        stored = self.stored_kv(chunk)
+        if stored is not None:
+            return stored
+        return self.store_kv(chunk, compute_kv(model, chunk.text, chunk.title))
+
+    def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
+        """The KV of a chunk, if it is stored."""
         try:
-            arrays = self.kv.read(chunk.digest)
+            return DocumentKV.from_arrays(self.kv.read(chunk.digest))
         except MissingKvError:
-            arrays = compute_kv(model, chunk.text, chunk.title).to_arrays(self.kv_type)
-            with suppress(RetrievalError):  # the answer does not depend on it
-                self.kv.write(chunk.digest, arrays)
+            return None
+
+    def store_kv(self, chunk: Chunk, made: DocumentKV) -> DocumentKV:
+        """Store the KV of a chunk if possible; the same as it would be read again."""
+        arrays = made.to_arrays(self.kv_type)
+        with suppress(RetrievalError):  # the answer does not depend on it
+            self.kv.write(chunk.digest, arrays)
         return DocumentKV.from_arrays(arrays)

@@ -10,6 +10,8 @@ import numpy as np
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.language.batch import Reading
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader, Relevances, Weighing
@@ -18,14 +20,14 @@ from dragonrt.modes.mode import Grounds
 from dragonrt.modes.question import Question, Turn
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.library import Library
+from dragonrt.runtime.library import Library, document_tokens
 from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.limits import MAX_PASSAGE
 from dragonrt.wire.messages import Source
-from retrieval import Hit, RetrievalError, in_context
+from retrieval import Chunk, Hit, RetrievalError, in_context
 
 PINNED = 64
 """Answers that keep what they found, so that they can be resumed when the documents are others."""
@@ -41,8 +43,8 @@ class LocalSide:
 
     `engine` runs the model, `librarian` the retrieval, so that neither waits for the other.
     `library` may be None: the side then answers without documents. `profile` is the offline decode
-    profile of the model on this machine. Without `share_sources` the side names none of the
-    documents it used to the other side.
+    profile of the model on this machine. `pool` bounds what answers keep in memory. Without
+    `share_sources` the side names none of the documents it used to the other side.
     """
 
     side: Side
@@ -55,6 +57,7 @@ class LocalSide:
     share_sources: bool = True
     patience: Patience = USUAL
     pinned: dict[Question, list[Hit]] = field(default_factory=dict)
+    pool: KvPool = field(default_factory=KvPool)
 
     @property
     def vocabulary(self) -> int:
@@ -63,15 +66,16 @@ class LocalSide:
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         clock = asyncio.get_running_loop().time
         start_s = clock()
-        hits = await self.librarian.run(lambda: self._find(question))
-        found_s = clock()
         exact = self.model.exact_blocks
         # Verifying is worth its while in one forward only, even where a block has other last bits.
         in_blocks = verifies or exact
         preemption = Preemption()
         try:
+            hits = await self.librarian.run(lambda: self._find(question))
+            documents = await self._documents(hits, preemption)
+            loaded_s = clock()
             reader, prompt_tokens = await self.engine.read(
-                lambda: self._prefill(question, hits, preemption, in_blocks=in_blocks)
+                lambda: self._prefill(question, documents, hits, preemption, in_blocks=in_blocks)
             )
         except asyncio.CancelledError:
             preemption.request()  # nobody waits for the answer: leave the model to others
@@ -84,8 +88,8 @@ class LocalSide:
             grounds=Grounds(exact, texts, [] if verifies else files),
             sources=tuple(_source(hit, passage=question.passages) for hit in hits),
             prompt_tokens=prompt_tokens,
-            load_s=found_s - start_s,
-            prefill_s=clock() - found_s,
+            load_s=loaded_s - start_s,
+            prefill_s=clock() - loaded_s,
             evidence=_evidence(hits),
         )
 
@@ -106,22 +110,49 @@ class LocalSide:
         self.pinned[asked] = hits
         return hits
 
+    async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[DocumentKV]:
+        """The KV of what was found, each once in memory; computed where it is not stored."""
+        library, model, pool = self.library, self.model, self.pool
+        if library is None or not hits:
+            return [model.document_kv(())]
+
+        def stored(chunk: Chunk) -> DocumentKV | None:
+            found = pool.document(chunk.digest)
+            if found is None and (kv := library.stored_kv(chunk)) is not None:
+                found = pool.keep(chunk.digest, kv)
+            return found
+
+        async def computed(chunk: Chunk) -> DocumentKV:
+            tokens = document_tokens(model, chunk.text, chunk.title)
+            made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
+            kept = await self.librarian.run(lambda: library.store_kv(chunk, made))
+            return pool.keep(chunk.digest, kept)
+
+        chunks = [hit.chunk for hit in hits]
+        loaded = await self.librarian.run(lambda: list(map(stored, chunks)))
+        return [
+            await computed(chunk) if kv is None else kv
+            for chunk, kv in zip(chunks, loaded, strict=True)
+        ]
+
     def _prefill(
-        self, question: Question, hits: list[Hit], preemption: Preemption, *, in_blocks: bool
+        self,
+        question: Question,
+        documents: Sequence[DocumentKV],
+        hits: Sequence[Hit],
+        preemption: Preemption,
+        *,
+        in_blocks: bool,
     ) -> Reading[tuple[Reader, int]]:
-        """Load the documents' KV and read the question once, on all rows at the same time.
+        """Read the question once, behind all documents at the same time.
 
         Comes to the question's length, too.
         """
-        model, library = self.model, self.library
-        if library is not None and hits:
-            documents = [library.document_kv(model, hit.chunk) for hit in hits]
-        else:
-            documents = [model.document_kv(())]
+        model = self.model
         longest = max(document.length for document in documents)
         room = model.context_length - longest - question.max_tokens
         tokens = fitting_prompt(model, question.prompt, question.history, room)
-        rows = model.sequence(documents, capacity=len(tokens) + question.max_tokens)
+        rows = model.sequence(documents, len(tokens) + question.max_tokens, self.pool)
         weighing = self._weighing(question, hits)
         start = start_hash(question.seed)
         reader = yield from Reader.reading_prompt(
@@ -129,7 +160,7 @@ class LocalSide:
         )
         return reader, len(tokens)
 
-    def _weighing(self, question: Question, hits: list[Hit]) -> Weighing:
+    def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
         """Relevances from the scores; a side without documents counts as one of score 0."""
         library = self.library
         scores = np.array([hit.score for hit in hits] or [0.0])

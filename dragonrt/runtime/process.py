@@ -9,6 +9,7 @@ from pathlib import Path
 import platformdirs
 
 from dragonrt.errors import DragonError
+from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.runtime.engine import Engine
@@ -80,6 +81,15 @@ def open_library(
         raise DragonError(str(error)) from error
 
 
+def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
+    if settings.kv_memory is None:
+        return usual_limit(model.on)
+    try:
+        return parse_size(settings.kv_memory)
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
 @asynccontextmanager
 async def local_side(
     settings: SideSettings,
@@ -113,6 +123,7 @@ async def local_side(
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
+            pool=KvPool(_kv_limit(settings, model)),
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()

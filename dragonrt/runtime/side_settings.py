@@ -59,6 +59,11 @@ class SideSettings:
     kv_type: KvType = setting(
         "model", "Stored KV is of the model's type (model), or rounded to 8 bits (int8): smaller."
     )
+    kv_memory: str | None = setting(
+        None,
+        "Most memory for the KV of all answers under way, such as 4GB; otherwise a quarter of the "
+        "machine's. Who asks beyond it is told that this side is busy.",
+    )
     trace: Path | None = setting(
         None,
         "Write every event to this file, about 1 kB a token, more where --codec sends more; "

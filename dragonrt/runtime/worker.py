@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -45,30 +46,33 @@ class WorkerThread:
     async def run(self, job: Callable[[], T]) -> T:
         """The result of `job()`, computed in the thread; its exception is raised here."""
         done: asyncio.Future[T] = self._loop.create_future()
+        self.submit(partial(self._run, job, done))
+        try:
+            return await done
+        finally:
+            del done  # it knows what is raised here, which knows this frame and all that it holds
 
-        def work() -> None:
-            if done.cancelled():
-                return
-            try:
-                result = job()
-            except BaseException as error:  # whatever it is, it belongs to who awaits the job
-                self.post(_fail, done, error)
-            else:
-                self.post(_finish, done, result)
-
-        self.submit(work)
-        return await done
+    def _run(self, job: Callable[[], T], done: "asyncio.Future[T]") -> None:
+        if done.cancelled():
+            return
+        try:
+            result = job()
+        except BaseException as error:  # whatever it is, it belongs to who awaits the job
+            self.post(settle, done, error)
+        else:
+            self.post(settle, done, result)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
+            del job  # what it holds must not wait for the next one
 
 
-def _finish(done: "asyncio.Future[Any]", result: Any) -> None:
-    if not done.done():
+def settle(done: "asyncio.Future[T]", result: T | BaseException) -> None:
+    """Give who waits what it waits for, unless nobody does any more; on the loop."""
+    if done.done():
+        return
+    if isinstance(result, BaseException):
+        done.set_exception(result)
+    else:
         done.set_result(result)
-
-
-def _fail(done: "asyncio.Future[Any]", error: BaseException) -> None:
-    if not done.done():
-        done.set_exception(error)

@@ -8,8 +8,10 @@ import pytest
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
+from dragonrt.language.batch import Reading
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preemption
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -86,13 +88,13 @@ async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
     computed: list[int] = []
     async with device_at(port) as device:
         model = device.connected.side.model
-        document_kv = type(model).document_kv
+        reading_document = type(model).reading_document
 
-        def count(self: LanguageModel, tokens: list[int]) -> DocumentKV:
+        def count(self: LanguageModel, tokens: list[int], stop: Preemption) -> Reading[DocumentKV]:
             computed.append(len(tokens))
-            return document_kv(self, tokens)
+            return reading_document(self, tokens, stop)
 
-        monkeypatch.setattr(type(model), "document_kv", count)
+        monkeypatch.setattr(type(model), "reading_document", count)
         stored = [await device.ask(question, hot) for question in asked]
         assert computed == []
     nothing_stored = kv_writer(model, tmp_path_factory.mktemp("empty"), limit=0).store
