@@ -14,6 +14,7 @@ from dragonrt.language.document import DocumentKV
 from dragonrt.wire.reasons import BusyError
 
 _SHARE = 4
+_RETRY_S = 1.0
 _UNKNOWN = 16 * 2**30  # bytes of a machine that does not say
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
@@ -96,7 +97,7 @@ class KvPool:
                     f"{_megabytes(self.limit)}: ask for fewer documents or a shorter answer"
                 )
             if self._used + size > self.limit:
-                raise BusyError("too many answers are under way for this side's memory")
+                raise BusyError("too many answers are under way for this side's memory", _RETRY_S)
             self._used += size
             weakref.finalize(holder, self._give_back, size).atexit = False
 
