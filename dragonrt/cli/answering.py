@@ -13,6 +13,7 @@ from dragonrt.modes.catalogue import MODES, composed, entry_of
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings, Settings
 from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
@@ -35,6 +36,11 @@ class DeviceOptions:
 @derived({NetworkSettings: NETWORK}, without=("tls",))
 class ListeningOptions:
     """Where a cloud listens."""
+
+
+@derived({CloudLimits: "Limits"})
+class LimitOptions:
+    """How much a cloud takes on."""
 
 
 @derived({NetworkSettings: NETWORK})
@@ -64,6 +70,7 @@ def cloud(
     *,
     own: CloudOptions | None = None,
     network: ListeningOptions | None = None,
+    limits: LimitOptions | None = None,
     link: LinkOptions | None = None,
 ) -> None:
     """Serve devices with a model and public documents."""
@@ -85,6 +92,7 @@ def cloud(
             on_ready=lambda port: say(
                 f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
             ),
+            limits=settings(CloudLimits, limits),
             on_report=say_report,
         )
     )

@@ -186,6 +186,7 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
+    "soak": "Whether memory grows: megabytes of both sides per 1,000 short answers.",
     "engine": "Tokens per second of many answers that share forwards, against one at a time.",
 }
 
@@ -202,8 +203,17 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name != "engine":
+    if _name not in ("engine", "soak"):
         _bench(_name)
+
+
+@bench.command(name="soak", help=BENCHES["soak"])
+def soak(
+    *, answers: Annotated[int, option("So many answers.", default="5000", low=60)] = 5000
+) -> None:
+    from dragonrt.experiments.bench.bench_soak import bench_soak
+
+    bench_soak(output=output, messages=messages, answers=answers)
 
 
 @bench.command(name="engine", help=BENCHES["engine"])

@@ -1,12 +1,12 @@
 """The two ends of the network: a cloud that listens, a device that dials."""
 
+import asyncio
 import ipaddress
 import os
 import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from dragonrt import __version__
 from dragonrt.errors import DragonError
@@ -17,15 +17,15 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.peer import ConnectionLostError, Peer, log
+from dragonrt.runtime.gatekeeper import USUAL_LIMITS, BoundedLines, CloudLimits, Gatekeeper
+from dragonrt.runtime.peer import Answerer, ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
-from dragonrt.runtime.serving import answering
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
-from dragonrt.wire.reasons import HandshakeError
+from dragonrt.wire.reasons import BusyError, HandshakeError
 
 MAX_STRANGERS = 64
 """Connections that may be in their handshake at the same time."""
@@ -111,12 +111,16 @@ def emulation(
 
 
 def _peer(
-    stream: TcpStream, address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
+    stream: TcpStream,
+    address: Address,
+    identity: Identity,
+    preparer: Preparer,
+    recorder: Recorder,
+    answerer: Answerer | None = None,
 ) -> Peer:
     link = address.around(stream, identity.side)
     connection = Connection(identity.side, identity.hello(), address.key)
-    serves = partial(answering, preparer) if identity.side == "cloud" else None
-    return Peer(link, connection, recorder, serves, preparer.patience)
+    return Peer(link, connection, recorder, answerer, preparer.patience)
 
 
 def connector(
@@ -136,10 +140,12 @@ async def serve(
     identity: Identity,
     preparer: Preparer,
     on_change: Callable[[str], None] = log.info,
+    limits: CloudLimits = USUAL_LIMITS,
 ) -> Server:
     """Listen as the cloud; `on_change` hears a line when a device comes, goes or is refused.
 
-    Raises DragonError for an address beyond loopback without a key or certificates.
+    Of one host it hears few lines a second. Raises DragonError for an address beyond loopback
+    without a key or certificates.
     """
     knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
     if not (is_loopback(address.host) or address.key is not None or knows_devices):
@@ -147,27 +153,36 @@ async def serve(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
             "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
         )
-    strangers = 0
+    strangers, gatekeeper = 0, Gatekeeper(preparer, limits)
+    lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 
     async def handle(stream: TcpStream) -> None:
         # Devices number their sessions alike: a cloud's events name the device too.
         nonlocal strangers
+        host = stream.peer_name.rpartition(":")[0]
         if strangers >= MAX_STRANGERS:
-            on_change(f"refused {stream.peer_name}: {strangers} others have not said who they are")
+            line = f"refused {stream.peer_name}: {strangers} others have not said who they are"
+            lines.say(host, line)
             return
         recorder = preparer.recorder.of(stream.peer_name)
-        peer = _peer(stream, address, identity, preparer, recorder)
+        peer = _peer(stream, address, identity, preparer, recorder, gatekeeper.answering)
         strangers += 1
         try:
             await peer.handshake()
         except (HandshakeError, ConnectionLostError) as error:
-            on_change(f"refused {stream.peer_name}: {error}")
+            lines.say(host, f"refused {stream.peer_name}: {error}")
             return
         finally:
             strangers -= 1
-        on_change(f"{stream.peer_name} connected")
-        await peer.run()
-        on_change(f"{stream.peer_name} left: {peer.lost_reason or 'done'}")
+        try:
+            with gatekeeper.inside(peer):
+                lines.say(host, f"{stream.peer_name} connected")
+                await peer.run()
+        except BusyError as error:
+            lines.say(host, f"refused {stream.peer_name}: {error}")
+            await peer.refuse(error)
+            return
+        lines.say(host, f"{stream.peer_name} left: {peer.lost_reason or 'done'}")
 
     return await listen(address.host, address.port, handle, tls=address.tls)
 

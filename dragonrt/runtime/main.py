@@ -23,6 +23,7 @@ from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.connector import PASSING, Connector
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
+from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits
 from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
@@ -81,6 +82,7 @@ async def run_cloud(
     address: Address,
     on_change: Callable[[str], None],
     on_ready: Callable[[int], None],
+    limits: CloudLimits = USUAL_LIMITS,
     on_report: OnReport = lambda report: None,
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
@@ -93,7 +95,7 @@ async def run_cloud(
         loop.add_signal_handler(number, stopped.set)
     async with (
         local_side(settings, model, library, on_report) as side,
-        await serve(address, identity(side), side, on_change) as server,
+        await serve(address, identity(side), side, on_change, limits) as server,
     ):
         on_ready(server.port)
         await stopped.wait()

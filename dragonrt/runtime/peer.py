@@ -213,7 +213,7 @@ class Peer:
                 for event, size in await self._receive_once():
                     self._handle(event, size)
             except RemoteProtocolError as error:
-                log.warning("connection with %s closed: %s", self.name, error)
+                log.debug("connection with %s closed: %s", self.name, error)
                 self.lost_reason = str(error)
                 self._flush()
 
@@ -256,6 +256,11 @@ class Peer:
         data = self._connection.data_to_send()
         if data:
             self._stream.write(data)
+
+    async def refuse(self, error: BusyError) -> None:
+        """End a connection that has just been agreed on."""
+        self._end(Goodbye(error.reason, error.text))
+        await self._close_stream()
 
     def _end(self, goodbye: Goodbye) -> None:
         if self._connection.state is State.OPEN:

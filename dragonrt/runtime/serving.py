@@ -1,23 +1,27 @@
 """The cloud's part of an answer: one session that a device opens, until it closes it."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from dragonrt.modes.catalogue import Kit, mode_entry
 from dragonrt.modes.question import Question
 from dragonrt.runtime.answer import AnswerSession, Driver, opening
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.preparing import Preparer
+from dragonrt.runtime.preparing import Prepared, Preparer
 from dragonrt.traces.events import AnswerClosed, AnswerOpened
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
 
 
 def answering(
-    preparer: Preparer, peer: Peer, message: wire.Open
+    preparer: Preparer, peer: Peer, message: wire.Open, turns: asyncio.Semaphore | None = None
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """What a cloud's peers call for every session that a device opens; DragonError refuses it."""
+    """The session that a device opens, and the work on it; DragonError refuses it.
+
+    `turns` are those of the device to have questions read.
+    """
     entry = mode_entry(message.mode)
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)
@@ -29,19 +33,25 @@ def answering(
     session.attach(peer, message.session)
     driver.feed(lambda now: driver.mode.joined("device", message.session, now))
     opened = opening(entry, question, settings, len(question.accepted))
-    return session, _answer(preparer, driver, session, question, opened)
+    verifies, turn = driver.mode.verifies, turns or contextlib.nullcontext()
+
+    async def prepare() -> Prepared:
+        async with turn:
+            return await preparer.prepare(question, verifies=verifies)
+
+    return session, _answer(preparer, driver, session, prepare, opened)
 
 
 async def _answer(
     preparer: Preparer,
     driver: Driver,
     session: AnswerSession,
-    question: Question,
+    prepare: Callable[[], Coroutine[Any, Any, Prepared]],
     opened: AnswerOpened,
 ) -> None:
     """Prepare, say so, and take part until the device closes the session."""
     driver.record(opened)
-    preparing = asyncio.ensure_future(preparer.prepare(question, verifies=driver.mode.verifies))
+    preparing = asyncio.ensure_future(prepare())
     over = asyncio.ensure_future(driver.wait_over())
     try:
         while not await _any_done((preparing, over), preparer.patience.probe_s):

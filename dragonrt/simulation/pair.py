@@ -25,9 +25,9 @@ from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.runtime.preparing import Context, Prepared
-from dragonrt.runtime.serving import answering
 from dragonrt.side import Side
 from dragonrt.simulation.faults import (
     Cut,
@@ -43,7 +43,7 @@ from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
-from dragonrt.wire.reasons import HandshakeError
+from dragonrt.wire.reasons import BusyError, HandshakeError
 
 MakeModel = Callable[[Side, Script], SimulatedModel]
 """Makes the model of one side for one answer."""
@@ -105,8 +105,9 @@ class SimulatedSide:
 class SimulatedCloud:
     """Serves devices until it is closed; `refused` are the lines of failed handshakes."""
 
-    def __init__(self, side: SimulatedSide) -> None:
+    def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
+        self._gatekeeper = Gatekeeper(side, limits)
         self.refused: list[str] = []
         self._connections: dict[asyncio.Task[None], Peer] = {}
 
@@ -123,8 +124,8 @@ class SimulatedCloud:
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
         recorder = self.side.recorder.of(stream.peer_name)
-        serves = partial(answering, self.side)
-        peer = Peer(stream, self.side.connection(), recorder, serves, self.side.patience)
+        serves, patience = self._gatekeeper.answering, self.side.patience
+        peer = Peer(stream, self.side.connection(), recorder, serves, patience)
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
         task.add_done_callback(self._connections.pop)
@@ -135,7 +136,11 @@ class SimulatedCloud:
         except (HandshakeError, ConnectionLostError) as error:
             self.refused.append(str(error))
             return
-        await peer.run()
+        try:
+            with self._gatekeeper.inside(peer):
+                await peer.run()
+        except BusyError as error:
+            await peer.refuse(error)
 
     async def wait_idle(self) -> None:
         """Wait until every connection is over, however it ended."""

@@ -14,6 +14,7 @@ from dragonrt.experiments.bench import (
     bench_latency,
     bench_loop,
     bench_overhead,
+    bench_soak,
     cpu_parts,
 )
 from dragonrt.experiments.bench.bench_assisted import bench_assisted
@@ -248,3 +249,13 @@ def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
     (result,) = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
     assert (result["mode"], result["tokens"]) == (way, 4)
     assert result["longest_callback_ms"] > 0
+
+
+def test_growth_is_that_after_the_warm_up() -> None:
+    sizes = [
+        bench_soak.Size(100 * n, 700.0 + (50.0 if n > 5 else 10.0 * n), 800.0 + 0.3 * n)
+        for n in range(1, 21)
+    ]
+    device, cloud = bench_soak.growths(sizes)
+    assert (device["side"], device["mb_per_1000"], device["warm_mb"]) == ("device", 0.0, 750.0)
+    assert (cloud["side"], cloud["mb_per_1000"], cloud["last_mb"]) == ("cloud", 3.0, 806.0)

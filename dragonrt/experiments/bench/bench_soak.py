@@ -24,8 +24,8 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 
 NOTE = (
-    "Resident memory, sampled as the answers go on; growth: the slope of a line through the samples "
-    "after the first {warm_up} answers, in MB per 1,000 answers."
+    "Resident memory, sampled as the answers go on; growth: the slope of a line through the "
+    "samples after the first {warm_up} answers, in MB per 1,000 answers."
 )
 SAMPLES = 60
 WARM_UP = 0.25
@@ -54,7 +54,7 @@ def bench_soak(
 ) -> None:
     """Megabytes of both sides per 1,000 answers; the default takes ten to twenty minutes."""
     options = ("--model", model, "--documents", str(bundled.documents("cloud")))
-    with cloud_process(*options) as cloud:
+    with cloud_process(*options, "--device-rate", "1000") as cloud:
         with messages.status("starting two processes"):
             device = LoadedSide.load(sample_settings("device", model))
             port = cloud.wait_ready()
@@ -68,13 +68,15 @@ def bench_soak(
                         first, last = _part(answers, number), _part(answers, number + 1)
                         alone += await _answer(arena, question, range(first, last))
                         sizes.append(Size(last, resident_mb("self"), resident_mb(str(cloud.pid))))
-                        status.update(f"{last} answers: {sizes[-1].device_mb:.0f} MB here, "
-                                      f"{sizes[-1].cloud_mb:.0f} MB in the cloud")
+                        status.update(
+                            f"{last} answers: {sizes[-1].device_mb:.0f} MB here, "
+                            f"{sizes[-1].cloud_mb:.0f} MB in the cloud"
+                        )
                 return sizes, alone
 
             sizes, alone = run(soak(), virtual=False)
     results = growths(sizes)
-    table = bench_table("side", "after a fifth", "at the end", "growth")
+    table = bench_table("side", "warm", "at the end", "growth")
     for result in results:
         result["alone"] = alone
         cells = (f"{result[name]:.1f} MB" for name in ("warm_mb", "last_mb"))
