@@ -11,6 +11,7 @@ from typing import Literal
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
+from dragonrt.link.units import parse_duration
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss
 from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
@@ -24,7 +25,7 @@ from dragonrt.sampling.verification import (
     speculative_rule,
 )
 from dragonrt.setting import check, setting
-from dragonrt.wire.limits import MAX_BLOCK, MAX_RUN_AHEAD
+from dragonrt.wire.limits import MAX_32, MAX_BLOCK, MAX_RUN_AHEAD
 
 MAX_OUTSTANDING = 8
 """Blocks of one session that may be under way and unanswered."""
@@ -66,12 +67,23 @@ class DragonSettings:
         high=1e6,
         travels=False,
     )
+    pad: bool | None = setting(
+        None, "Send all in frames of a few sizes; else where drafts are not disclosed."
+    )
+    cadence: str | None = setting(
+        None, "Send one frame of one size every TICK, such as 20ms, said or not."
+    )
+    cadence_ticks: int = setting(
+        500, "Ticks from a question on, or a multiple of it.", low=1, high=MAX_32
+    )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 
     def __post_init__(self) -> None:
         check(self)
         _check_sends(self.codec, "both sides mix distributions", complete=False)
         rule(self.rule, Noise(0), Sampler())
+        if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
+            raise DragonError("--cadence must be from 1ms to 10s")
         if self.keeps_drafts:
             if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
                 raise DragonError(
@@ -99,6 +111,16 @@ class DragonSettings:
     def keeps_drafts(self) -> bool:
         """Whether the device tells the cloud nothing but target tokens."""
         return self.disclose is not Disclosure.DRAFTS
+
+    @property
+    def pads(self) -> bool:
+        """Whether frames have few sizes."""
+        return self.keeps_drafts if self.pad is None else self.pad
+
+    @property
+    def cadence_s(self) -> float:
+        """Seconds from tick to tick; raises LinkError for what is no duration."""
+        return parse_duration(self.cadence or "0s")
 
     @property
     def redacts(self) -> bool:

@@ -92,7 +92,7 @@ class Asking:
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()
         answer.asked_s = asyncio.get_running_loop().time()
-        before = self._traffic()
+        before, padding = self._traffic(), self._padding()
         await self._reach()
         joining = [
             asyncio.create_task(self._keep_joined(session), name=f"join {session.name}")
@@ -120,8 +120,17 @@ class Asking:
             answer.rtt_s, after = driver.rtt_s, self._traffic()
             answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
             finish = driver.finish.value if driver.finish else "error"
+            sent, received = self._padding()
             driver.record(
-                AnswerClosed(finish, answer.bytes_sent, answer.bytes_received, answer.rtt_s)
+                AnswerClosed(
+                    finish,
+                    answer.bytes_sent,
+                    answer.bytes_received,
+                    answer.rtt_s,
+                    sent - padding[0],
+                    received - padding[1],
+                    self._held_s(),
+                )
             )
             found = (source for session in sessions for source in session.sources)
             answer.cloud_sources = tuple(dict.fromkeys(found))
@@ -151,6 +160,20 @@ class Asking:
         each = [connector.traffic() for connector in connectors if connector is not None]
         return sum(sent for sent, _ in each), sum(received for _, received in each)
 
+    def _padding(self) -> tuple[int, int]:
+        """Of these, what cells added."""
+        connectors = (session.connector for session in self._driver.sessions.values())
+        each = [connector.padding() for connector in connectors if connector is not None]
+        return sum(sent for sent, _ in each), sum(received for _, received in each)
+
+    def _held_s(self) -> float | None:
+        """How long messages waited for their ticks, on average over a connection."""
+        connectors = (session.connector for session in self._driver.sessions.values())
+        peers = [connector.peer for connector in connectors if connector is not None]
+        paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.held]
+        held = sum(each.held for each in paced)
+        return sum(each.held_s for each in paced) / held if held else None
+
     # Joining, and joining again.
 
     async def _reach(self) -> None:
@@ -178,6 +201,7 @@ class Asking:
             settings = pack(self.answer.settings)
             return wire.Open(number, self._entry.name, pack(question), settings)
 
+        peer.pacing.shape(self.answer.settings)
         session.attach(peer, peer.open(session, message))
         said = sum(len(text.encode()) for turn in question.history for text in turn)
         asked = QuestionSent(len(question.prompt.encode()), said, len(question.accepted))

@@ -26,6 +26,7 @@ class Connector:
         self._hurry = asyncio.Event()
         self._back_off = BackOff(patience)
         self._sent = self._received = 0
+        self._padding = (0, 0)
 
     @property
     def peer(self) -> Peer | None:
@@ -43,6 +44,19 @@ class Connector:
             now = self._peer.connection.statistics()
             sent, received = sent + now.bytes_sent, received + now.bytes_received
         return sent, received
+
+    def padding(self) -> tuple[int, int]:
+        """Of these, the bytes that cells added, sent and received."""
+        sent, received = self._padding
+        if self._peer is not None:
+            now = self._peer.connection.statistics()
+            sent, received = sent + now.padding_sent, received + now.padding_received
+        return sent, received
+
+    async def settled(self) -> None:
+        """Until a cadence has used up its budget."""
+        if self._peer is not None:
+            await self._peer.pacing.wait_over()
 
     async def connect(self) -> None:
         """The first connection; raises the error that says why there is none."""
@@ -97,6 +111,7 @@ class Connector:
         statistics = peer.connection.statistics()
         self._sent += statistics.bytes_sent
         self._received += statistics.bytes_received
+        self._padding = self.padding()
         self._peer = None
         self._connected.clear()
 

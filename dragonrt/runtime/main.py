@@ -185,6 +185,8 @@ async def device(
             kit = kit_of(side, members, connectors, how)
             yield Device(side, connectors, completed(how, kit), kit)
         finally:
+            # To end a cadence early would tell when the answer ended.
+            await asyncio.gather(*(link.settled() for link in connectors.values()))
             await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
             for keeper in keepers:
                 keeper.cancel()

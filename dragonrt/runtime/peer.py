@@ -14,6 +14,7 @@ from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
 from dragonrt.patience import USUAL, Patience
+from dragonrt.runtime.pacing import Pacing
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection, Event, State
@@ -103,6 +104,7 @@ class Peer:
         self.rtt = RttEstimator()
         self.bandwidth = BandwidthEstimator()
         self.lost_reason: str | None = None
+        self.pacing = Pacing(connection, self._write)
         self.on_end: Callable[[], None] = lambda: None
         """Called when the connection has ended, before its sessions hear of it."""
 
@@ -138,13 +140,21 @@ class Peer:
             return 0
         if isinstance(message, SessionMessage) and message.session not in self._sessions:
             return 0
-        data = self._connection.send(message)
-        self._stream.write(data)
-        self._record(MessageSent, message, len(data))
-        return len(data)
+        self._say(message)
+        return self._connection.message_bytes
+
+    def _say(self, message: Message) -> None:
+        self._write(self._connection.send(message))
+        self.pacing.said()
+        self._record(MessageSent, message, self._connection.message_bytes)
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._stream.write(data)
 
     async def drain(self) -> None:
         """Wait while too much is queued for sending; a lost connection is not waited for."""
+        await self.pacing.drained()
         with suppress(LinkError):
             await self._stream.drain()
 
@@ -160,10 +170,7 @@ class Peer:
     def close(self, number: int, reason: Reason, text: str = "", retry_s: float = 0.0) -> None:
         """End one session, if it is still open; who is busy says when to come back."""
         if self._connection.session_state(number) is not SessionState.NONE:
-            message = Close(number, reason, text, int(1000 * retry_s))
-            data = self._connection.send(message)
-            self._stream.write(data)
-            self._record(MessageSent, message, len(data))
+            self._say(Close(number, reason, text, int(1000 * retry_s)))
         self._sessions.pop(number, None)
 
     # The life of the connection.
@@ -203,6 +210,7 @@ class Peer:
         except* ConnectionLostError as group:
             self.lost_reason = str(group.exceptions[0])
         finally:
+            self.pacing.stop()
             self._lose_sessions()
             self._end(Goodbye(Reason.SHUTDOWN, "this side ends"))
             await self._close_stream()
@@ -253,9 +261,7 @@ class Peer:
         self._recorder.event(session, event(name, size, step, round_))
 
     def _flush(self) -> None:
-        data = self._connection.data_to_send()
-        if data:
-            self._stream.write(data)
+        self._write(self._connection.data_to_send())
 
     async def refuse(self, error: BusyError) -> None:
         """End a connection that has just been agreed on."""

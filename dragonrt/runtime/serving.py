@@ -30,6 +30,7 @@ def answering(
     driver = Driver(preparer, entry.cloud(question, settings, kit), lambda record: None)
     driver.recorder = peer.recorder
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
+    peer.pacing.shape(settings)
     session.attach(peer, message.session)
     driver.feed(lambda now: driver.mode.joined("device", message.session, now))
     opened = opening(entry, question, settings, len(question.accepted))

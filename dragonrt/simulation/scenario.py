@@ -250,6 +250,7 @@ def _settings(chance: random.Random, mode: str) -> Settings:
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
                 withhold=chance.choice((1.0, 1.5, 8.0)),
+                pad=chance.choice((None, False, True)),
                 on_loss=on_loss,
             )
         case "speculative":

@@ -311,8 +311,9 @@ class Noticed:
 class AnswerClosed:
     """The answer ended: stop, length, cancelled or error.
 
-    On the device with the bytes that its connections carried meanwhile, probes included, and the
-    moving average of the round trip at the end, in seconds.
+    On the device with the bytes that its connections carried meanwhile, probes and padding
+    included, and the moving average of the round trip at the end, in seconds. `held` is what a
+    message waited for its tick on average, where there is a cadence.
     """
 
     KIND: ClassVar[str] = "close"
@@ -320,6 +321,9 @@ class AnswerClosed:
     bytes_sent: int = 0
     bytes_received: int = 0
     rtt: float | None = None
+    padding_sent: int = 0
+    padding_received: int = 0
+    held: float | None = None
 
 
 Event: TypeAlias = (

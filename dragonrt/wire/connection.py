@@ -19,6 +19,8 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from dragonrt.side import Side
+from dragonrt.wire.cells import HEADER_BYTES as CELL_HEADER
+from dragonrt.wire.cells import PACED, cell, in_cells
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
@@ -71,12 +73,14 @@ _PROOF_LABEL = b"dragonrt proof 1 "
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Bytes and frames of each direction, headers included."""
+    """Bytes and frames of each direction, headers included; padding is what cells add."""
 
     bytes_received: int
     frames_received: int
     bytes_sent: int
     frames_sent: int
+    padding_received: int = 0
+    padding_sent: int = 0
 
 
 class Connection:
@@ -110,6 +114,11 @@ class Connection:
         self._outgoing = bytearray()
         self._bytes_received = self._frames_received = 0
         self._bytes_sent = self._frames_sent = 0
+        self.message_bytes = 0
+        """The bytes of the frame that was made last, without padding."""
+        self._padded = False
+        self._waiting: bytearray | None = None  # what waits for its ticks, where there are any
+        self._padding_sent = 0
         self._queue(hello)
 
     # What the transport calls.
@@ -217,8 +226,44 @@ class Connection:
     def statistics(self) -> Statistics:
         """What went over the connection so far."""
         return Statistics(
-            self._bytes_received, self._frames_received, self._bytes_sent, self._frames_sent
+            self._bytes_received,
+            self._frames_received,
+            self._bytes_sent,
+            self._frames_sent,
+            self._frames.padding_bytes,
+            self._padding_sent,
         )
+
+    # In cells.
+
+    def pad(self) -> None:
+        """From now on all that is sent travels in cells."""
+        self._padded = True
+
+    def pace(self) -> None:
+        """From now on what is sent waits for `next_cell`, but for a Goodbye."""
+        if self._waiting is None:
+            self._waiting = bytearray()
+
+    def unpace(self) -> None:
+        """From now on nothing waits; what does leaves with what is sent next."""
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            self._write(bytes(waiting))
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for their ticks."""
+        return len(self._waiting or b"")
+
+    def next_cell(self) -> bytes:
+        """The bytes to write at a tick: one cell of the one size, with what waits or empty."""
+        waiting = self._waiting if self._waiting is not None else bytearray()
+        content = bytes(waiting[: PACED - CELL_HEADER])
+        del waiting[: len(content)]
+        self._bytes_sent += PACED
+        self._padding_sent += PACED - len(content)
+        return cell(content, PACED)
 
     # From a frame to an event.
 
@@ -304,9 +349,20 @@ class Connection:
     def _queue(self, message: Message) -> None:
         # A padded Ping measures the link, so its padding must travel as it is.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
-        self._outgoing += frame
-        self._bytes_sent += len(frame)
+        self.message_bytes = len(frame)
         self._frames_sent += 1
+        if isinstance(message, Goodbye):
+            self.unpace()
+        if self._waiting is not None:
+            self._waiting += frame
+        else:
+            self._write(frame)
+
+    def _write(self, frames: bytes) -> None:
+        data = in_cells(frames) if self._padded else frames
+        self._outgoing += data
+        self._bytes_sent += len(data)
+        self._padding_sent += len(data) - len(frames)
 
     def _end(self) -> None:
         self.state = State.CLOSED

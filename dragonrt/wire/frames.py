@@ -1,12 +1,14 @@
 """Frames: a body behind a 4-byte header, so that a stream of bytes becomes messages again.
 
 The header is a big-endian integer: bit 31 says that the body is an lz4 block (with its size before
-compression in front), bits 30-28 are zero, bits 27-0 are the length of the body that follows. The
+compression in front), bit 29 that it is a cell, which carries a piece of a stream of other frames
+(see `cells`), bits 30 and 28 are zero, bits 27-0 are the length of the body that follows. The
 declared length, and the declared size of an lz4 block, are checked before anything is kept for it.
 """
 
 import lz4.block
 
+from dragonrt.wire.cells import CELL, content_of
 from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
 HEADER_BYTES = 4
@@ -30,12 +32,17 @@ class FrameDecoder:
     """Takes bytes in any split and gives back whole bodies.
 
     `limit` is the longest body accepted, before and after decompression; it may be changed between
-    two frames. At most one frame of that length and the bytes of one `feed` are kept.
+    two frames. At most one frame of that length and the bytes of one `feed` are kept, and the same
+    again of what cells carry.
     """
+
+    _flags = _LZ4 | CELL
 
     def __init__(self, limit: int = MAX_BODY) -> None:
         self.limit = limit
         self.frame_bytes = 0  # of the frame that `next_body` gave last, header included
+        self.padding_bytes = 0  # of all cells so far: what they have beside their contents
+        self._carried: FrameDecoder | None = None  # takes what cells carry
         self._buffer = bytearray()
         self._start = 0
 
@@ -52,12 +59,34 @@ class FrameDecoder:
         Raises RemoteProtocolError on a header or lz4 block that cannot be accepted; the stream is
         then of no further use.
         """
+        while True:
+            carried = self._carried
+            if carried is not None and (body := carried.next_body()) is not None:
+                self.frame_bytes = carried.frame_bytes
+                return body
+            found = self._next_frame()
+            if found is None:
+                return None
+            header, body = found
+            if not header & CELL:
+                return _decompress(body, self.limit) if header & _LZ4 else body
+            self._carry(content_of(body))
+
+    def _carry(self, content: bytes) -> None:
+        self.padding_bytes += self.frame_bytes - len(content)
+        if self._carried is None:
+            self._carried = _Carried()
+        self._carried.limit = self.limit
+        self._carried.feed(content)
+
+    def _next_frame(self) -> tuple[int, bytes] | None:
+        """The header and the body of the next whole frame."""
         start = self._start + HEADER_BYTES
         if len(self._buffer) < start:
             return None
         header = int.from_bytes(self._buffer[self._start : start], "big")
         length = header & _LENGTH
-        if header & ~(_LZ4 | _LENGTH):
+        if header & ~(self._flags | _LENGTH) or (header & CELL and header & _LZ4):
             raise RemoteProtocolError(
                 Reason.MALFORMED, "the other side does not speak this protocol"
             )
@@ -69,12 +98,19 @@ class FrameDecoder:
         body = bytes(memoryview(self._buffer)[start:end])
         self.frame_bytes = HEADER_BYTES + length
         self._start = end
-        return _decompress(body, self.limit) if header & _LZ4 else body
+        return header, body
 
     @property
     def has_partial_frame(self) -> bool:
         """True if some bytes are kept that do not make a whole frame yet."""
-        return len(self._buffer) > self._start
+        inside = self._carried is not None and self._carried.has_partial_frame
+        return inside or len(self._buffer) > self._start
+
+
+class _Carried(FrameDecoder):
+    """Takes what cells carry: no further cells."""
+
+    _flags = _LZ4
 
 
 def _decompress(body: bytes, limit: int) -> bytes:
