@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -77,17 +78,19 @@ async def _chat_json(conversation: Conversation, question: str, console: Console
 
 async def _stream(conversation: Conversation, question: str, console: Console) -> None:
     view = AnswerView(console)
-    try:
-        reply = await conversation.ask(question, view.piece, view.notice)
-    except BaseException:  # whatever ends the answer, what follows begins on a new line
-        view.end_line()
-        raise
-    view.end(reply)
+    with _terminates_after_the_answer(conversation):
+        try:
+            reply = await conversation.ask(question, view.piece, view.notice)
+        except BaseException:  # whatever ends the answer, what follows begins on a new line
+            view.end_line()
+            raise
+        view.end(reply)
 
 
 async def _print_json(conversation: Conversation, question: str) -> None:
-    reply = await conversation.ask(question)
-    print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
+    with _terminates_after_the_answer(conversation):
+        reply = await conversation.ask(question)
+        print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
 
 
 async def _piped_questions() -> AsyncIterator[str]:
@@ -107,6 +110,38 @@ async def _typed_questions() -> AsyncIterator[str]:
             return
         if line.strip():
             yield line.strip()
+
+
+@contextmanager
+def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
+    """SIGTERM lets the answer under way finish, within the side's patience; a second one does not.
+
+    Where nothing is under way it ends the program at once, as it always does.
+    """
+    loop = asyncio.get_running_loop()
+    limits: list[asyncio.TimerHandle] = []
+
+    def terminate() -> None:
+        if limits:
+            loop.remove_signal_handler(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            patience = conversation.device.side.patience
+            limits.append(loop.call_later(patience.answer_s, conversation.stop))
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+    except NotImplementedError:  # Windows
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+        for limit in limits:
+            limit.cancel()
+    if limits:
+        raise SystemExit(128 + signal.SIGTERM)
 
 
 @contextmanager
