@@ -7,12 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# oneDNN multiplies a single row with kernels of its own, whose order of summing is another one from
-# this many inputs on. Two rows and more go through kernels that sum every row by itself in the
-# order of the inputs, whatever the number of rows and threads: so a single row is filled up. Four
-# rows take no longer than one where weights come from memory, and less than two.
-_SINGLE_ROW_DIFFERS = 1024
-_FEWEST_ROWS = 4
+FEWEST_ROWS = 4
+"""Fewer rows are filled up. oneDNN multiplies a single one by kernels that sum in another order.
+And where weights come from memory, four take no longer than one, and less than two."""
 
 
 class Linear:
@@ -23,14 +20,12 @@ class Linear:
     x: it is bit for bit the same in a block of any size.
     """
 
-    __slots__ = ("_bias", "_fewest_rows", "_packed", "_weight")
+    __slots__ = ("_bias", "_packed", "_weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._bias = bias
         self._weight = weight
         self._packed = packs(weight)
-        alone = weight.dtype == torch.float32 and weight.shape[1] <= _SINGLE_ROW_DIFFERS
-        self._fewest_rows = 1 if alone else _FEWEST_ROWS
         if self._packed:
             self._weight = _pack(weight)
 
@@ -43,10 +38,15 @@ class Linear:
         if not self._packed:
             return functional.linear(x, self._weight, self._bias)
         rows = x.shape[0]
-        if rows >= self._fewest_rows:
+        if rows >= FEWEST_ROWS:
             return _multiply(x, self._weight, self._bias)
-        filled = functional.pad(x, (0, 0, 0, self._fewest_rows - rows))
-        return _multiply(filled, self._weight, self._bias)[:rows]
+        return _multiply(filled_up(x), self._weight, self._bias)[:rows]
+
+
+def filled_up(x: Tensor) -> Tensor:
+    """x [n, ...] with rows of zeros behind, so that there are enough for a product."""
+    missing = FEWEST_ROWS - x.shape[0]
+    return x if missing <= 0 else functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing))
 
 
 MakeLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]

@@ -8,6 +8,7 @@ import torch
 
 from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
+from dragonrt.language.allocation import keep_freed_memory
 from dragonrt.language.architectures import transformer
 from dragonrt.language.batch import Reading
 from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
@@ -69,6 +70,7 @@ class LanguageModel:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(usual_threads() if threads is None else threads)
+        keep_freed_memory()
         return cls(str(name), load_checkpoint(name, on, dtype))
 
     @property

@@ -17,7 +17,7 @@ from dragonrt.language.attention import PLAIN, AttentionForm
 from dragonrt.language.decoder import Feed, Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.kv_cache import BlockLayout, KvCache
-from dragonrt.language.linear import is_row_invariant
+from dragonrt.language.linear import FEWEST_ROWS, filled_up, is_row_invariant
 from dragonrt.language.vocabulary import Embed, OutputLayer
 
 Pointwise = Callable[[Tensor], Tensor]
@@ -251,12 +251,16 @@ class Transformer:
         return outputs
 
     def _embedded(self, parts: Sequence[_Part]) -> Tensor:
-        """What goes into the first layer, all rows and tokens of all parts: [n, hidden]."""
+        """What goes into the first layer, all rows and tokens of all parts: [n, hidden].
+
+        There are at least as many as a product takes: others fill them up, so that none has to.
+        """
         weights = self._weights
         ids: list[int] = []
         for part in parts:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
+        ids += [0] * (FEWEST_ROWS - len(ids))
         tokens = torch.tensor(ids, device=self._geometry.device)
         hidden = weights.embed(tokens)
         if weights.embedding_scale != 1.0:
@@ -295,20 +299,21 @@ class Transformer:
             cache, place = part.feed.cache, slice(part.start, part.start + part.size)
             cache.write(index, turned[place, heads:], values[place], part.layout)
             mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
-        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+        return filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
 
     def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
         """Log-probabilities and what the output layer reads; None once nobody wants them."""
-        hidden = self._weights.final_norm(hidden)
+        rows = len(hidden)
+        hidden = self._weights.final_norm(filled_up(hidden))
         pieces = []
         for product in self._weights.output.pieces:
             if all(part.feed.preemption.requested for part in parts):
                 return None
             pieces.append(product(hidden))
-        logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1)).float()
+        logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1))[:rows].float()
         if self._weights.soft_cap is not None:
             logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
-        return logits.log_softmax(-1), hidden
+        return logits.log_softmax(-1), hidden[:rows]
 
 
 def _layout(feed: Feed[KvCache]) -> BlockLayout:
@@ -318,7 +323,7 @@ def _layout(feed: Feed[KvCache]) -> BlockLayout:
 def _positions(parts: Sequence[_Part]) -> Tensor:
     """[n], the positions of all new tokens."""
     positions = [part.layout.positions.flatten() for part in parts]
-    return positions[0] if len(positions) == 1 else torch.cat(positions)
+    return filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
 
 
 def _moved_together(parts: Sequence[_Part], device: torch.device) -> Tensor:
@@ -327,6 +332,7 @@ def _moved_together(parts: Sequence[_Part], device: torch.device) -> Tensor:
     for part in parts:
         start, part.start = part.start, len(places)
         places += range(start, start + part.size)
+    places += [0] * (FEWEST_ROWS - len(places))
     return torch.tensor(places, device=device)
 
 

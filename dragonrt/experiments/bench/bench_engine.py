@@ -18,6 +18,7 @@ from rich.console import Console
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.experiments.bench.report import Series, bench_table, print_report
 from dragonrt.experiments.random_models import SIZES, random_model
+from dragonrt.language.allocation import keep_freed_memory
 from dragonrt.language.batch import PIECE, Batch
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
@@ -164,6 +165,7 @@ def bench_engine(
 ) -> None:
     """Every model in every type, with each number of sessions, which make `tokens` together."""
     torch.set_num_threads(threads or usual_threads())
+    keep_freed_memory()
     table = bench_table(*HEADINGS)
     results: list[dict[str, Any]] = []
     for name in models:
