@@ -187,6 +187,7 @@ BENCHES = {
     "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
     "soak": "Whether memory grows: megabytes of both sides per 1,000 short answers.",
+    "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",
     "engine": "Tokens per second of many answers that share forwards, against one at a time.",
 }
 

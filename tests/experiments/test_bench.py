@@ -14,6 +14,7 @@ from dragonrt.experiments.bench import (
     bench_latency,
     bench_loop,
     bench_overhead,
+    bench_serve,
     bench_soak,
     cpu_parts,
 )
@@ -161,6 +162,19 @@ def measured(bench: Callable[..., object], **options: Any) -> list[dict[str, Any
         "results"
     ]
     return found
+
+
+def test_http_is_compared_with_the_terminal_answer_by_answer() -> None:
+    def timed(first: float, whole: float, cpu: float) -> bench_serve.Timed:
+        return bench_serve.Timed(first, whole, cpu, "text", 10)
+
+    pairs = [(timed(10, 100, 5), timed(13, 110, 6)), (timed(30, 300, 7), timed(31, 290, 7))]
+    result = bench_serve.serve_result([*pairs, (timed(20, 200, 6), timed(22, 200, 8))])
+    assert result["first_ms"]["terminal"]["median"] == 20
+    assert result["first_ms"]["difference"] == {"median": 2, "samples": [3, 1, 2]}
+    assert result["cpu_ms"]["difference"]["median"] == 1
+    assert (result["tokens_per_s"], result["ratio"]) == ({"terminal": 50, "http": 50}, 1.0)
+    assert result["same_texts"] is True
 
 
 @pytest.mark.slow

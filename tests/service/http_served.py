@@ -1,6 +1,5 @@
 """The service on loopback, in front of a scripted device, and clients of it."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
-from dragonrt.service.http.web_server import WebServer, listen_on
+from dragonrt.service.http.web_server import WebServer, listen_on, serving
 
 from .conftest import RecitingSide, reciting_device
 
@@ -65,11 +64,8 @@ async def served(
     documents = PrivateDocuments(SideSettings("device"), None)
     service = HttpService(device, documents, defaults, admission, metrics)
     with listen_on("127.0.0.1", 0) as listening:
-        server = WebServer(service.application(keys), listening, None)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        running = asyncio.create_task(server.run_until_stopped())
-        async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as http:
-            yield Served(url, http, server, admission, side)
-        server.stop()
-        server.stop()
-        await running
+        async with serving(service.application(keys), listening) as server:
+            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as http:
+                yield Served(url, http, server, admission, side)
+            server.stop()

@@ -22,6 +22,7 @@ from dragonrt.service.http.live_trace import LiveTrace
 from dragonrt.service.http.request_body import ApiRequest
 from dragonrt.service.http.served_answer import AnswerPiece, ServedAnswer
 
+Events = list[SseEvent]
 TAKEN_IN_S = 30.0
 """A client that takes nothing in for so long is taken to be gone."""
 
@@ -69,7 +70,7 @@ class AnswerResponse:
             )
             await stream(scope, receive, send)
 
-    async def _begun(self, stack: AsyncExitStack) -> dict[str, Any] | AsyncIterator[SseEvent]:
+    async def _begun(self, stack: AsyncExitStack) -> dict[str, Any] | AsyncIterator[Events]:
         """The whole answer, or once its first piece is there, the events that tell it."""
         request = self._request
         await stack.enter_async_context(self._desk.admission.place())
@@ -94,50 +95,50 @@ class AnswerResponse:
             raise ApiError(500, "the answer ended without a reply", code="answer_failed")
         return self._form.whole(answer.reply)
 
-    async def _events(self, answer: ServedAnswer) -> AsyncGenerator[SseEvent, None]:
-        """Raises ApiError for an answer that fails before anything was said of it."""
+    async def _events(self, answer: ServedAnswer) -> AsyncGenerator[Events, None]:
+        """Events that are sent together: they are of the same moment.
+
+        Raises ApiError for an answer that fails before anything was said of it.
+        """
         form, metrics = self._form, self._desk.metrics
         trace, begun = LiveTrace(self._desk.device), False
         try:
             async for news in answer.news():
-                if not begun:
-                    for event in form.begin():
-                        yield event
-                    begun = True
-                text = "".join(each.text for each in news if isinstance(each, AnswerPiece))
+                events = [] if begun else [*form.begin()]
+                begun = True
                 if self._request.traced:
-                    for event in form.trace(trace.events(news)):
-                        yield event
-                if text:
-                    for event in form.text(text):
-                        yield event
+                    events += form.trace(trace.events(news))
+                if text := "".join(each.text for each in news if isinstance(each, AnswerPiece)):
+                    events += form.text(text)
+                yield events
         except DragonError as error:
             metrics.failed()
             failure = api_error(error)
             if not begun or not self._request.stream:
                 raise failure from error
-            for event in form.failed(failure):
-                yield event
+            yield [*form.failed(failure)]
             return
-        if answer.reply is None:
-            return
-        metrics.answered(answer.reply)
-        if not begun:
-            for event in form.begin():
-                yield event
-        for event in form.end(answer.reply):
-            yield event
+        if answer.reply is not None:
+            metrics.answered(answer.reply)
+            yield [*([] if begun else form.begin()), *form.end(answer.reply)]
 
 
-async def _chained(first: SseEvent, others: AsyncIterator[SseEvent]) -> AsyncIterator[SseEvent]:
+async def _chained(first: Events, others: AsyncIterator[Events]) -> AsyncIterator[Events]:
     yield first
     async for each in others:
         yield each
 
 
-def _encoded(event: SseEvent) -> ServerSentEvent:
-    data = event.data if isinstance(event.data, str) else json.dumps(event.data)
-    return ServerSentEvent(data, event=event.name, sep="\n")
+def _encoded(events: Events) -> bytes:
+    """Server-sent events as the bytes of one piece of the body."""
+    return b"".join(
+        ServerSentEvent(
+            each.data if isinstance(each.data, str) else json.dumps(each.data),
+            event=each.name,
+            sep="\n",
+        ).encode()
+        for each in events
+    )
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:

@@ -12,7 +12,14 @@ from dragonrt.runtime.endpoints import is_loopback
 from dragonrt.setting import check, setting
 
 SHORTEST_KEY = 16
-LIBRARIES = ("uvicorn", "starlette", "sse_starlette", "prometheus_client", "watchfiles")
+LIBRARIES = (
+    "uvicorn",
+    "httptools",
+    "starlette",
+    "sse_starlette",
+    "prometheus_client",
+    "watchfiles",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from sse_starlette.sse import AppStatus
@@ -27,9 +27,7 @@ class WebServer(uvicorn.Server):
     Signals belong to the process, not to uvicorn.
     """
 
-    def __init__(
-        self, app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None
-    ) -> None:
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None) -> None:
         # Streams end when their answers do: the library would cut them off at once.
         AppStatus.enable_automatic_graceful_drain = False
         super().__init__(
@@ -37,6 +35,7 @@ class WebServer(uvicorn.Server):
                 app,
                 lifespan="off",
                 ws="none",
+                http="httptools",
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
@@ -47,15 +46,10 @@ class WebServer(uvicorn.Server):
                 ssl_context_factory=None if context is None else lambda config, usual: context,
             )
         )
-        self._listening = listening
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-    async def run_until_stopped(self) -> None:
-        """Serve, and return when the last answer is over."""
-        await self.serve([self._listening])
 
     def stop(self) -> None:
         """Take no more requests; asked for twice, wait for no answer either."""
@@ -73,6 +67,20 @@ def listen_on(host: str, port: int) -> socket.socket:
         raise DragonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
+@asynccontextmanager
+async def serving(
+    app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None = None
+) -> AsyncIterator[WebServer]:
+    """The server, until the context ends: then it waits for answers under way."""
+    server = WebServer(app, context)
+    running = asyncio.create_task(server.serve([listening]), name="web server")
+    try:
+        yield server
+    finally:
+        server.stop()
+        await running
+
+
 async def serve_until_signalled(
     app: ASGIApp,
     admission: Admission,
@@ -81,14 +89,16 @@ async def serve_until_signalled(
     on_ready: Callable[[int], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
-    server = WebServer(app, listening, context)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    async with serving(app, listening, context) as server:
 
-    def stop() -> None:
-        admission.closing = True
-        server.stop()
+        def stop() -> None:
+            admission.closing = True
+            if stopped.is_set():
+                server.stop()
+            stopped.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    on_ready(listening.getsockname()[1])
-    await server.run_until_stopped()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        on_ready(listening.getsockname()[1])
+        await stopped.wait()
