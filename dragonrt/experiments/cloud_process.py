@@ -70,6 +70,10 @@ class CloudProcess:
             self._ended = True
             self._heard.notify_all()
 
+    def wait(self) -> int:
+        """Its exit code, once it has ended by itself."""
+        return self._process.wait()
+
     def end(self) -> None:
         """Ask it to end, make it end if it does not, and wait until it has."""
         self._process.terminate()

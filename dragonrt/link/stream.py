@@ -61,6 +61,7 @@ class TcpStream(asyncio.Protocol):
         self._over = False
         self._transport: asyncio.Transport
         self._peer_name = "an unknown peer"
+        self.bytes_received = 0
 
     # The Stream.
 
@@ -113,6 +114,7 @@ class TcpStream(asyncio.Protocol):
             self._connected(self)
 
     def data_received(self, data: bytes) -> None:
+        self.bytes_received += len(data)
         self._inbox.feed(data)
         if self._reading and self._inbox.size > HIGH_WATER:
             self._reading = False
@@ -192,9 +194,13 @@ class Server:
         """The port that is listened on: the one that was chosen if 0 was asked for."""
         return int(self._server.sockets[0].getsockname()[1])
 
+    def stop_listening(self) -> None:
+        """Take no more connections; those there are go on."""
+        self._server.close()
+
     async def close(self) -> None:
         """Take no more connections, cancel the handlers, and wait until all of it has ended."""
-        self._server.close()
+        self.stop_listening()
         connections = dict(self._connections)
         for task in connections:
             task.cancel()

@@ -17,7 +17,7 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.gatekeeper import USUAL_LIMITS, BoundedLines, CloudLimits, Gatekeeper
+from dragonrt.runtime.gatekeeper import BoundedLines, Gatekeeper
 from dragonrt.runtime.peer import Answerer, ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
@@ -139,13 +139,14 @@ async def serve(
     address: Address,
     identity: Identity,
     preparer: Preparer,
+    gatekeeper: Gatekeeper,
     on_change: Callable[[str], None] = log.info,
-    limits: CloudLimits = USUAL_LIMITS,
 ) -> Server:
     """Listen as the cloud; `on_change` hears a line when a device comes, goes or is refused.
 
-    Of one host it hears few lines a second. Raises DragonError for an address beyond loopback
-    without a key or certificates.
+    It hears nothing of who leaves without a word, as balancers do that look whether it listens, and
+    of one host few lines a second. Raises DragonError for an address beyond loopback without a key
+    or certificates.
     """
     knows_devices = address.tls is not None and address.tls.verify_mode == ssl.CERT_REQUIRED
     if not (is_loopback(address.host) or address.key is not None or knows_devices):
@@ -153,7 +154,7 @@ async def serve(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
             "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
         )
-    strangers, gatekeeper = 0, Gatekeeper(preparer, limits)
+    strangers = 0
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 
     async def handle(stream: TcpStream) -> None:
@@ -170,7 +171,8 @@ async def serve(
         try:
             await peer.handshake()
         except (HandshakeError, ConnectionLostError) as error:
-            lines.say(host, f"refused {stream.peer_name}: {error}")
+            if stream.bytes_received:
+                lines.say(host, f"refused {stream.peer_name}: {error}")
             return
         finally:
             strangers -= 1

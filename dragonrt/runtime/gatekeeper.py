@@ -7,7 +7,7 @@ few are read at a time, so that the others' need not wait for them.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,11 +78,14 @@ class Gatekeeper:
         self._guests: dict[Peer, _Guest] = {}
         self._answer_s = USUAL_ANSWER_S
         self._next_free_s = 0.0
+        self._closing = False
+        self._guest_left = asyncio.Event()
 
     @contextmanager
     def inside(self, peer: Peer) -> Iterator[None]:
         """A device is connected as long as the context lasts; BusyError if too many are."""
         limits = self._limits
+        self._check_open()
         if len(self._guests) >= limits.most_devices:
             raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
         rate = limits.device_rate
@@ -92,12 +95,14 @@ class Gatekeeper:
             yield
         finally:
             del self._guests[peer]
+            self._guest_left.set()
 
     def answering(
         self, peer: Peer, message: Open
     ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
         """What a cloud's peers call for every session that a device opens; BusyError for now."""
         guest, limits, now = self._guests[peer], self._limits, _now()
+        self._check_open()
         wait_s = guest.pace.take(now)
         if wait_s:
             raise BusyError(
@@ -110,7 +115,29 @@ class Gatekeeper:
             text = f"the cloud gives {limits.most_answers} answers already"
             raise BusyError(text, self._retry_s(limits.most_answers))
         session, work = answering(self._preparer, peer, message, guest.turns)
-        return session, self._timed(work)
+        return session, self._timed(peer, work)
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing any more, and wait until the answers under way are over, so long at most.
+
+        A device that has none is sent away, so that it finds another cloud.
+        """
+        self._closing = True
+        for peer in list(self._guests):
+            self._dismiss_idle(peer)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._guests:
+                    self._guest_left.clear()
+                    await self._guest_left.wait()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
+
+    def _dismiss_idle(self, peer: Peer) -> None:
+        if self._closing and not peer.connection.sessions:
+            peer.leave()
 
     def _retry_s(self, places: int) -> float:
         """When a place should be free; who is sent away next, is to come later still."""
@@ -119,9 +146,12 @@ class Gatekeeper:
         self._next_free_s = min(self._next_free_s, now + LONGEST_RETRY_S)
         return self._next_free_s - now
 
-    async def _timed(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _timed(self, peer: Peer, work: Coroutine[Any, Any, None]) -> None:
         began_s = _now()
-        await work
+        try:
+            await work
+        finally:  # when the session is closed, too
+            asyncio.get_running_loop().call_soon(self._dismiss_idle, peer)
         self._answer_s += SMOOTHING * (_now() - began_s - self._answer_s)
 
 

@@ -23,7 +23,7 @@ from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.connector import PASSING, Connector
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
-from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits
+from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
@@ -87,18 +87,27 @@ async def run_cloud(
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
 
+    Answers under way may finish, within this side's patience, unless a second signal comes.
     `on_report` hears of the updates of an index that is watched.
     """
-    stopped = asyncio.Event()
+    asked, insisted = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    async with (
-        local_side(settings, model, library, on_report) as side,
-        await serve(address, identity(side), side, on_change, limits) as server,
-    ):
-        on_ready(server.port)
-        await stopped.wait()
+        loop.add_signal_handler(number, lambda: (insisted if asked.is_set() else asked).set())
+    async with local_side(settings, model, library, on_report) as side:
+        gatekeeper = Gatekeeper(side, limits)
+        async with await serve(address, identity(side), side, gatekeeper, on_change) as server:
+            on_ready(server.port)
+            await asked.wait()
+            server.stop_listening()
+            ends = [
+                asyncio.ensure_future(gatekeeper.drain(side.patience.answer_s)),
+                asyncio.ensure_future(insisted.wait()),
+            ]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -268,6 +268,11 @@ class Peer:
         self._end(Goodbye(error.reason, error.text))
         await self._close_stream()
 
+    def leave(self) -> None:
+        """End the connection, which needs no longer be: `run` returns."""
+        self._end(Goodbye(Reason.SHUTDOWN, "this side ends"))
+        self._stream.close()
+
     def _end(self, goodbye: Goodbye) -> None:
         if self._connection.state is State.OPEN:
             self._stream.write(self._connection.send(goodbye))

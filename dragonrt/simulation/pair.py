@@ -107,7 +107,7 @@ class SimulatedCloud:
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
-        self._gatekeeper = Gatekeeper(side, limits)
+        self.gatekeeper = Gatekeeper(side, limits)
         self.refused: list[str] = []
         self._connections: dict[asyncio.Task[None], Peer] = {}
 
@@ -124,7 +124,7 @@ class SimulatedCloud:
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
         recorder = self.side.recorder.of(stream.peer_name)
-        serves, patience = self._gatekeeper.answering, self.side.patience
+        serves, patience = self.gatekeeper.answering, self.side.patience
         peer = Peer(stream, self.side.connection(), recorder, serves, patience)
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
@@ -137,7 +137,7 @@ class SimulatedCloud:
             self.refused.append(str(error))
             return
         try:
-            with self._gatekeeper.inside(peer):
+            with self.gatekeeper.inside(peer):
                 await peer.run()
         except BusyError as error:
             await peer.refuse(error)

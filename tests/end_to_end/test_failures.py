@@ -38,15 +38,18 @@ def cloud_at(port: int, index: Path) -> Iterator[CloudProcess]:
 
 
 def killing(
-    process: CloudProcess, pieces: int, killed: Callable[[], None] = lambda: None
+    process: CloudProcess,
+    pieces: int,
+    killed: Callable[[], None] = lambda: None,
+    number: signal.Signals = signal.SIGKILL,
 ) -> OnPiece:
-    """Kills a process when so many pieces of an answer have been shown, and says so."""
+    """Sends a process a signal when so many pieces of an answer have been shown, and says so."""
     left = [pieces]
 
     def on_piece(text: str, decision: TokenDecided) -> None:
         left[0] -= 1
         if left[0] == 0:
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(process.pid, number)
             killed()
 
     return on_piece
@@ -104,3 +107,18 @@ async def test_a_killed_cloud_is_survived_and_its_successor_used(
                 assert waited.answer.tokens == whole
                 assert counts(waited).alone_from is None
                 assert waited.answer.notices[0].startswith("waiting for the cloud at token")
+
+
+@pytest.mark.slow
+async def test_a_cloud_that_is_asked_to_end_finishes_the_answer_first(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with cloud_at(0, cloud_index) as ending:
+        async with device_at(await asyncio.to_thread(ending.wait_ready)) as device:
+            whole = (await device.ask(QUESTION, WANDERING, WAITING)).answer.tokens
+            on_piece = killing(ending, 3, number=signal.SIGTERM)
+            reply = await device.ask(QUESTION, WANDERING, WAITING, on_piece)
+            assert reply.answer.tokens == whole
+            assert counts(reply).alone_from is None
+            assert await asyncio.to_thread(ending.wait) == 0

@@ -1,12 +1,15 @@
 """A cloud that has enough to do says so, and when to come back; nobody crowds the others out."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+
+import pytest
 
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.gatekeeper import (
     LINES_A_SECOND,
     LONGEST_RETRY_S,
@@ -22,6 +25,7 @@ from dragonrt.simulation.loop import run
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
 from dragonrt.simulation.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import Record, TokenDecided
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=8)
@@ -147,3 +151,69 @@ def test_who_is_sent_away_later_is_to_come_back_later() -> None:
     waits = run(refused())
     assert waits[:3] == [0.5, 1.0, 1.5]
     assert waits[-1] == LONGEST_RETRY_S
+
+
+@asynccontextmanager
+async def one_cloud(devices: int) -> AsyncIterator[tuple[SimulatedCloud, list[SimulatedDevice]]]:
+    """A cloud with connected devices."""
+    cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT))
+    async with AsyncExitStack() as stack:
+        found = []
+        for _ in range(devices):
+            side = SimulatedSide("device", lambda _: SCRIPT)
+            link = linked_device(cloud, side, lambda stream: stream)
+            found.append(await stack.enter_async_context(link))
+        yield cloud, found
+    await cloud.kill()
+
+
+async def begun(device: SimulatedDevice, tokens: int) -> tuple[Asking, asyncio.Task[Answer]]:
+    """An answer of so many tokens, of which there are some."""
+    decided = asyncio.Event()
+
+    def hear(record: Record) -> None:
+        if isinstance(record.event, TokenDecided):
+            decided.set()
+
+    asking = device.asking(replace(QUESTION, max_tokens=tokens), WAITING, on_record=hear)
+    task = asyncio.create_task(asking.ask())
+    await decided.wait()
+    return asking, task
+
+
+def test_a_cloud_that_ends_finishes_answers_begins_none_and_sends_the_idle_away() -> None:
+    async def end() -> None:
+        async with one_cloud(2) as (cloud, (busy, idle)):
+            _, answering = await begun(busy, 200)
+            of_busy, of_idle = (each.connector.peer for each in (busy, idle))
+            assert of_busy is not None
+            assert of_idle is not None
+            draining = asyncio.create_task(cloud.gatekeeper.drain(60.0))
+            await asyncio.sleep(0.05)
+            refused = await busy.asking(QUESTION, replace(WAITING, on_loss="alone")).ask()
+            assert alone(refused)
+            assert of_idle.connection.closed
+            assert not of_busy.connection.closed
+            whole = await answering
+            assert not alone(whole)
+            assert len(whole.tokens) == 200
+            began_s = asyncio.get_running_loop().time()
+            await draining
+            assert asyncio.get_running_loop().time() - began_s < 1.0
+            assert of_busy.connection.closed
+
+    run(end())
+
+
+def test_a_cloud_that_ends_does_not_wait_for_ever() -> None:
+    async def end() -> float:
+        async with one_cloud(1) as (cloud, (device,)):
+            asking, answering = await begun(device, 60_000)
+            began_s = asyncio.get_running_loop().time()
+            await cloud.gatekeeper.drain(3.0)
+            took_s = asyncio.get_running_loop().time() - began_s
+            asking.stop()
+            await answering
+            return took_s
+
+    assert run(end()) == pytest.approx(3.0)
