@@ -38,8 +38,11 @@ class PromptFormat(Protocol):
     def document_text(self, title: str, text: str) -> str:
         """What precedes the question."""
 
-    def question_text(self, history: Sequence[Turn], question: str) -> str:
-        """Earlier questions with their answers, then this one, up to where the answer begins."""
+    def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
+        """Earlier questions with their answers, then this one, up to where the answer begins.
+
+        Before them all the `instructions`, if there are any.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +59,11 @@ class PlainPrompt:
         """The document without its title, for the bundled models never saw one."""
         return f"{self.start}Document: {text}\n\n"
 
-    def question_text(self, history: Sequence[Turn], question: str) -> str:
+    def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """One line per question and answer."""
+        before = f"{instructions}\n\n" if instructions else ""
         earlier = "".join(f"Question: {q}\nAnswer: {a}\n" for q, a in history)
-        return f"{earlier}Question: {question}\nAnswer:"
+        return f"{before}{earlier}Question: {question}\nAnswer:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,15 @@ class ChatPrompt:
         heading = f"{title}\n" if title else ""
         return f"{before}Document: {heading}{text}"
 
-    def question_text(self, history: Sequence[Turn], question: str) -> str:
+    def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """The template behind the document, up to where the answer begins."""
-        _, after = self._render(history, question).split(_PLACEHOLDER)
+        _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after
 
-    def _render(self, history: Sequence[Turn], question: str) -> str:
+    def _render(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         questions = [earlier for earlier, _ in history] + [question]
-        questions[0] = f"{_PLACEHOLDER}\n\nAnswer from the document.\n\n{questions[0]}"
+        parts = ("Answer from the document.", *([instructions] if instructions else []))
+        questions[0] = "\n\n".join((_PLACEHOLDER, *parts, questions[0]))
         messages = [{"role": "user", "content": questions[0]}]
         for (_, answer), following in zip(history, questions[1:], strict=True):
             messages.append({"role": "assistant", "content": answer})

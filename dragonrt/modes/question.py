@@ -28,6 +28,7 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and how its answer is to come about.
 
+    `instructions` are read before the conversation; no document is looked for by them.
     `stop_tokens` end the answer and belong to it. Each side reads `documents` of its documents;
     their relevances are divided by `relevance_temperature` and taken again every `reweight_every`
     tokens (0: never). `accepted` are the tokens of the answer that are decided already, where it is
@@ -36,6 +37,7 @@ class Question:
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
+    instructions: str = setting("", "What holds for all.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
         0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64, daily=True

@@ -204,7 +204,8 @@ class Asking:
         peer.pacing.shape(self.answer.settings)
         session.attach(peer, peer.open(session, message))
         said = sum(len(text.encode()) for turn in question.history for text in turn)
-        asked = QuestionSent(len(question.prompt.encode()), said, len(question.accepted))
+        words = len(question.prompt.encode()) + len(question.instructions.encode())
+        asked = QuestionSent(words, said, len(question.accepted))
         self._driver.record(asked)
         self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
 

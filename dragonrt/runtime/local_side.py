@@ -151,7 +151,9 @@ class LocalSide:
         model = self.model
         longest = max(document.length for document in documents)
         room = model.context_length - longest - question.max_tokens
-        tokens = fitting_prompt(model, question.prompt, question.history, room)
+        tokens = fitting_prompt(
+            model, question.prompt, question.history, room, question.instructions
+        )
         rows = model.sequence(documents, len(tokens) + question.max_tokens, self.pool)
         weighing = self._weighing(question, hits)
         start = start_hash(question.seed)
@@ -189,12 +191,15 @@ def _source(hit: Hit, *, passage: bool) -> Source:
 
 
 def fitting_prompt(
-    model: LanguageModel, question: str, history: Sequence[Turn], room: int
+    model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """The tokens of the question after as many of the latest turns as fit into `room` tokens."""
+    """The tokens of the question after as many of the latest turns as fit into `room` tokens.
+
+    They begin with the instructions.
+    """
     turns = list(history)
     while True:
-        tokens = model.encode(model.prompt.question_text(turns, question))
+        tokens = model.encode(model.prompt.question_text(turns, question, instructions))
         if len(tokens) <= room:
             return tokens
         if not turns:

@@ -26,7 +26,8 @@ def test_every_setting_of_every_mode_is_an_option() -> None:
     for mode in MODES.values():
         assert options >= {entry.name for entry in entries(mode.settings)}
     asked = {entry.name for entry in entries(Question)}
-    assert asked - options == {"prompt", "history", "stop_tokens", "accepted", "passages"}
+    own = {"prompt", "instructions", "history", "shown", "stop_tokens", "accepted", "passages"}
+    assert asked - options == own
 
 
 def test_the_options_shape_question_and_settings() -> None:

@@ -30,6 +30,7 @@ def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
         "Question: When is tea?\nAnswer:"
     )
     assert prompt.stops == ("\n",)
+    assert prompt.question_text([], "When?", "Be brief.").startswith("Be brief.\n\nQuestion: When?")
 
 
 def test_a_tokenizer_that_starts_texts_starts_the_document() -> None:
@@ -58,3 +59,5 @@ def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
         "\n\nAnswer from the document.\n\nWho comes?</><assistant>Ada</>"
         "<user>When is tea?</><assistant>"
     )
+    told = prompt.question_text([], "When is tea?", "Be brief.")
+    assert told.startswith("\n\nAnswer from the document.\n\nBe brief.\n\nWhen is tea?</>")

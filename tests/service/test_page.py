@@ -99,6 +99,8 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
         assert spoken[1].endswith("<b>bold</b>."), "sentence by sentence"
         assert await page.locator("#tokens li").count() == 60
         assert await page.locator("#numbers dd").first.text_content() == "60"
+        left = await page.locator("#ledger").inner_text()
+        assert "bytes of the question" in left
         await answer.locator(".retry").click()
         await page.locator(".answered .retry").wait_for()
         await ask(page, "b?")

@@ -120,6 +120,7 @@ def test_a_conversation_becomes_turns() -> None:
 
     request = chat(
         messages=[
+            message("system", "Be brief."),
             message("user", "one"),
             message("user", "two"),
             message("assistant", "first"),
@@ -129,6 +130,7 @@ def test_a_conversation_becomes_turns() -> None:
     )
     assert request.question.history == (("one\ntwo", "first\nmore"),)
     assert request.question.prompt == "three"
+    assert request.question.instructions == "Be brief."
 
 
 def test_a_response_says_the_same_in_its_own_words() -> None:
@@ -139,6 +141,7 @@ def test_a_response_says_the_same_in_its_own_words() -> None:
     parts = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "H"}]}]
     assert response(input=parts).question.prompt == "H"
     assert response(input="H", include=["dragonrt.trace"]).traced
+    assert response(input="H", instructions="Be brief.").question.instructions == "Be brief."
     for fields, param in (
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"store": True}, "store"),

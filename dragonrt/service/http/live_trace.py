@@ -5,7 +5,7 @@ from typing import Any
 
 from dragonrt.runtime.main import Device
 from dragonrt.service.http.served_answer import AnswerPiece
-from dragonrt.traces.events import Drafted, Record, TokenDecided
+from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided
 from dragonrt.traces.schema import to_object
 
 
@@ -31,7 +31,7 @@ class LiveTrace:
         match record.event:
             case Drafted(step=step):  # its payload is private and long
                 return {"event": Drafted.KIND, "t": record.t, "step": step}
-            case TokenDecided(token=token):
+            case TokenDecided(token=token) | Disclosed(token=token):
                 return {**to_object(record), "text": self._device.side.model.decode([token])}
             case _:
                 return to_object(record)

@@ -184,6 +184,7 @@ class Defaults:
                 self.question,
                 prompt=said.prompt,
                 history=said.history,
+                instructions=said.instructions,
                 sampler=assemble(Sampler, flat(self.question.sampler) | given),
                 max_tokens=min(max_tokens or self.question.max_tokens, self.longest),
                 passages=traced,
@@ -215,10 +216,11 @@ def _stops(body: RequestBody) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A conversation as its client tells it: the question, and the turns before."""
+    """A conversation as its client tells it: the question, the turns before, what holds for all."""
 
     prompt: str
     history: tuple[Turn, ...]
+    instructions: str = ""
 
 
 def said(messages: Sequence[RequestBody]) -> Dialogue:
@@ -226,6 +228,7 @@ def said(messages: Sequence[RequestBody]) -> Dialogue:
 
     Raises ApiError for other kinds of messages, and unless a question comes last.
     """
+    instructions: list[str] = []
     turns: list[tuple[list[str], list[str]]] = []
     for message in messages:
         message.pass_over(("id", "name", "status", "type", "annotations", "refusal"))
@@ -233,8 +236,8 @@ def said(messages: Sequence[RequestBody]) -> Dialogue:
         content = _content(message)
         message.close()
         if role in INSTRUCTED:
-            raise unsupported(name, f"leave the {role} message out, or put it into the question")
-        if role in ASKED:
+            instructions.append(content)
+        elif role in ASKED:
             if not turns or turns[-1][1]:
                 turns.append(([], []))
             turns[-1][0].append(content)
@@ -243,12 +246,12 @@ def said(messages: Sequence[RequestBody]) -> Dialogue:
                 turns.append(([], []))
             turns[-1][1].append(without_sources(content))
         else:
-            raise invalid(name, "user or assistant")
+            raise invalid(name, "system, developer, user or assistant")
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
         raise ApiError(400, "the last message must be the user's question", code="invalid_value")
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
-    return Dialogue("\n".join(question), history[-HISTORY:])
+    return Dialogue("\n".join(question), history[-HISTORY:], "\n".join(instructions))
 
 
 def _content(message: RequestBody) -> str:

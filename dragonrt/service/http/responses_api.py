@@ -51,6 +51,9 @@ def response_request(body: RequestBody, defaults: Defaults) -> ApiRequest:
         messages = [RequestBody({"role": "user", "content": body.take("input")}, "input.")]
     else:
         messages = body.entries("input")
+    if instructions := body.take("instructions"):
+        system = {"role": "system", "content": instructions}
+        messages = [RequestBody(system, "instructions."), *messages]
     return defaults.request(body, said(messages), max_tokens, traced=traced)
 
 
@@ -158,7 +161,7 @@ class ApiResponse:
             "status": status,
             "error": None,
             "incomplete_details": None,
-            "instructions": None,
+            "instructions": question.instructions or None,
             "max_output_tokens": question.max_tokens,
             "metadata": {},
             "model": self._model,

@@ -22,6 +22,7 @@ export class LiveView {
       rollbacks: 0,
     };
     this.link = {};
+    this.drafts = new Map(); // the device's draft for each place, where it has left this machine
     this.show();
   }
 
@@ -29,12 +30,13 @@ export class LiveView {
     const { counted } = this;
     if (event.event === "decide") this.decide(event);
     else if (event.event === "draft") counted.drafted += 1;
+    else if (event.event === "disclose") this.drafts.set(event.step, event.text);
     else if (event.event === "block") counted.drafted += event.tokens;
     else if (event.event === "rollback") counted.rollbacks += 1;
     else if (event.event === "link") this.link = event;
   }
 
-  decide({ text, device, cloud, cause, waited }) {
+  decide({ step, text, device, cloud, cause, waited }) {
     const { counted } = this;
     counted.tokens += 1;
     counted.waited[cause] = (counted.waited[cause] ?? 0) + waited;
@@ -44,10 +46,11 @@ export class LiveView {
         counted.accepted[side] += stands;
       }
     }
+    const refused = device === false ? [`the device drafted “${this.drafts.get(step) ?? "?"}”`] : [];
     this.tokens.append(
       element(
         "li",
-        { title: `waited ${milliseconds(waited)} for ${CAUSES[cause] ?? cause}` },
+        { title: [`waited ${milliseconds(waited)} for ${CAUSES[cause] ?? cause}`, ...refused].join("; ") },
         mark("device", device),
         element("span", { class: "token" }, text.trim() || (text.includes("\n") ? "⏎" : "␣")),
         mark("cloud", cloud),
@@ -96,12 +99,19 @@ function mark(side, stands) {
   );
 }
 
+const LEFT = {
+  question_bytes: "bytes of the question",
+  history_bytes: "bytes of earlier turns",
+  tokens_sent: "tokens sent",
+  distributions_sent: "of them with a distribution",
+  tokens_not_in_answer: "of them not in the answer",
+  tokens_withheld: "tokens withheld",
+  evidence_bits: "evidence of your documents, bits",
+};
+
 function ledgerRows(ledger) {
-  const rows = [];
-  for (const [name, value] of Object.entries(ledger)) {
-    if (Array.isArray(value)) {
-      for (const { file, bits } of value) rows.push([`evidence of ${file}`, `${bits} bits`]);
-    } else if (value !== null) rows.push([name.replaceAll("_", " "), value]);
-  }
-  return rows;
+  const rows = Object.entries(LEFT)
+    .filter(([name]) => ledger[name] != null)
+    .map(([name, said]) => [said, ledger[name]]);
+  return [...rows, ...(ledger.files ?? []).map(({ file, bits }) => [`of ${file}, bits`, bits])];
 }
