@@ -3,6 +3,7 @@
 from dragonrt.errors import DragonError
 from dragonrt.experiments import (
     acceptance_rates,
+    disclosure_figure,
     first_token,
     latency_figure,
     perplexity,
@@ -43,6 +44,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sprinter_roc,
     sprinter_theory,
     sprinter_latency,
+    disclosure_figure,
 )
 
 OVER_A_NETWORK: tuple[Experiment, ...] = (latency_figure, first_token, pipeline)
