@@ -32,7 +32,11 @@ def test_a_mistyped_letter_is_noticed(place: int, letter: str) -> None:
         parse_key(LINE[:place] + letter + LINE[place + 1 :])
 
 
-@pytest.mark.parametrize("typed", ["", "u" * 32, LINE[:-1], LINE + "0", "é" * 32, LINE[5:]])
+@pytest.mark.parametrize(
+    "typed",
+    ["", "u" * 32, LINE[:-1], LINE + "0", "é" * 32, LINE[5:]],
+    ids=["nothing", "no letters of a key", "short", "long", "no ASCII", "a group less"],
+)
 def test_what_is_no_line_is_refused(typed: str) -> None:
     with pytest.raises(LinkError, match="no key, or it was mistyped"):
         parse_key(typed)
