@@ -171,7 +171,7 @@ async def serve(
         try:
             await peer.handshake()
         except (HandshakeError, ConnectionLostError) as error:
-            if stream.bytes_received:
+            if stream.bytes_received or isinstance(error, ConnectionLostError):
                 lines.say(host, f"refused {stream.peer_name}: {error}")
             return
         finally:
