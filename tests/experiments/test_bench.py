@@ -165,8 +165,8 @@ def measured(bench: Callable[..., object], **options: Any) -> list[dict[str, Any
 
 
 def test_http_is_compared_with_the_terminal_answer_by_answer() -> None:
-    def timed(first: float, whole: float, cpu: float) -> bench_serve.Timed:
-        return bench_serve.Timed(first, whole, cpu, "text", 10)
+    def timed(first: float, whole: float, cpu: float) -> bench_serve.Answered:
+        return bench_serve.Answered(first, whole, cpu, "text", 10)
 
     pairs = [(timed(10, 100, 5), timed(13, 110, 6)), (timed(30, 300, 7), timed(31, 290, 7))]
     result = bench_serve.serve_result([*pairs, (timed(20, 200, 6), timed(22, 200, 8))])

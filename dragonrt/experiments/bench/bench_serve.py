@@ -41,7 +41,7 @@ MODULE = "dragonrt.experiments.bench.http_client"
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class Answered:
     """One answer. Times are milliseconds; `cpu_ms` is the device process's."""
 
     first_ms: float
@@ -67,7 +67,7 @@ def bench_serve(*, output: Console, messages: Console, repeats: int = 10, seed: 
     print_report(output, "serve", table, [result], seed=seed, note=NOTE)
 
 
-def serve_result(pairs: Sequence[tuple[Timed, Timed]]) -> dict[str, Any]:
+def serve_result(pairs: Sequence[tuple[Answered, Answered]]) -> dict[str, Any]:
     """Terminal and HTTP beside each other, and the differences of each pair."""
     result: dict[str, Any] = {"answers": len(pairs)}
     for name in ("first_ms", "whole_ms", "cpu_ms"):
@@ -88,10 +88,10 @@ def serve_result(pairs: Sequence[tuple[Timed, Timed]]) -> dict[str, Any]:
 
 async def _measure(
     device: LoadedSide, port: int, question: Question, repeats: int
-) -> list[tuple[Timed, Timed]]:
+) -> list[tuple[Answered, Answered]]:
     """Pairs of the same answer, who is first changing, after a round that warms everything up."""
     prompts = [each.text for each in bundled.questions()]
-    pairs: list[tuple[Timed, Timed]] = []
+    pairs: list[tuple[Answered, Answered]] = []
     async with device.connected(port) as arena, _served(device, arena, question) as client:
         for number in range(repeats + 1):
             for prompt in prompts:
@@ -105,7 +105,7 @@ async def _measure(
     return pairs[len(prompts) :]
 
 
-async def _in_terminal(arena: RealArena, question: Question, prompt: str) -> Timed:
+async def _in_terminal(arena: RealArena, question: Question, prompt: str) -> Answered:
     view = AnswerView(Console(file=io.StringIO(), force_terminal=True, width=80))
     first_s: list[float] = []
 
@@ -120,7 +120,7 @@ async def _in_terminal(arena: RealArena, question: Question, prompt: str) -> Tim
     spent_s = time.process_time() - cpu_s
     first = first_s[0] if first_s else whole_s
     tokens = len(reply.answer.tokens)
-    return Timed(1000 * first, 1000 * whole_s, 1000 * spent_s, reply.text, tokens)
+    return Answered(1000 * first, 1000 * whole_s, 1000 * spent_s, reply.text, tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Client:
     process: asyncio.subprocess.Process
     model: str
 
-    async def ask(self, prompt: str) -> Timed:
+    async def ask(self, prompt: str) -> Answered:
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": prompt}],
@@ -144,7 +144,9 @@ class _Client:
         said = json.loads(await self.process.stdout.readline())
         spent_s = time.process_time() - cpu_s
         first_s = said["whole_s"] if said["first_s"] is None else said["first_s"]
-        return Timed(1000 * first_s, 1000 * said["whole_s"], 1000 * spent_s, said["text"].rstrip())
+        return Answered(
+            1000 * first_s, 1000 * said["whole_s"], 1000 * spent_s, said["text"].rstrip()
+        )
 
 
 @asynccontextmanager
