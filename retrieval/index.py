@@ -1,5 +1,6 @@
 """The index of a directory of documents: searched by many processes, updated by one."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,6 +96,14 @@ class Index:
         manifest = store.manifest()
         assert manifest is not None
         return cls(store, manifest)
+
+    def fingerprint(self) -> str:
+        """Equal where the files' contents, and how they were cut and embedded, are."""
+        manifest, digest = self.manifest, hashlib.sha256()
+        digest.update(f"{manifest.fingerprint} {manifest.words} {manifest.overlap}".encode())
+        for content in sorted(self._store.contents().values()):
+            digest.update(content.encode())
+        return digest.hexdigest()
 
     def __len__(self) -> int:
         """The number of chunks."""

@@ -29,6 +29,8 @@ class Retriever:
         self._embedder = embedder
         self._reranker = reranker
         self._search = search
+        self.fingerprint = f"{index.fingerprint()} {search} {reranker is not None}"
+        """Equal where the same chunks are found for a question."""
 
     def retrieve(self, question: str, k: int) -> list[Hit]:
         """The `k` most relevant chunks, best first.

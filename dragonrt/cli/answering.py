@@ -48,6 +48,11 @@ class DiallingOptions:
     """Where a device finds the cloud."""
 
 
+@derived({NetworkSettings: NETWORK}, without=("host",))
+class ReachingOptions:
+    """How a device gets to the hosts that it is told."""
+
+
 @derived({HttpSettings: "HTTP"})
 class HttpOptions:
     """Where and how the device is served."""
@@ -106,6 +111,14 @@ Mode = Annotated[
         default="dragon",
     ),
 ]
+Hosts = Annotated[
+    tuple[str, ...],
+    option(
+        "Address of the cloud; repeated: any of these.",
+        "--host",
+        kind="HOST[:PORT]",
+    ),
+]
 Workers = Annotated[
     tuple[str, ...],
     option(
@@ -134,7 +147,8 @@ def device(
     *,
     mode: Mode = "dragon",
     own: DeviceOptions | None = None,
-    network: DiallingOptions | None = None,
+    host: Hosts = (),
+    network: ReachingOptions | None = None,
     link: LinkOptions | None = None,
     answers: AnswerOptions | None = None,
     worker: Workers = (),
@@ -143,7 +157,7 @@ def device(
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    chosen = _chosen(mode, own, network, link, answers, worker)
+    chosen = _chosen(mode, own, network, link, answers, worker, host)
 
     from dragonrt.runtime import main as programs
     from dragonrt.service.conversation import Conversation
@@ -165,7 +179,8 @@ def serve(
     *,
     mode: Mode = "dragon",
     own: DeviceOptions | None = None,
-    network: DiallingOptions | None = None,
+    host: Hosts = (),
+    network: ReachingOptions | None = None,
     http: HttpOptions | None = None,
     link: LinkOptions | None = None,
     answers: AnswerOptions | None = None,
@@ -174,7 +189,7 @@ def serve(
 ) -> None:
     """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
     served = settings(HttpSettings, http)
-    chosen = _chosen(mode, own, network, link, answers, worker)
+    chosen = _chosen(mode, own, network, link, answers, worker, host)
     check_libraries()
 
     from dragonrt.runtime import main as programs
@@ -204,10 +219,11 @@ def serve(
 def _chosen(
     mode: str,
     own: DeviceOptions | None,
-    network: DiallingOptions | None,
+    network: ReachingOptions | None,
     link: LinkOptions | None,
     answers: AnswerOptions | None,
     worker: Sequence[str],
+    hosts: Sequence[str],
 ) -> _Chosen:
     """What the options say; what is wrong is said before anything is loaded."""
     if mode not in MODES:
@@ -215,7 +231,7 @@ def _chosen(
     values: dict[str, Any] = given(answers)
     question, how = composed(mode, values)
     reached = settings(NetworkSettings, network)
-    others = members(how, reached, settings(LinkSettings, link), worker)
+    others = members(how, reached, settings(LinkSettings, link), worker, hosts)
     _warn(reached)
     side = settings(SideSettings, own, side="device", model=MODES[mode].model)
     if side.has_documents and (unread := MODES[mode].unread):

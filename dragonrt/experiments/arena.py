@@ -24,7 +24,7 @@ from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Connector, Reachable
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.simulation import loop
@@ -98,7 +98,7 @@ class Arena:
     """A connected device; `rate` is the true uplink's bit/s at a time, told to controllers."""
 
     side: Preparer
-    connectors: Mapping[str, Connector]
+    connectors: Mapping[str, Reachable]
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:

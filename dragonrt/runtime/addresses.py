@@ -103,29 +103,36 @@ class NetworkSettings:
 class Member:
     """Another side as the user names it: where it listens, and the weight of what it says.
 
-    Weights are above 0 and need not sum to 1; they count in mode federated.
+    Weights are above 0 and need not sum to 1; they count in mode federated. `hosts` are those of a
+    fleet, of which any may answer: the address is then the first one's.
     """
 
     name: str
     address: Address
     weight: float = 1.0
+    hosts: tuple["Member", ...] = ()
 
 
 def members(
-    how: Settings, network: NetworkSettings, link: LinkSettings, workers: Sequence[str]
+    how: Settings,
+    network: NetworkSettings,
+    link: LinkSettings,
+    workers: Sequence[str],
+    hosts: Sequence[str] = (),
 ) -> tuple[Member, ...]:
     """The other sides that a device works with: the cloud or, in mode federated, the `workers`.
 
-    Each is HOST:PORT, or HOST:PORT=WEIGHT; they are protected and emulated as the cloud is. Raises
-    DragonError for what is none or does not fit.
+    Each is HOST:PORT, or HOST:PORT=WEIGHT; they are protected and emulated as the cloud is. The
+    cloud may be at several `hosts`, each HOST or HOST:PORT. Raises DragonError for what is none or
+    does not fit.
     """
     address = network.device_address(link)
     if not isinstance(how, FederatedSettings):
         if workers:
             raise DragonError("--worker is for --mode federated: leave it out")
-        return (Member("cloud", address),)
+        return (_cloud(address, hosts),)
     usual = NetworkSettings()
-    if (network.host, network.port) != (usual.host, usual.port):
+    if hosts or (network.host, network.port) != (usual.host, usual.port):
         raise DragonError("--host and --port name one cloud: name each worker with --worker")
     if not workers:
         raise DragonError("--mode federated needs workers: name each one with --worker")
@@ -146,6 +153,23 @@ def members(
         )
         for host, port, weight in parsed
     )
+
+
+def _cloud(address: Address, hosts: Sequence[str]) -> Member:
+    """The cloud, at its only address or at several."""
+    found = []
+    for text in hosts:
+        # Without a port, and an IPv6 address without brackets, it is all host.
+        host, port = host_and_port(text) or (text.strip("[]"), address.port)
+        if not host:
+            raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        found.append(Member(name, replace(address, host=host, port=port)))
+    if len({each.name for each in found}) < len(found):
+        raise DragonError("each host may be named once: give them different ports")
+    if len(found) < 2:
+        return Member("cloud", found[0].address if found else address)
+    return Member("cloud", found[0].address, hosts=tuple(found))
 
 
 def _parse(text: str) -> tuple[str, int, float | None]:

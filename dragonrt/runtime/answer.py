@@ -16,7 +16,7 @@ from dragonrt.modes.catalogue import ModeEntry
 from dragonrt.modes.mode import Effects, Finish, Leave, Mode, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.preparing import Context, Outcome, Prepared, Preparer
 from dragonrt.setting import traced
@@ -47,16 +47,17 @@ class AnswerSession:
     """One other side of an answer: the session on its connection of now. Implements peer.Session.
 
     `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted,
-    after `retry_s` seconds where the other side was busy.
+    after `retry_s` seconds where the other side was busy. `weights` is its model's fingerprint.
     """
 
-    def __init__(self, driver: "Driver", name: str, connector: Connector | None) -> None:
+    def __init__(self, driver: "Driver", name: str, connector: Reachable | None) -> None:
         self.name = name
         self.connector = connector
         self.number = 0
         self.sources: tuple[wire.Source, ...] = ()
         self.gone = asyncio.Event()
         self.retry_s = 0.0
+        self.weights: str | None = None
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver

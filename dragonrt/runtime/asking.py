@@ -10,7 +10,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.preparing import Prepared, Preparer
 from dragonrt.traces.events import (
     AnswerClosed,
@@ -68,7 +68,7 @@ class Asking:
     def __init__(
         self,
         preparer: Preparer,
-        connectors: Mapping[str, Connector],
+        connectors: Mapping[str, Reachable],
         question: Question,
         settings: Settings,
         kit: Kit,
@@ -81,7 +81,9 @@ class Asking:
         mode = self._entry.device(question, settings, kit)
         self._driver = Driver(preparer, mode, self._record)
         for name, connector in connectors.items():
-            self._driver.sessions[name] = AnswerSession(self._driver, name, connector)
+            self._driver.sessions[name] = AnswerSession(
+                self._driver, name, connector.for_answer(question)
+            )
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
         """End the answer with the tokens decided so far."""
@@ -191,6 +193,14 @@ class Asking:
             self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, True, now))
             session.gone.set()
             return
+        hello = peer.connection.peer
+        weights = "unknown" if hello is None else hello.weights
+        if session.weights not in (None, weights):
+            reason = f"another model answers as the {session.name} now"
+            self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, False, now))
+            session.gone.clear()
+            return
+        session.weights = weights
         decided = tuple(self._driver.mode.decided)
         question = self._driver.mode.told(self.answer.question)
 
@@ -226,7 +236,7 @@ class Asking:
             since_s = clock()
             await session.gone.wait()
             back_off.lasted(clock() - since_s)
-            await asyncio.sleep(max(back_off.take(), session.retry_s))
+            await asyncio.sleep(max(back_off.take(), connector.put_off(session.retry_s)))
             connector.hurry()
             while await connector.wait_connected(patience.answer_s) is None:
                 pass

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL, BackOff, Patience
 from dragonrt.runtime.peer import Peer
 from dragonrt.wire.reasons import HandshakeError, Reason
@@ -15,8 +17,40 @@ PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 log = logging.getLogger("dragonrt")
 
 
+class Reachable(Protocol):
+    """How a device gets to the other side of an answer, and there again: over one host, or many."""
+
+    @property
+    def peer(self) -> Peer | None:
+        """The living connection, if there is one."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes sent and received so far, over all connections."""
+
+    def padding(self) -> tuple[int, int]:
+        """Of these, the bytes that cells added, sent and received."""
+
+    def for_answer(self, question: Question) -> "Reachable":
+        """The way of this answer, from its beginning to its end."""
+
+    def hurry(self) -> None:
+        """Somebody asks: a lost connection is dialled now."""
+
+    def put_off(self, seconds: float) -> float:
+        """The other side is busy for so long; returns how long until it is worth asking again."""
+
+    async def reach(self) -> Peer | None:
+        """The living connection, dialled now if it is lost; None if that takes too long."""
+
+    async def wait_connected(self, timeout_s: float) -> Peer | None:
+        """The living connection, waiting for it up to `timeout_s`; None if it does not come."""
+
+
 class Connector:
-    """Keeps one Peer alive; `dial` makes a fresh stream and returns its unshaken Peer."""
+    """Implements Reachable: keeps one Peer alive, which `dial` makes on a fresh stream."""
 
     def __init__(self, dial: Callable[[], Awaitable[Peer]], patience: Patience = USUAL) -> None:
         self._dial = dial
@@ -27,6 +61,8 @@ class Connector:
         self._back_off = BackOff(patience)
         self._sent = self._received = 0
         self._padding = (0, 0)
+        self.on_connected: Callable[[], None] = lambda: None
+        """Called whenever there is a living connection again."""
 
     @property
     def peer(self) -> Peer | None:
@@ -57,6 +93,12 @@ class Connector:
         """Until a cadence has used up its budget."""
         if self._peer is not None:
             await self._peer.pacing.wait_over()
+
+    def for_answer(self, question: Question) -> "Connector":
+        return self
+
+    def put_off(self, seconds: float) -> float:
+        return seconds
 
     async def connect(self) -> None:
         """The first connection; raises the error that says why there is none."""
@@ -106,6 +148,7 @@ class Connector:
         peer.on_end = self._connected.clear
         self._peer = peer
         self._connected.set()
+        self.on_connected()
 
     def _forget(self, peer: Peer) -> None:
         statistics = peer.connection.statistics()

@@ -33,13 +33,17 @@ MAX_STRANGERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side says of itself in the handshake; `tokenizer` and `weights` are fingerprints."""
+    """What a side says of itself in the handshake; `tokenizer` and `weights` are fingerprints.
+
+    `corpus` gives that of a cloud's documents, and of all else that its part of a text depends on.
+    """
 
     side: Side
     tokenizer: str
     vocabulary: int
     model: str
     weights: str
+    corpus: Callable[[], str] = lambda: "unknown"
 
     def hello(self) -> Hello:
         """A Hello with a fresh nonce, for one connection."""
@@ -52,6 +56,7 @@ class Identity:
             model=self.model,
             software=f"dragonrt {__version__}",
             weights=self.weights,
+            corpus=self.corpus(),
             clock_ms=time.time_ns() // 10**6,
         )
 
@@ -117,20 +122,25 @@ def _peer(
     preparer: Preparer,
     recorder: Recorder,
     answerer: Answerer | None = None,
+    first_session: int = 1,
 ) -> Peer:
     link = address.around(stream, identity.side)
     connection = Connection(identity.side, identity.hello(), address.key)
-    return Peer(link, connection, recorder, answerer, preparer.patience)
+    return Peer(link, connection, recorder, answerer, preparer.patience, first_session)
 
 
 def connector(
-    address: Address, identity: Identity, preparer: Preparer, recorder: Recorder
+    address: Address,
+    identity: Identity,
+    preparer: Preparer,
+    recorder: Recorder,
+    first_session: int = 1,
 ) -> Connector:
     """The device's connection to the cloud at `address`, not yet connected."""
 
     async def dial() -> Peer:
         stream = await connect(address.host, address.port, tls=address.tls)
-        return _peer(stream, address, identity, preparer, recorder)
+        return _peer(stream, address, identity, preparer, recorder, first_session=first_session)
 
     return Connector(dial, preparer.patience)
 

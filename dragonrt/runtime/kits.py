@@ -17,7 +17,7 @@ from dragonrt.modes.told import MARKER
 from dragonrt.runtime.addresses import Member
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.connector import Connector
+    from dragonrt.runtime.connector import Reachable
     from dragonrt.runtime.local_side import LocalSide
 
 
@@ -41,7 +41,7 @@ def trained_for(how: Settings) -> Trained:
 def kit_of(
     side: "LocalSide",
     members: Sequence[Member],
-    connectors: "Mapping[str, Connector]",
+    connectors: "Mapping[str, Reachable]",
     how: Settings,
 ) -> Kit:
     """What the mode needs beside its settings; raises DragonError for what does not fit."""

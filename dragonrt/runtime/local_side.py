@@ -63,6 +63,14 @@ class LocalSide:
     def vocabulary(self) -> int:
         return self.model.vocabulary
 
+    @property
+    def corpus(self) -> str:
+        """Equal on hosts of which each can go on with the other's answer, if their models are."""
+        known = self.model.document_fingerprint
+        if self.library is not None:
+            known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
+
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         clock = asyncio.get_running_loop().time
         start_s = clock()

@@ -21,8 +21,9 @@ from dragonrt.modes.settings import (
 from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
-from dragonrt.runtime.connector import PASSING, Connector
+from dragonrt.runtime.connector import PASSING, Connector, Reachable
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
+from dragonrt.runtime.fleet import Fleet
 from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
@@ -33,11 +34,13 @@ from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import AnswerClosed, AnswerOpened, Record, ThresholdMoved
-from dragonrt.traces.file import Sink
+from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.reasons import HandshakeError
 
 T = TypeVar("T")
 
+SESSIONS_APART = 2**20
+"""So many numbers of sessions are a host's of several, so that a trace can tell them apart."""
 SWITCH_S = 0.0005
 """How long one thread may hold the interpreter while another wants it."""
 
@@ -71,7 +74,12 @@ def identity(side: LocalSide) -> Identity:
     """What this side says of itself in the handshake."""
     model = side.model
     return Identity(
-        side.side, model.tokenizer_fingerprint, model.vocabulary, model.name, model.fingerprint
+        side.side,
+        model.tokenizer_fingerprint,
+        model.vocabulary,
+        model.name,
+        model.fingerprint,
+        lambda: side.corpus if side.side == "cloud" else "unknown",
     )
 
 
@@ -118,7 +126,7 @@ class Device:
     """
 
     side: LocalSide
-    connectors: Mapping[str, Connector]
+    connectors: Mapping[str, Reachable]
     settings: Settings
     kit: Kit
     dropped: DroppedMass | None = None
@@ -162,20 +170,20 @@ async def device(
         # The events of a connection name its worker: sessions are numbered alike on each.
         several = len(members) > 1
         connectors = {
-            member.name: connector(
-                member.address,
-                identity(side),
+            member.name: _way(
+                member,
                 side,
                 side.recorder.of(member.name) if several else side.recorder,
+                on_notice,
             )
             for member in members
         }
         keepers: list[asyncio.Task[None]] = []
 
-        def keep(link: Connector) -> None:
+        def keep(link: Fleet | Connector) -> None:
             keepers.append(asyncio.create_task(link.run(), name="connector"))
 
-        async def attach(link: Connector) -> DragonError | None:
+        async def attach(link: Fleet | Connector) -> DragonError | None:
             try:
                 await link.connect()
             except DragonError as error:
@@ -200,6 +208,23 @@ async def device(
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.gather(*keepers, return_exceptions=True)
+
+
+def _way(
+    member: Member, side: LocalSide, recorder: Recorder, on_notice: Callable[[str], None]
+) -> Fleet | Connector:
+    """The connection to a member, or those to its hosts, whose sessions have other numbers."""
+
+    def way(host: Member, first_session: int = 1) -> Connector:
+        return connector(host.address, identity(side), side, recorder, first_session)
+
+    if not member.hosts:
+        return way(member)
+    hosts = {
+        host.name: way(host, 1 + number * SESSIONS_APART)
+        for number, host in enumerate(member.hosts)
+    }
+    return Fleet(hosts, on_notice, side.patience)
 
 
 def _check_reached(failed: Mapping[str, DragonError], count: int, *, require_all: bool) -> None:

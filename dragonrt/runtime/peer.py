@@ -85,6 +85,7 @@ class Peer:
         recorder: Recorder,
         answerer: Answerer | None = None,
         patience: Patience = USUAL,
+        first_session: int = 1,
     ) -> None:
         self._stream = stream
         self._connection = connection
@@ -92,7 +93,7 @@ class Peer:
         self._patience = patience
         self._answerer = answerer
         self._sessions: dict[int, Session] = {}
-        self._next_session = 1
+        self._next_session = first_session
         self._early: list[
             tuple[Event, int]
         ] = []  # what came together with the end of the handshake

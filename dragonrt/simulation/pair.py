@@ -68,6 +68,7 @@ class SimulatedSide:
     share_sources: bool = True
     profile: DecodeProfile | None = None
     patience: Patience = USUAL
+    corpus: str = "unknown"
     prepared: int = 0
 
     @property
@@ -98,6 +99,7 @@ class SimulatedSide:
             vocabulary=self.vocabulary,
             model="simulated",
             software="dragonrt",
+            corpus=self.corpus,
         )
         return Connection(self.side, hello)
 

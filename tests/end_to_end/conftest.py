@@ -21,7 +21,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import fitting_prompt
@@ -48,7 +48,7 @@ class Device:
     connected: programs.Device
 
     @property
-    def connector(self) -> Connector:
+    def connector(self) -> Reachable:
         return self.connected.connectors["cloud"]
 
     def conversation(self, question: Question, how: Settings | None = None) -> Conversation:
