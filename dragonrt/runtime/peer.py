@@ -105,7 +105,7 @@ class Peer:
         self.rtt = RttEstimator()
         self.bandwidth = BandwidthEstimator()
         self.lost_reason: str | None = None
-        self.pacing = Pacing(connection, self._write)
+        self.pacing = Pacing(connection, self._write, self._drain_stream)
         self.on_end: Callable[[], None] = lambda: None
         """Called when the connection has ended, before its sessions hear of it."""
 
@@ -156,6 +156,9 @@ class Peer:
     async def drain(self) -> None:
         """Wait while too much is queued for sending; a lost connection is not waited for."""
         await self.pacing.drained()
+        await self._drain_stream()
+
+    async def _drain_stream(self) -> None:
         with suppress(LinkError):
             await self._stream.drain()
 
@@ -205,13 +208,14 @@ class Peer:
                 for event, size in early:
                     self._handle(event, size)
                 probes = tasks.create_task(self._probe(), name="probe")
+                cadence = tasks.create_task(self.pacing.run(), name="cadence")
                 await self._receive_until_end()
                 probes.cancel()
+                cadence.cancel()
                 self._lose_sessions()
         except* ConnectionLostError as group:
             self.lost_reason = str(group.exceptions[0])
         finally:
-            self.pacing.stop()
             self._lose_sessions()
             self._end(Goodbye(Reason.SHUTDOWN, "this side ends"))
             await self._close_stream()

@@ -24,6 +24,7 @@ from dragonrt.modes.settings import (
 from dragonrt.simulation.faults import HalfOpen, Stall
 from dragonrt.simulation.scenario import FOR_EVER_S, VOCABULARY, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
+from dragonrt.wire.cells import PACED
 
 MESSAGE_BITS = 8 * 256
 """No message of a simulated answer is longer, nor, on average, are probes beside them."""
@@ -80,12 +81,16 @@ def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
     """The longest that one decision takes: forwards of both sides, and messages to and fro."""
     trips = 2
     forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
+    held_s = 0.0
     match settings:
         case DragonSettings():
             # A forward on a dead line, and one on the decided text; then a Draft and a Target.
             # A race may lack entries on both sides, and those of one may wait for the other's.
             forwards, messages = 2, 2 * settings.run_ahead
             trips = 2 if codec(settings.codec, VOCABULARY).complete else 6
+            # What does not fit into the next cell waits for those behind it.
+            bits = messages * answers * MESSAGE_BITS
+            held_s = settings.cadence_s * (2 + bits // (8 * PACED))
         case SpeculativeSettings():
             # What is under way is drafted anew behind a refusal, and verified.
             forwards, messages = 2 + settings.length, 2 * settings.outstanding
@@ -94,7 +99,7 @@ def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
             forwards, messages = 3 + settings.block_tokens, 4
         case SprinterSettings():
             forwards, messages = 3, 2
-    return forwards * forward_s + trips * _trip_s(link, messages * answers)
+    return forwards * forward_s + trips * (_trip_s(link, messages * answers) + held_s)
 
 
 def _trip_s(link: Schedule, messages: int) -> float:
