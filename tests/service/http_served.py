@@ -1,5 +1,6 @@
 """The service on loopback, in front of a scripted device, and clients of it."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ async def served(
     at_once: int = 16,
     waiting: int = 16,
     keys: ApiKeys | None = None,
+    tls: ssl.SSLContext | None = None,
+    trusted: ssl.SSLContext | bool = True,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers."""
     device, side = reciting_device(answers, halt_at=halt_at)
@@ -64,8 +67,8 @@ async def served(
     documents = PrivateDocuments(SideSettings("device"), None)
     service = HttpService(device, documents, defaults, admission, metrics)
     with listen_on("127.0.0.1", 0) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        async with serving(service.application(keys), listening) as server:
-            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S) as http:
+        url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
+        async with serving(service.application(keys), listening, tls) as server:
+            async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S, verify=trusted) as http:
                 yield Served(url, http, server, admission, side)
             server.stop()

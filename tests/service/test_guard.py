@@ -1,10 +1,14 @@
 """Who may ask: keys, this machine alone, no page of another site."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.link.authority import AUTHORITY, make_certificates
+from dragonrt.link.tls import client_context
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
 from dragonrt.setting import assemble
 
@@ -59,6 +63,20 @@ async def test_a_body_that_is_too_large_is_refused() -> None:
     async with served({}) as service:
         body = chat_body("x" * 3_000_000)
         assert (await service.http.post("/v1/chat/completions", json=body)).status_code == 413
+
+
+async def test_over_tls_the_certificate_is_the_services_own(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 2)
+    settings = HttpSettings(
+        http_tls_cert=tmp_path / "cloud.pem", http_tls_key=tmp_path / "cloud.key"
+    )
+    trusted = client_context(tmp_path / AUTHORITY)
+    async with served({"a?": "yes\n"}, tls=settings.context(), trusted=trusted) as service:
+        assert service.url.startswith("https://")
+        assert (await service.chat("a?", stream=True)).status_code == 200
+        with pytest.raises(httpx2.TransportError, match=r"(?i)verify"):
+            async with httpx2.AsyncClient(base_url=service.url) as stranger:
+                await stranger.get("/health")
 
 
 def test_beyond_loopback_keys_and_tls_are_needed(tmp_path: Path) -> None:

@@ -154,6 +154,8 @@ async def test_a_client_that_goes_away_stops_its_answer(stream: bool, halt_at: i
             await closed.wait()
             service.side.halt_at = None
             assert (await service.chat("b?")).status_code == 200, "its place is free"
+            page = (await service.http.get("/metrics")).text
+            assert 'dragonrt_answers_total{finish="cancelled"} 1.0' in page
 
 
 async def test_a_client_that_goes_away_leaves_the_queue() -> None:

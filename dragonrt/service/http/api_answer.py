@@ -82,7 +82,12 @@ class AnswerResponse:
             list(request.question.history),
         )
         answer = await stack.enter_async_context(
-            ServedAnswer(conversation, request.question.prompt, traced=request.traced)
+            ServedAnswer(
+                conversation,
+                request.question.prompt,
+                on_over=self._desk.metrics.over,
+                traced=request.traced,
+            )
         )
         events = self._events(answer)
         stack.push_async_callback(events.aclose)
@@ -100,8 +105,7 @@ class AnswerResponse:
 
         Raises ApiError for an answer that fails before anything was said of it.
         """
-        form, metrics = self._form, self._desk.metrics
-        trace, begun = LiveTrace(self._desk.device), False
+        form, begun, trace = self._form, False, LiveTrace(self._desk.device)
         try:
             async for news in answer.news():
                 events = [] if begun else [*form.begin()]
@@ -112,14 +116,12 @@ class AnswerResponse:
                     events += form.text(text)
                 yield events
         except DragonError as error:
-            metrics.failed()
             failure = api_error(error)
             if not begun or not self._request.stream:
                 raise failure from error
             yield [*form.failed(failure)]
             return
         if answer.reply is not None:
-            metrics.answered(answer.reply)
             yield [*([] if begun else form.begin()), *form.end(answer.reply)]
 
 

@@ -26,7 +26,7 @@ from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
+from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody, bounded
 from dragonrt.service.http.responses_api import ApiResponse, response_request
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
@@ -184,11 +184,4 @@ async def _body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LARGEST_BODY:
-            raise ApiError(
-                413, f"a request may have at most {LARGEST_BODY} bytes", code="too_large"
-            )
-    return bytes(body)
+    return b"".join([piece async for piece in bounded(request.stream(), LARGEST_BODY)])

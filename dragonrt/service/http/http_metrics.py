@@ -82,8 +82,11 @@ class HttpMetrics:
             case _:
                 pass
 
-    def answered(self, reply: Reply) -> None:
-        """An answer is over."""
+    def over(self, reply: Reply | None) -> None:
+        """An answer is over; None if it failed."""
+        if reply is None:
+            self._answers.labels("error").inc()
+            return
         told, times = AnswerCounts.of(reply.answer.records), self._times(reply)
         counts = told.counts
         self._answers.labels(reply.answer.finish.value).inc()
@@ -99,10 +102,6 @@ class HttpMetrics:
             self._waited.labels(cause).inc(seconds)
         self._bytes.labels("sent").inc(reply.answer.bytes_sent)
         self._bytes.labels("received").inc(reply.answer.bytes_received)
-
-    def failed(self) -> None:
-        """An answer ended in an error."""
-        self._answers.labels("error").inc()
 
     def refused(self, status: int) -> None:
         """A request got this instead of an answer."""

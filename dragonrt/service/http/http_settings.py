@@ -93,7 +93,7 @@ class ApiKeys:
         if not keys or min(map(len, keys)) < SHORTEST_KEY:
             raise DragonError(
                 f"{path} must have keys of at least {SHORTEST_KEY} characters, one a line: make "
-                f"one with `openssl rand -hex 32 > {path}`"
+                f"one with `dragonrt keys new {path}`"
             )
         return cls(keys)
 

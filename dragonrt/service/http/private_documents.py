@@ -12,6 +12,7 @@ from dragonrt.errors import DragonError
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
+from dragonrt.service.http.request_body import bounded
 from retrieval import SUFFIXES, Report, content_hash, index_name
 
 LARGEST_FILE = 64 * 1024 * 1024
@@ -129,10 +130,6 @@ async def _contents(side: LocalSide) -> dict[str, str]:
 
 
 async def _write(path: Path, data: AsyncIterable[bytes]) -> None:
-    size = 0
     with path.open("wb") as file:
-        async for piece in data:
-            size += len(piece)
-            if size > LARGEST_FILE:
-                raise ApiError(413, f"a file may have at most {LARGEST_FILE} bytes")
+        async for piece in bounded(data, LARGEST_FILE):
             await asyncio.to_thread(file.write, piece)

@@ -1,7 +1,7 @@
 """An answer under way, for whoever reads it piece by piece, at whatever pace."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -22,11 +22,19 @@ class ServedAnswer:
     """Asks when the context begins; when it ends the answer is stopped, if it is not over.
 
     What nobody has read yet is kept: at most an answer's tokens and what they cost. With `traced`
-    its records come among the pieces.
+    its records come among the pieces. `on_over` hears of every end, with None if the answer failed.
     """
 
-    def __init__(self, conversation: Conversation, prompt: str, *, traced: bool = False) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        prompt: str,
+        *,
+        on_over: Callable[[Reply | None], None],
+        traced: bool = False,
+    ) -> None:
         self.reply: Reply | None = None
+        self._on_over = on_over
         self._conversation = conversation
         self._prompt = prompt
         self._traced = traced
@@ -37,7 +45,7 @@ class ServedAnswer:
     async def __aenter__(self) -> Self:
         asking = self._conversation.ask(self._prompt, self._take_piece, on_record=self._take_record)
         self._asking = asyncio.create_task(asking, name="served answer")
-        self._asking.add_done_callback(lambda _: self._news.set())
+        self._asking.add_done_callback(self._over)
         return self
 
     async def __aexit__(
@@ -70,6 +78,11 @@ class ServedAnswer:
             if over:
                 self.reply = asking.result()
                 return
+
+    def _over(self, asking: "asyncio.Task[Reply]") -> None:
+        failed = asking.cancelled() or asking.exception() is not None
+        self._on_over(None if failed else asking.result())
+        self._news.set()
 
     def _take_piece(self, text: str, decision: TokenDecided) -> None:
         self._unread.append(AnswerPiece(text, decision))
