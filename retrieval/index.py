@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .chunking import words_of
 from .embedding import Embedder
 from .errors import DocumentError, RetrievalError
-from .ingestion import FoundFiles, content_hash, find, read_file
+from .ingestion import FoundFiles, content_hash, find, read_file, stamp
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
@@ -111,7 +111,7 @@ class Index:
 
     def files(self) -> dict[str, str]:
         """The SHA-256 of every file's content, by the file's name."""
-        return self._store.contents()
+        return {name: content for name, (content, _) in self._store.files().items()}
 
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
@@ -218,12 +218,13 @@ class _Update:
         self._found = found
         self._embedder = embedder
         self._progress = progress
-        self._contents = store.contents() if old else {}
+        self._files = store.files() if old else {}
         self._same_cut = old is not None and (old.words, old.overlap) == (
             settings.words,
             settings.overlap,
         )
         self._changes: dict[str, IndexedFile] = {}
+        self._stamps: dict[str, str] = {}
         self._embedded = 0
 
     def run(self) -> Report:
@@ -241,7 +242,8 @@ class _Update:
                 kept.append(name)
             self._progress(Progress(name, done + 1, total, self._embedded))
         self._commit(kept)
-        new, old = set(kept), self._contents.keys()
+        self._store.stamp(self._stamps)
+        new, old = set(kept), self._files.keys()
         manifest = self._store.manifest()
         return Report(
             added=len(new - old),
@@ -259,11 +261,16 @@ class _Update:
 
     def _take(self, name: str, path: Path) -> Iterator[None]:
         """Read a file, if it has changed; stops after every part that will not be done again."""
-        content = content_hash(path)
-        if self._same_cut and self._contents.get(name) == content:
+        known, old_stamp = self._files.get(name, ("", ""))
+        now = stamp(path)
+        if self._same_cut and now and now == old_stamp:
             return
-        file = read_file(path, content, self._settings.words, self._settings.overlap)
-        if self._contents.get(name) != content or file.pieces != self._store.pieces(name):
+        content = content_hash(path)
+        if self._same_cut and content == known:
+            self._stamps[name] = now
+            return
+        file = read_file(path, content, self._settings.words, self._settings.overlap, now)
+        if content != known or file.pieces != self._store.pieces(name):
             self._changes[name] = file
         new = self._store.without_vector(self._embedder.fingerprint, file.pieces)
         for first in range(0, len(new), _AT_ONCE):
@@ -279,7 +286,7 @@ class _Update:
         same = self._old is not None and self._settings == replace(
             self._old, snapshot=0, files=0, chunks=0, dimension=0
         )
-        if not same or self._changes or self._contents.keys() - set(kept):
+        if not same or self._changes or self._files.keys() - set(kept):
             self._store.commit(self._settings, self._changes, kept)
 
     def prefill(self, kv: KvWriter, report: Report) -> Report:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from .chunking import chunk
 from .documents import SUFFIXES, load
 from .errors import DocumentError, RetrievalError
 from .store import IndexedFile, Piece
+
+_SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,13 @@ def find(documents: Path | Sequence[Path], index: Path) -> FoundFiles:
     base = _base(paths)
     files: dict[str, Path] = {}
     ignored = []
+    # Of ten thousands of files, to build and take apart paths took most of the time.
+    before = len(str(base / "x")) - 1
     for path in paths:
-        for file in _below(path, index.resolve()) if path.is_dir() else [path]:
-            name = file.relative_to(base).as_posix()
-            if file == path or file.suffix.lower() in SUFFIXES:
-                files[name] = file
+        for file in _below(path, index.resolve()) if path.is_dir() else [str(path)]:
+            name = file[before:].replace(os.sep, "/")
+            if file == str(path) or os.path.splitext(file)[1].lower() in SUFFIXES:  # noqa: PTH122
+                files[name] = Path(file)
             else:
                 ignored.append(name)
     names = " ".join(str(path) for path in paths)
@@ -70,14 +75,27 @@ def content_hash(path: Path) -> str:
         DocumentError: the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
-def read_file(path: Path, content: str, words: int, overlap: int) -> IndexedFile:
-    """Load and cut a file whose `content_hash` is `content`.
+def stamp(path: Path) -> str:
+    """What changes whenever a file's content does; empty where it changed just now, or is gone.
+
+    Two changes in one tick of the file system's clock have one time (as in git's index).
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < _SETTLED_NS:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
+
+
+def read_file(path: Path, content: str, words: int, overlap: int, stamp: str) -> IndexedFile:
+    """Load and cut a file whose `content_hash` is `content` and whose `stamp` that was before.
 
     Raises:
         DocumentError: the file cannot be read as a document.
@@ -90,21 +108,21 @@ def read_file(path: Path, content: str, words: int, overlap: int) -> IndexedFile
         digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
         page = document.page(span.start)
         pieces.append(Piece(digest[:32], text, title, span.start, span.end, page))
-    return IndexedFile(content, tuple(pieces))
+    return IndexedFile(content, tuple(pieces), stamp)
 
 
 def _base(paths: Sequence[Path]) -> Path:
     return Path(os.path.commonpath([path if path.is_dir() else path.parent for path in paths]))
 
 
-def _below(directory: Path, index: Path) -> list[Path]:
+def _below(directory: Path, index: Path) -> list[str]:
     found = []
     for folder, folders, names in os.walk(directory):
-        here = Path(folder)
         folders[:] = sorted(
             name
             for name in folders
-            if not name.startswith(".") and (here / name).resolve() != index
+            if not name.startswith(".") and Path(folder, name).resolve() != index
         )
-        found += [here / name for name in sorted(names) if not name.startswith(".")]
+        shown = (name for name in sorted(names) if not name.startswith("."))
+        found += [os.path.join(folder, name) for name in shown]  # noqa: PTH118
     return found

@@ -27,7 +27,7 @@ from .chunking import spaced
 from .errors import RetrievalError
 from .store import FREQUENT, FUSION, LEAST_POOL, Chunk, Manifest, Search, Store, Vectors
 
-FORMAT = 3
+FORMAT = 4
 _FILE = "index.sqlite"
 _FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
 
@@ -37,7 +37,9 @@ CREATE TABLE manifest (
     snapshot INTEGER, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
     files INTEGER, chunks INTEGER, dimension INTEGER
 );
-CREATE TABLE files (id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, content TEXT NOT NULL);
+CREATE TABLE files (
+    id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL
+);
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
 );

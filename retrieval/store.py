@@ -77,10 +77,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash and its chunks, in their order."""
+    """A file's content hash, its chunks in their order, and its stamp (see `ingestion.stamp`)."""
 
     content: str
     pieces: tuple[Piece, ...]
+    stamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +199,16 @@ class Store(ABC):
         """The id of every chunk by its digest, in the order of their files."""
         return dict(self.run(f"SELECT digest, chunk FROM {PLACES} ORDER BY path, first"))
 
-    def contents(self) -> dict[str, str]:
-        """The content hash of every file, by its path."""
-        return {
-            _name(path): content for path, content in self.run("SELECT path, content FROM files")
-        }
+    def files(self) -> dict[str, tuple[str, str]]:
+        """The content hash and the stamp of every file, by its path."""
+        rows = self.run("SELECT path, content, stamp FROM files")
+        return {_name(path): (content, stamp) for path, content, stamp in rows}
+
+    def stamp(self, stamps: Mapping[str, str]) -> None:
+        """Files have the content they had, with other stamps."""
+        for path, stamp in stamps.items():
+            self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
+        self.flush()
 
     def pieces(self, path: str) -> tuple[Piece, ...]:
         """The chunks of a file, in their order."""
@@ -237,7 +243,7 @@ class Store(ABC):
         """
         self.flush()
         with self.transaction():
-            for gone in self.contents().keys() - set(paths):
+            for gone in self.files().keys() - set(paths):
                 self.run("DELETE FROM files WHERE path = ?", _key(gone))
             for path, file in changes.items():
                 self._put(_key(path), file)
@@ -262,10 +268,11 @@ class Store(ABC):
 
     def _put(self, key: bytes, file: IndexedFile) -> None:
         ((number,),) = self.run(
-            "INSERT INTO files (path, content) VALUES (?, ?) "
-            "ON CONFLICT (path) DO UPDATE SET content = excluded.content RETURNING id",
+            "INSERT INTO files (path, content, stamp) VALUES (?, ?, ?) ON CONFLICT (path) "
+            "DO UPDATE SET content = excluded.content, stamp = excluded.stamp RETURNING id",
             key,
             file.content,
+            file.stamp,
         )
         self.run("DELETE FROM places WHERE file = ?", number)
         for piece in file.pieces:

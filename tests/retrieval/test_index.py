@@ -19,8 +19,11 @@ from retrieval import (
     Place,
     Progress,
     RetrievalError,
+    ingestion,
     nearest,
 )
+from retrieval import index as updating
+from retrieval.ingestion import content_hash
 from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes, pdf_with
@@ -535,3 +538,31 @@ def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Em
     (documents / name).write_text("The bus is yellow.")
     Index.update(where, documents, embedder)
     assert found(where, embedder, "yellow bus") == [name]
+
+
+def test_files_whose_stamps_are_as_they_were_are_not_read_again(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(path: Path) -> str:
+        read.append(path.name)
+        return content_hash(path)
+
+    monkeypatch.setattr(updating, "content_hash", counted)
+    Index.update(where, documents, embedder)
+    assert len(read) == 4
+    Index.update(where, documents, embedder)
+    assert len(read) == 8, "what has changed just now may change again in the same instant"
+    monkeypatch.setattr(ingestion, "_SETTLED_NS", 0)
+    Index.update(where, documents, embedder)
+    read.clear()
+    ferry = documents / "ferry.txt"
+    before = ferry.stat()
+    Index.update(where, documents, embedder)
+    assert read == []
+    ferry.write_text("The ferry leaves at nine from the south quay.")
+    os.utime(ferry, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert ferry.stat().st_size == before.st_size
+    assert Index.update(where, documents, embedder).changed == 1
+    assert read == ["ferry.txt"]
