@@ -3,9 +3,10 @@
 On a CPU the product of weights and values sums in an order that may depend on how many queries
 there are and on the number of columns. There are two schemes in which it does not:
 
-- by position: a product takes at most three queries of one position, every position being a batch
-  entry of its own over the same keys. So few are summed in the order of the columns. Quick for few
-  tokens behind a short text in float32.
+- by position: a product takes two queries of one position (a single one is filled up), every
+  position being a batch entry of its own over the same keys. So few are summed in the order of the
+  columns; for one or three that would depend on the thread, for their scores are aligned in the
+  memory of the first thread alone. Quick for few tokens behind a short text in float32.
 - together: all queries are taken at once, in multiples of four (fewer are filled up), and always
   512 columns, as many as the kernel takes at a time. Quick for many tokens, and always in bfloat16.
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-_LARGEST_GROUP = 3  # queries of one product by position
+_PAIR = 2  # queries of one product by position
 _FEWEST_QUERIES = 4
 
 
@@ -132,29 +133,31 @@ def _together(
 def _by_position(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, form: AttentionForm
 ) -> Tensor:
-    """Every position, and part of a large group, by itself."""
-    rows, tokens, heads, group, head_dim = queries.shape
-    if tokens == 1 and group <= _LARGEST_GROUP and form.soft_cap is None:
+    """Every position, and every two queries of a group, by themselves."""
+    group = queries.shape[3]
+    if missing := -group % _PAIR:
+        queries = functional.pad(queries, (0, 0, 0, missing))
+    rows, tokens, heads, filled, head_dim = queries.shape
+    if tokens == 1 and filled == _PAIR and form.soft_cap is None:
         columns = mask.shape[2]
-        masks = mask[:, :, None].expand(rows, 1, group, columns)
+        masks = mask[:, :, None].expand(rows, 1, filled, columns)
         mixed = functional.scaled_dot_product_attention(
             queries[:, 0], keys, values, attn_mask=masks, scale=form.scale
         )
-        return mixed.reshape(rows, -1)
-    part = next(size for size in range(_LARGEST_GROUP, 0, -1) if group % size == 0)
-    parted = queries.view(rows, tokens, heads, -1, part, head_dim).transpose(2, 3)
+        return mixed[:, :, :group].reshape(rows, -1)
+    parted = queries.view(rows, tokens, heads, -1, _PAIR, head_dim).transpose(2, 3)
     attend_row = _row if form.soft_cap is None else _capped_row
     mixed_rows = []
     for row in range(rows):
         mixed = attend_row(
-            parted[row].reshape(-1, heads, part, head_dim),
+            parted[row].reshape(-1, heads, _PAIR, head_dim),
             keys[row],
             values[row],
-            mask[row].repeat_interleave(group // part, dim=0),
+            mask[row].repeat_interleave(filled // _PAIR, dim=0),
             form,
         )
-        mixed = mixed.view(tokens, -1, heads, part, mixed.shape[-1]).transpose(1, 2)
-        mixed_rows.append(mixed.reshape(tokens, -1))
+        mixed = mixed.view(tokens, -1, heads, _PAIR, mixed.shape[-1]).transpose(1, 2)
+        mixed_rows.append(mixed.flatten(2, 3)[:, :, :group].reshape(tokens, -1))
     return torch.cat(mixed_rows)
 
 

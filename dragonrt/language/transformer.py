@@ -205,7 +205,7 @@ class Transformer:
     @property
     def version(self) -> str:
         """See `Decoder.version`."""
-        return "transformer 3"
+        return "transformer 4"
 
     @property
     def exact_blocks(self) -> bool:

@@ -72,6 +72,23 @@ def test_rows_and_block_sizes_from_1_to_16_give_the_bits_of_single_steps(
                 assert torch.equal(got, expected), (rows, size)
 
 
+def test_threads_change_no_bit(exact: Decoder[Any]) -> None:
+    line, before = text(4, seed=1), torch.get_num_threads()
+
+    def read(threads: int, size: int) -> Output:
+        torch.set_num_threads(threads)
+        sequence = Sequence(exact, [document_kv(exact, text(37, 37))], 64)
+        blocks = [sequence.extend_hidden(line[start : start + size]) for start in range(0, 4, size)]
+        return Output(*(torch.cat(parts, dim=1) for parts in zip(*blocks, strict=True)))
+
+    try:
+        alone = read(1, 1)
+        assert same(read(2, 1), alone)
+        assert same(read(2, 4), alone)
+    finally:
+        torch.set_num_threads(before)
+
+
 def shared_by(decoder: Decoder[Any]) -> list[Extension]:
     """Sessions of one to three documents that want a token, a block or a question read."""
     extensions = []
