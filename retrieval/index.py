@@ -101,7 +101,7 @@ class Index:
         """Equal where the files' contents, and how they were cut and embedded, are."""
         manifest, digest = self.manifest, hashlib.sha256()
         digest.update(f"{manifest.fingerprint} {manifest.words} {manifest.overlap}".encode())
-        for content in sorted(self._store.contents().values()):
+        for content in sorted(content for content, _ in self._store.files().values()):
             digest.update(content.encode())
         return digest.hexdigest()
 
