@@ -2,8 +2,7 @@
 
 They are little endian and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
-- for RACE: the number K of listed tokens, the bound of all others (the upper half of a fp32), the
-  K values as `race_codec` writes them, then the K ids;
+- for RACE, where the upper bits say how many tokens are listed: what `race_codec` writes;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint of 7 bits a byte), their K
   values as fp16, for RESIDUAL one more for the sum of all the others, then the K ids (`support`).
 Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.

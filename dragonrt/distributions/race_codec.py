@@ -29,13 +29,17 @@ from dragonrt.distributions.payload import (
     varint,
 )
 from dragonrt.distributions.protocol import PLAIN, Quantized, Step, StepNoise, other_codec
-from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
+from dragonrt.distributions.support import decode_support, encode_support
 from dragonrt.errors import CodecError
 
 LARGEST_TAU = 0.35
 """With both sides' tau below one half, the winner of their mixture is on one of the two lists."""
 
-_BOUND = np.dtype("<u2")  # the upper half of a fp32: rounded down, so that the list is as long
+_COUNTED = 31  # so many entries, and more, are counted behind the first byte
+_STEPS = np.arange(256)
+_TAUS = LARGEST_TAU * 2.0 ** -np.where(_STEPS < 128, _STEPS / 16, 8 + (_STEPS - 128) * 1.125)
+"""What the byte of a payload says of tau: finely down to 0.001, then to less than any fp32 is."""
+_TAUS[-1] = 0.0
 _ROUNDING = 2.0**-10  # what rounding all of them may add to the sum
 _PROBABILITIES = np.dtype("<f8")
 
@@ -187,17 +191,17 @@ class RaceCodec(ByteCodec):
         rounded = self.form.rounded(p, total)
         q = rounded.distribution
         tau = self.tau if step.threshold is None else step.threshold
-        bound = np.array(min(tau, LARGEST_TAU), FP32.dtype).view(FP32.bits) >> 16
-        listed = _leading(q, step.noise, _tau(int(bound)))
-        low_bits = low_bits_of(listed)
+        bound = int((tau < _TAUS).sum())  # rounded down: the list is as long
+        listed = _leading(q, step.noise, float(_TAUS[bound]))
+        few = listed.size < _COUNTED
         code = b"".join(
             (
-                bytes((Kind.RACE | low_bits << KIND_BITS,)),
-                varint(listed.size),
-                bound.astype(_BOUND).tobytes(),
+                bytes((Kind.RACE | min(listed.size, _COUNTED) << KIND_BITS,)),
+                b"" if few else varint(listed.size),
+                bytes((bound,)),
                 rounded.head,
                 rounded.values[listed].tobytes(),
-                encode_support(listed, low_bits),
+                encode_support(listed, self._low_bits(listed.size)),
             )
         )
         own = OwnRace(q.ids, q.probabilities, 0.0, q.vocabulary, listed)
@@ -212,25 +216,29 @@ class RaceCodec(ByteCodec):
     def _decode(self, data: memoryview) -> tuple[RaceEntries, int]:
         if kind_of(data) != Kind.RACE:
             raise other_codec(self.name)
-        count, start = read_varint(data)
+        count, start = data[0] >> KIND_BITS, 1
+        if count == _COUNTED:
+            count, start = read_varint(data)
         if not 0 < count <= self.vocabulary:
             raise CodecError(f"payload lists {count} tokens; discard it")
-        head_start = start + _BOUND.itemsize
+        head_start = start + 1
         values_start = head_start + self.form.head_bytes
         ids_start = values_start + count * self.form.value_bytes
         if len(data) <= ids_start:
             raise CodecError("payload ends before its last value; discard it")
-        tau = _tau(int(np.frombuffer(data, _BOUND, 1, start)[0]))
-        if not 0 <= tau <= LARGEST_TAU:
-            raise CodecError(f"payload bounds the others by {tau:g}; discard it")
+        tau = float(_TAUS[data[start]])
         p = self.form.read(data[head_start:values_start], data[values_start:ids_start])
-        low_bits = data[0] >> KIND_BITS
+        low_bits = self._low_bits(count)
         ids, length = decode_support(data[ids_start:], count, low_bits, self.vocabulary)
         left = 1 - float(p.sum())
         if left < -_ROUNDING:
             raise CodecError("payload has more than all of the probability; discard it")
         left = max(0.0, left) if count < self.vocabulary else 0.0
         return RaceEntries(ids, p, left, self.vocabulary, tau, ids), ids_start + length
+
+    def _low_bits(self, count: int) -> int:
+        """The length of the ids' lower part, with which so many ids are shortest."""
+        return max(0, (self.vocabulary // count).bit_length() - 1)
 
 
 def encode_probabilities(own: OwnRace, ids: NDArray[np.int64]) -> bytes:
@@ -249,10 +257,6 @@ def decode_probabilities(entries: RaceEntries, ids: NDArray[np.int64], data: byt
     if not ((p >= 0).all() and p.sum() <= 1 + _ROUNDING):
         raise CodecError("an answer has numbers that are no probabilities; discard it")
     return entries.joined(ids, p)
-
-
-def _tau(bound: int) -> float:
-    return float(np.array(bound << 16, FP32.bits).view(FP32.dtype))
 
 
 def _leading(p: Distribution, noise: StepNoise | None, tau: float) -> NDArray[np.int64]:

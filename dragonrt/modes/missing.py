@@ -34,6 +34,16 @@ FALL = 0.5
 LEAST_TAU = 1e-4
 
 
+def lowered(tau: float) -> float:
+    """The threshold after a request."""
+    return max(LEAST_TAU, tau * FALL)
+
+
+def raised(tau: float) -> float:
+    """The threshold after a decided step: where REQUESTS of them ask, it stays where it is."""
+    return min(LARGEST_TAU, tau * FALL ** (-REQUESTS / (1 - REQUESTS)))
+
+
 class MissingEntries:
     """Both sides of it in one answer. `kept` steps may lie behind the decided text and be asked of.
 
@@ -82,7 +92,7 @@ class MissingEntries:
     def decided(self, own: SideDraft, theirs: SideDraft | None) -> None:
         """A step is decided: remember what the other side may still ask of the own draft."""
         if self._adapts:
-            self.tau = min(LARGEST_TAU, self.tau * FALL ** (-REQUESTS / (1 - REQUESTS)))
+            self.tau = raised(self.tau)
         if theirs is None or not isinstance(own.distribution, OwnRace):
             return
         if isinstance(theirs.distribution, RaceEntries):
@@ -102,7 +112,7 @@ class MissingEntries:
                 raise ModeError(f"entries of step {step} are asked for, which has no such draft")
             payload = encode_probabilities(draft.distribution, _ids(message))
         if self._adapts:
-            self.tau = max(LEAST_TAU, self.tau * FALL)
+            self.tau = lowered(self.tau)
         return wire.EntriesGiven(message.session, step, prefix_hash, payload)
 
     def _of_decided(self, message: wire.EntriesWanted) -> bytes | None:
