@@ -24,7 +24,7 @@ VALID_FORMS = (
     f"{MAX_RESOLUTION}"
 )
 
-RACE_TAU = 0.2
+RACE_TAU = 0.1
 """Where the threshold of the codec race begins."""
 
 QS, K_SQS, C_SQS = LatticeKind

@@ -192,7 +192,7 @@ class RaceCodec(ByteCodec):
         q = rounded.distribution
         tau = self.tau if step.threshold is None else step.threshold
         bound = int((tau < _TAUS).sum())  # rounded down: the list is as long
-        listed = _leading(q, step.noise, float(_TAUS[bound]))
+        listed = leading(q, step.noise, float(_TAUS[bound]))
         few = listed.size < _COUNTED
         code = b"".join(
             (
@@ -259,7 +259,7 @@ def decode_probabilities(entries: RaceEntries, ids: NDArray[np.int64], data: byt
     return entries.joined(ids, p)
 
 
-def _leading(p: Distribution, noise: StepNoise | None, tau: float) -> NDArray[np.int64]:
+def leading(p: Distribution, noise: StepNoise | None, tau: float) -> NDArray[np.int64]:
     """The tokens with S(x) >= tau max S, int64, increasing, of those that `p` lists.
 
     Of a large vocabulary only tokens that are heavy or have little noise are looked at: any other

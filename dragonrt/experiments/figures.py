@@ -3,6 +3,7 @@
 from dragonrt.errors import DragonError
 from dragonrt.experiments import (
     acceptance_rates,
+    branch_latency,
     disclosure_figure,
     first_token,
     latency_figure,
@@ -35,6 +36,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     acceptance_rates,
     wire_bytes,
     race_entries,
+    branch_latency,
     sqs,
     sqs_bound,
     qs_quality,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -55,6 +55,9 @@ class DecoderCache(Protocol):
 
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens, keeping what is stored."""
+
+    def fork(self) -> Self:
+        """A copy that goes its own way."""
 
     def read(self, row: int, length: int) -> DocumentKV:
         """A copy of the first `length` shared tokens of a row without a document."""

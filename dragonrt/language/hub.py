@@ -7,7 +7,8 @@ that every architecture's masks and positions support.
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -178,6 +179,12 @@ class PaddedKvCache:
             tuple(layer.value_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
         )
 
+    def fork(self) -> Self:
+        """A copy that goes its own way."""
+        other = copy(self)
+        other._layers = [layer.fork() for layer in self._layers]
+        return other
+
     def attached(self, start: int, preemption: Preemption) -> Cache:
         """A transformers cache that holds `start` columns and stores new ones behind them."""
         for layer in self._layers:
@@ -206,6 +213,12 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             )
             for size in (shape.key_dim, shape.value_dim)
         )
+
+    def fork(self) -> Self:
+        """A layer with buffers of its own, of the same content."""
+        other = copy(self)
+        other.key_buffer, other.value_buffer = self.key_buffer.clone(), self.value_buffer.clone()
+        return other
 
     def widen(self, columns: int) -> None:
         """Append empty columns."""

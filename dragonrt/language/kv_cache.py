@@ -6,7 +6,9 @@ their tokens, only masking behind them.
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -85,6 +87,14 @@ class KvCache:
             return tuple(buffer[row, :, :length].contiguous().cpu() for buffer in buffers)
 
         return DocumentKV(copies(self._keys), copies(self._values))
+
+    def fork(self) -> Self:
+        """A copy that goes its own way."""
+        other = copy(self)
+        other._allocate(self._capacity)
+        for new, stored in zip(other._keys + other._values, self._keys + self._values, strict=True):
+            new.copy_(stored)
+        return other
 
     def layout(self, length: int, tokens: int, *, prompt: bool) -> BlockLayout:
         """The places of `tokens` new tokens, of a prompt or not, behind `length` shared ones."""

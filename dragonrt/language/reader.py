@@ -148,6 +148,18 @@ class Reader:
         weighing = weighing or Weighing(np.zeros(rows.rows))
         return cls(rows, said.after(0), weighing, start, in_blocks=in_blocks)
 
+    def fork(self) -> "Reader":
+        """A reader of another text behind the same prompt, which goes its own way from here."""
+        other = Reader(
+            self._rows.fork(),
+            self._prompt,
+            self._weighing,
+            self._hashes[0],
+            in_blocks=self.in_blocks,
+        )
+        other._prompt_length, other._hashes = self._prompt_length, list(self._hashes)
+        return other
+
     @property
     def prompt(self) -> Mixture:
         """What the model says after the prompt."""

@@ -1,6 +1,7 @@
 """Rows, one per document, that share their newest tokens (SPEC section 1)."""
 
 from collections.abc import Sequence as Tokens
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +98,13 @@ class Sequence:
         if not 0 <= length <= self._length:
             raise ModelError(f"cannot cut a sequence of {self._length} tokens to {length}")
         self._length = length
+
+    def fork(self) -> "Sequence":
+        """A copy that goes its own way: another text behind the same documents and prompt."""
+        other = copy(self)
+        with torch.inference_mode():
+            other._cache = self._cache.fork()
+        return other
 
     def shared_kv(self, row: int) -> DocumentKV:
         """A copy of the shared tokens' keys and values; the row must have an empty document."""

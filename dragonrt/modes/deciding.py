@@ -25,6 +25,8 @@ LIGHT_BYTES = 2048
 """A payload of so many bytes lists so few tokens that it is mixed on the spot."""
 MIXED_AT_ONCE = 2**18
 """Mixtures on the spot that one input may lead to, times the vocabulary: a head has the others."""
+REMEMBERED = 512
+"""Targets of undecided steps that need not be found again when a line comes by again."""
 RACED_AT_ONCE = 32
 """The same of races, in which the vocabulary does not count."""
 
@@ -125,6 +127,7 @@ class Deciding:
         most = RACED_AT_ONCE if not code.complete else MIXED_AT_ONCE // code.vocabulary
         self._most = max(1, most)
         self._done = 0
+        self._targets: dict[int, int] = {}  # of guesses, by prefix hash
 
     def begin(self) -> None:
         """A new input has come."""
@@ -160,10 +163,17 @@ class Deciding:
 
     def light_target(self, step: int, own: SideDraft, theirs: SideDraft) -> int | None:
         """The target of a step, where finding it is quick and it can be known."""
+        if own.prefix_hash in self._targets:
+            return self._targets[own.prefix_hash]
         if not self.is_light(own, theirs):
             return None
         found = self.now(step, own, theirs)
-        return found.token if isinstance(found, Mixed) else None
+        if not isinstance(found, Mixed):
+            return None
+        if len(self._targets) >= REMEMBERED:
+            self._targets.clear()
+        self._targets[own.prefix_hash] = found.token
+        return found.token
 
     def _result(self, step: int, own: SideDraft, theirs: SideDraft) -> Mixed | Missing:
         device, cloud = (own, theirs) if self._side == "device" else (theirs, own)

@@ -4,6 +4,7 @@ A draft of step `t` carries a 64-bit running hash of the tokens it was condition
 else, no step number and no order of arrival, decides whether it may be aggregated.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from dragonrt.distributions import Distribution
@@ -17,7 +18,8 @@ class SideDraft:
     `payload` is the encoded distribution as it travels, `distribution` the same, decoded: a side
     knows its own; the other side's is None while decoding it is left to a head. `relevance` is h̃,
     the log-sum-exp of the side's document relevances; `decode_s` the seconds the forward took;
-    `document` the own row that carried the token, `files` what each own file gave.
+    `document` the own row that carried the token, `files` what each own file gave; `others` are the
+    next best tokens of the own race, where they are wanted.
     """
 
     step: int
@@ -29,11 +31,17 @@ class SideDraft:
     distribution: Distribution | None = None
     document: int | None = None
     files: FileShares | None = None
+    others: tuple[tuple[int, float], ...] = ()
+
+    def rank(self, token: int) -> int | None:
+        """The place of a token in the own race, as far as that is known: 0 is the draft."""
+        best = [self.token, *(other for other, _ in self.others)]
+        return best.index(token) if token in best else None
 
 
-LINES_PER_STEP = 4
-"""Drafts kept per step. The newest are kept: once a side has drafted along the decided prefix it
-never leaves it, so a valid draft cannot be pushed out by later ones of dead lines."""
+LINES_PER_STEP = 16
+"""Drafts kept per step: the newest. A side puts its drafts into its own queue in the order in which
+it sends them, so it forgets what the other side does, and drafts that anew where it is needed."""
 
 
 class DraftQueue:
@@ -66,10 +74,20 @@ class DraftQueue:
         lines = self._drafts.get(step)
         return lines.get(prefix_hash) if lines else None
 
+    def crowded(self, step: int) -> bool:
+        """Whether one more draft of that step might push out one that is still needed."""
+        return len(self._drafts.get(step, ())) >= LINES_PER_STEP // 2
+
     def decide(self, step: int) -> None:
         """Drop everything up to and including `step`."""
         self._drafts.pop(step, None)
         self._decided = step + 1
+
+    def keep(self, hashes: Collection[int]) -> None:
+        """Drop all drafts after prefixes of other hashes."""
+        for lines in self._drafts.values():
+            for prefix_hash in lines.keys() - set(hashes):
+                del lines[prefix_hash]
 
     def clear(self) -> None:
         """Drop everything; the window stays where it is."""

@@ -12,17 +12,21 @@ Where the device keeps its drafts (SPEC 1.10), it says Targets alone and takes D
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dragonrt.control.branching import MOST as MOST_BRANCHES
+from dragonrt.control.branching import Branching
 from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
-from dragonrt.distributions import codec, encode_distribution
-from dragonrt.modes.deciding import Deciding, Found, Listing, Missing, Mixed
+from dragonrt.distributions import codec
+from dragonrt.modes.branches import Branches
+from dragonrt.modes.deciding import Deciding, Found, Missing, Mixed
 from dragonrt.modes.disclosure import refuse_more
+from dragonrt.modes.drafting import DraftMaker, Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.evidence import FileShares, evidence_bits
+from dragonrt.modes.evidence import evidence_bits
 from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
@@ -42,20 +46,12 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
 from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.aggregation import Algorithm1, rule
+from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """What one forward gave: own drafts of consecutive steps, `guessed` tokens being tried."""
-
-    guessed: int
-    drafts: list[SideDraft]
 
 
 class Dragon(Partnered):
@@ -111,6 +107,13 @@ class Dragon(Partnered):
             lambda: self._estimates.trusts_other(side),
         )
         self._ahead = not sync
+        coupled = settings.rule == Coupled.name
+        self._branching = Branching(settings.most_branches if coupled else 0)
+        others = MOST_BRANCHES if self._branching.on else 0
+        self._drafting = DraftMaker(side, self._rule, self._codec, others)
+        self._branches = Branches(
+            question.stop_tokens, self._own, self._theirs, self._deciding.light_target
+        )
         self._aggregator = settings.placement.first()
         self._grounds = Grounds()
         self._lookup = Lookup(())
@@ -172,6 +175,7 @@ class Dragon(Partnered):
         self._theirs.clear()
         self._missing.clear()
         self._other_decided = None
+        self._own.keep(self._line.hashes)
         self._aggregator = self._settings.placement.first()
         for step in range(self._decided, len(self._line) + 1):
             draft = self._own.get(step, self._line.hashes[step])
@@ -389,12 +393,16 @@ class Dragon(Partnered):
         elif line.tokens[step] != token:
             out.events.append(events.RolledBack(step, len(line) - step))
             line.replace_from(step, [token])
-            span = self._reading.span if self._reading is not None else None
-            if span is not None and len(span.tokens) > step:
-                out.events.append(events.ForwardPreempted(len(span.tokens)))
-                out.preempt = True
+            reading = self._reading
+            span = reading.span if reading is not None else None
+            if reading is not None and span is not None and len(span.tokens) > step:
+                hashes = [branch.hashes[step + 1 : step + 2] for branch in reading.branches]
+                if [line.hash] not in hashes:  # no branch comes true
+                    out.events.append(events.ForwardPreempted(len(span.tokens)))
+                    out.preempt = True
         if own is not None:
             self._missing.decided(own, theirs)
+            self._branching.decided(own.rank(token))
         self._decided = step + 1
         self._own.decide(step)
         told = self._told.tell(token, withheld=withheld)
@@ -459,16 +467,30 @@ class Dragon(Partnered):
         span = self._lookahead.unpredicted(self._decided)
         if span is None:
             return None
-        first, last = span
-        self._reading = self._drafts(Span.of(self._line, first, last))
+        line = Span.of(self._line, *span)
+        self._reading = self._drafts(line, self._beside(line))
         return self._reading
 
-    def _drafts(self, span: Span) -> Work:
-        """SideDraft after every prefix of the span, and after what its documents say next."""
+    def _beside(self, span: Span) -> list[Span]:
+        """The branches that are worth a row beside the span (SPEC 1.9)."""
+        count = self._branching.count(self._rtt_s) if self._peer is not None else 0
+        if not (count and self._ahead):
+            return []
+        return self._branches.leaves(
+            self.decided,
+            self._line.hashes[: self._decided + 1],
+            self._lookahead.limit(self._decided),
+            count,
+            span.hashes[span.first :],
+        )
+
+    def _drafts(self, span: Span, branches: Sequence[Span] = ()) -> Work:
+        """Drafts after every prefix of the span, after what its documents say next, and beside."""
         guess, listing = self._guess(span.tokens), self._deciding.listing(self._missing.tau)
 
         def head(said: Sequence[Said]) -> Drafts:
-            return Drafts(len(guess), self._drafted(span, guess, said, listing))
+            files = self._grounds.files
+            return self._drafting.drafts(span, guess, branches, said, listing, files)
 
         def following(result: Drafts) -> Work | None:
             new = [draft.token for draft in result.drafts[span.count - 1 :]]
@@ -479,7 +501,8 @@ class Dragon(Partnered):
             hashes = extended(span.hashes, new)
             return self._drafts(Span([*span.tokens, *new], hashes, length))
 
-        return Work(head, span, guess, following=following)
+        alone = self._branching.count(self._rtt_s) == 0
+        return Work(head, span, guess, following=following if alone else None, branches=branches)
 
     def _guess(self, tokens: list[int]) -> list[int]:
         """What the lookup offers, as far as the answer may go."""
@@ -490,35 +513,6 @@ class Dragon(Partnered):
             if token in self._question.stop_tokens:
                 return guess[:length]
         return guess
-
-    def _drafted(
-        self, span: Span, guess: Sequence[int], said: Sequence[Said], listing: Listing
-    ) -> list[SideDraft]:
-        """Drafts after the prefixes of the span, then along the guess while it comes true."""
-        drafts: list[SideDraft] = []
-        hashes = extended(span.hashes, guess)
-        for step, each in enumerate(said, start=span.first):
-            beyond = step - len(span.tokens)
-            if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
-                break
-            p = self._rule.shape(each.p)
-            quantized = self._codec.quantize(p, listing(step, p))
-            token = self._rule.draft(self.side, step, quantized.distribution)
-            payload = encode_distribution(self._codec, quantized)
-            drafts.append(
-                SideDraft(
-                    step,
-                    hashes[step],
-                    token,
-                    payload,
-                    each.relevance,
-                    0.0,
-                    quantized.distribution,
-                    each.carrier(token),
-                    FileShares.of(each, self._grounds.files, quantized.distribution),
-                )
-            )
-        return drafts
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._deciding.begin()
@@ -531,7 +525,7 @@ class Dragon(Partnered):
                 self._advance("other", now)
         elif work.span is not None:
             self._reading = None
-            self._take(work.span, result, seconds, now)
+            self._take(work.span, work.branches, result, seconds, now)
         return self._effects()
 
     def dropped(self, work: Work, seconds: float, now: float) -> Effects:
@@ -543,29 +537,41 @@ class Dragon(Partnered):
             self._out.events.append(events.ForwardStopped(step, seconds))
         return self._effects()
 
-    def _take(self, span: Span, result: Drafts, seconds: float, now: float) -> None:
+    def _take(
+        self, span: Span, branches: Sequence[Span], result: Drafts, seconds: float, now: float
+    ) -> None:
         """Queue and send own drafts, as far as the line is alive that they were computed for."""
         self._progress_s = now
         drafts, line, last = result.drafts, self._line, len(span.tokens)
-        self._out.events.append(events.ForwardDone(span.first, len(drafts), seconds))
+        self._out.events.append(events.ForwardDone(span.first, len(drafts), seconds, len(branches)))
         self._lookup.learn(result.guessed, len(drafts) - span.count)
-        if len(line) < last or line.hashes[last] != span.hashes[last]:
-            return
+        if span.count == 1 and not result.guessed:
+            self._branching.took(len(result.branches), seconds)
         decode_s = seconds / len(drafts)
+        if len(line) < last or line.hashes[last] != span.hashes[last]:
+            drafts = []
         for place, each in enumerate(drafts):
             step, before = each.step, drafts[place - 1].token
             if step > last and not self._lookahead.step_to(step, before, self._decided):
                 break
-            draft = replace(each, decode_s=decode_s)
-            self._out.events.append(
-                events.Drafted(step, draft.prefix_hash, decode_s, draft.relevance, draft.payload)
-            )
             if step:  # what follows the question was read before
                 self._estimates.decoded(self.side, step, decode_s)
-            if step >= self._decided:
-                self._own.put(draft)
-                self._send_draft(draft)
+            self._keep(replace(each, decode_s=decode_s))
+        for branch, each in zip(branches, result.branches, strict=True):
+            if branch.hashes[min(self._decided, branch.first)] == line.hashes[self._decided]:
+                self._keep(replace(each, decode_s=decode_s))
         self._advance("own", now)
+
+    def _keep(self, draft: SideDraft) -> None:
+        """Queue and send an own draft."""
+        self._out.events.append(
+            events.Drafted(
+                draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
+            )
+        )
+        if draft.step >= self._decided:
+            self._own.put(draft)
+            self._send_draft(draft)
 
     def _send_draft(self, draft: SideDraft) -> None:
         if self._peer is None or (self.side == "device" and self._settings.keeps_drafts):

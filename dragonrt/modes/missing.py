@@ -41,7 +41,7 @@ def lowered(tau: float) -> float:
 
 def raised(tau: float) -> float:
     """The threshold after a decided step: where REQUESTS of them ask, it stays where it is."""
-    return min(LARGEST_TAU, tau * FALL ** (-REQUESTS / (1 - REQUESTS)))
+    return min(LARGEST_TAU, tau * float(FALL ** (-REQUESTS / (1 - REQUESTS))))
 
 
 class MissingEntries:

@@ -109,7 +109,8 @@ class Span:
 class Work:
     """What a mode wants done: `head` over what the model says along `span`.
 
-    `guess` is read behind the span in the same forward: the head then gets so many more.
+    `guess` is read behind the span in the same forward: the head then gets so many more. So are
+    `branches`, other texts, each for what follows all of it; the head gets those last.
     Without a span the head gets nothing to read and does not wait for the model. `peer` is whose
     input it computes on: a DragonError then ends that session, otherwise the answer. `following`,
     given the head's result, is the Work that is wanted next unless something comes in between; it
@@ -121,6 +122,7 @@ class Work:
     guess: Sequence[int] = ()
     peer: str | None = None
     following: "Callable[[Any], Work | None] | None" = None
+    branches: Sequence[Span] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,9 @@ MAX_OUTSTANDING = 8
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
+MAX_BRANCHES = 7
+"""With the line no more than are kept of a step (`drafts.LINES_PER_STEP`)."""
+
 FALLBACK = "topp:0.8"
 """The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
 coupled noise, or where the device may not ask for entries."""
@@ -53,6 +56,9 @@ class DragonSettings:
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
     follow: bool = setting(
         True, "Draft along the better side's line, and along what the documents say next."
+    )
+    branches: str = setting(
+        "0", "Likely alternatives to draft beside the line; auto: as many as pay."
     )
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,
@@ -84,6 +90,8 @@ class DragonSettings:
         rule(self.rule, Noise(0), Sampler())
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
+        if self.most_branches is not None and not 0 <= self.most_branches <= MAX_BRANCHES:
+            raise DragonError(f"--branches takes a number from 0 to {MAX_BRANCHES}, or auto")
         if self.keeps_drafts:
             if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
                 raise DragonError(
@@ -106,6 +114,13 @@ class DragonSettings:
         may_ask = self.rule == Coupled.name and not self.keeps_drafts
         proves = may_ask and certifies(sampler)
         return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
+
+    @property
+    def most_branches(self) -> int | None:
+        """How many alternatives are drafted, None where it is measured; -1 of what is no number."""
+        if self.branches == "auto":
+            return None
+        return int(self.branches) if self.branches.isdecimal() and self.branches.isascii() else -1
 
     @property
     def keeps_drafts(self) -> bool:

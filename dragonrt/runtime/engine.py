@@ -8,7 +8,7 @@ own, unless nobody else waits for the model: then the one that reads goes on at 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from dragonrt.language.batch import PIECE, Batch, Reading
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Said, Work
+from dragonrt.modes.mode import Said, Span, Work
 from dragonrt.runtime.preparing import Outcome
 from dragonrt.runtime.worker import WorkerThread, settle
 
@@ -109,7 +109,7 @@ class _Forward:
     def fits(self, work: Work) -> bool:
         """Whether its outcome is that of `work`, too: it gives what follows the same prefixes."""
         mine, other = self.work.span, work.span
-        if mine is None or other is None:
+        if mine is None or other is None or self.work.branches or work.branches:
             return False
         return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
 
@@ -124,6 +124,7 @@ class ModelContext:
     def __init__(self, engine: Engine, reader: Reader) -> None:
         self._engine = engine
         self._reader: Reader | None = reader
+        self._forks: list[Reader] = []  # for branches, made where they are first wanted
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
@@ -160,6 +161,7 @@ class ModelContext:
         self._engine.answers -= not self._closed
         self._closed = True
         self._current = self._next = self._reader = None
+        self._forks = []
 
     # In the model's thread and that of heads.
 
@@ -181,8 +183,24 @@ class ModelContext:
         if span is None:
             raise ValueError("there is nothing to read")
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
-        reading = reader.reading(tokens, hashes, span.first, forward.preemption)
-        self._engine.add(reading, lambda said: self._was_read(forward, said))
+        texts = [(reader, Span(tokens, hashes, span.first))]
+        texts += self._beside(reader, work.branches)
+        parts = _Parts(len(texts), lambda said: self._was_read(forward, said))
+        for place, (each, text) in enumerate(texts):
+            reading = each.reading(text.tokens, text.hashes, text.first, forward.preemption)
+            self._engine.add(reading, partial(parts.take, place))
+
+    def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
+        """For every branch the fork of the reader that has most of its text already."""
+        while len(self._forks) < len(branches):
+            self._forks.append(reader.fork())
+        free = list(self._forks)
+        texts: list[tuple[Reader, Span]] = []
+        for branch in branches:
+            best = max(free, key=lambda fork: fork.kept(branch.hashes, branch.first))
+            free.remove(best)
+            texts.append((best, branch))
+        return texts
 
     def _was_read(self, forward: _Forward, said: list[Any] | BaseException) -> None:
         seconds = self._clock() - forward.began_s
@@ -243,6 +261,25 @@ class ModelContext:
         if self._current is forward:
             self._current = None
         done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))
+
+
+class _Parts:
+    """What the texts of one forward came to, put together when the last one is read."""
+
+    def __init__(self, count: int, done: Callable[[list[Any] | BaseException], None]) -> None:
+        self._parts: list[list[Any] | BaseException | None] = [None] * count
+        self._done = done
+
+    def take(self, place: int, said: list[Any] | BaseException) -> None:
+        self._parts[place] = said
+        together: list[Any] = []
+        for part in self._parts:
+            if part is None:
+                return
+            if isinstance(part, list):
+                together += part
+        failed = [part for part in self._parts if isinstance(part, BaseException)]
+        self._done(failed[0] if failed else together)
 
 
 def _outcome(work: Work, said: list[Said], seconds: float) -> Outcome:

@@ -13,8 +13,8 @@ from typing import Any
 
 from dragonrt.distributions import Step, codec, decode_distribution, encode_distribution
 from dragonrt.errors import DragonError
+from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.dragon import Drafts
 from dragonrt.modes.line import Line, extended, start_hash
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.question import Question

@@ -249,6 +249,7 @@ def _settings(chance: random.Random, mode: str) -> Settings:
                 run_ahead=chance.choice((1, 2, 4, 8, 32)),
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
+                branches=chance.choice(("0", "0", "1", "4", "7", "auto")),
                 withhold=chance.choice((1.0, 1.5, 8.0)),
                 pad=chance.choice((None, False, True)),
                 on_loss=on_loss,

@@ -241,4 +241,5 @@ class SimulatedContext:
             hashes = extended(work.span.hashes, work.guess)
             steps = range(work.span.first, len(hashes))
             said = [self._model.said(step, hashes[step]) for step in steps]
+            said += [self._model.said(each.first, each.hashes[-1]) for each in work.branches]
         return work.head(said)

@@ -57,12 +57,16 @@ class SideReady:
 
 @dataclass(frozen=True, slots=True)
 class ForwardDone:
-    """A forward ended that gives what follows `tokens` prefixes, the shortest of `step` tokens."""
+    """A forward ended that gives what follows `tokens` prefixes, the shortest of `step` tokens.
+
+    Beside them it gave what follows so many `branches`, other texts.
+    """
 
     KIND: ClassVar[str] = "decode"
     step: int
     tokens: int
     seconds: float
+    branches: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,25 @@ async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) 
                 tokens[chance.randrange(len(tokens) + 1) :] = [chance.randrange(2, 500)]
 
 
+async def test_branches_have_the_bits_of_forwards_of_their_own(exact: LanguageModel) -> None:
+    """Texts beside the line, from the KV that is there; where one is stopped, all are."""
+    texts = [[*TEXT[:2], 7, 9], TEXT[:1], [8, *TEXT[1:]], [*TEXT[:2], 7, 9, 11]]
+    expected = [(await one_by_one(exact, text))[-1] for text in texts]
+    line = await one_by_one(exact, TEXT)
+    async with bench(exact) as on:
+        for first, some in ((0, texts[:2]), (2, texts), (4, texts[1:2]), (4, [])):
+            beside = [Span.of(Line(start_hash(7), text), len(text), len(text)) for text in some]
+            outcome = await on.start(work(TEXT, first, branches=beside))
+            assert outcome.error is None
+            assert outcome.value == line[first:] + [expected[texts.index(text)] for text in some]
+        release = on.hold()
+        asked = on.start(work(TEXT, branches=beside))
+        on.context.preempt()
+        release()
+        assert (await asked).preempted
+        assert (await on.start(work(TEXT))).value == line[4:]
+
+
 async def test_without_blocks_the_bits_are_the_same(exact: LanguageModel) -> None:
     async with bench(exact, in_blocks=False) as on:
         outcome = await on.start(work(TEXT[:3], 1))
