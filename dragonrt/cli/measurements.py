@@ -186,8 +186,10 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
-    "soak": "Whether memory grows: megabytes of both sides per 1,000 short answers.",
+    "soak": "Memory of both sides over thousands of short answers.",
     "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",
+    "devices": "Fifty devices on one cloud for a minute.",
+    "kill": "What is seen of clouds that are killed in mid-answer.",
     "engine": "Tokens per second of many answers that share forwards, against one at a time.",
 }
 

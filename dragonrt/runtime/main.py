@@ -1,6 +1,7 @@
 """Running a process: its event loop, and the two programs that live in it."""
 
 import asyncio
+import ctypes
 import gc
 import signal
 import sys
@@ -41,18 +42,27 @@ T = TypeVar("T")
 
 SESSIONS_APART = 2**20
 """So many numbers of sessions are a host's of several, so that a trace can tell them apart."""
+M_ARENA_MAX, ARENAS = -8, 2
+"""The option of glibc's mallopt, and its value."""
 SWITCH_S = 0.0005
 """How long one thread may hold the interpreter while another wants it."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's coroutine, on uvloop where there is one."""
+    _share_memory()
     # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
     gc.freeze()
     # The model's thread must not keep the loop waiting for the interpreter: 5 ms by default.
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(main)
+
+
+def _share_memory() -> None:
+    """Let threads allocate from few places: what each freed in its own would stay there unused."""
+    if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
+        library.mallopt(M_ARENA_MAX, ARENAS)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from dragonrt.experiments.arena import Given
 from dragonrt.experiments.bench import (
+    bench_devices,
     bench_engine,
+    bench_kill,
     bench_latency,
     bench_loop,
     bench_overhead,
@@ -263,6 +265,24 @@ def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
     (result,) = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
     assert (result["mode"], result["tokens"]) == (way, 4)
     assert result["longest_callback_ms"] > 0
+
+
+def test_kills_are_told_by_the_hosts_that_were_left() -> None:
+    kills = [
+        bench_kill.Kill(3, 1, True, True, None, 0.25),
+        bench_kill.Kill(9, 1, False, True, None, 0.5),
+    ]
+    result = bench_kill._result(1, kills)
+    assert (result["kills"], result["same"], result["alone"]) == (2, 1, 0)
+    assert (result["longest_gap_s"], result["points"]) == (0.5, [3, 9])
+
+
+@pytest.mark.slow
+def test_a_crowd_of_devices_is_answered() -> None:
+    (result,) = measured(bench_devices.bench_devices, devices=3, seconds=0.5, tokens=3)
+    assert result["answers"] >= 3
+    assert (result["alone"], result["failed"]) == (0, 0)
+    assert len(result["memory_mb"]) == bench_devices.SAMPLES + 1
 
 
 def test_growth_is_that_after_the_warm_up() -> None:
