@@ -6,12 +6,14 @@ import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
 from dragonrt.errors import LinkError
+from dragonrt.link.authority import make_certificates
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.memory import memory_streams
@@ -19,6 +21,8 @@ from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.patience import Patience
+
+SIDES = ("cloud", "device")
 
 Pair: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Stream, Stream]]]
 
@@ -429,3 +433,27 @@ def test_tls_files_are_named_when_they_are_wrong(
         with pytest.raises(LinkError) as caught:
             attempt()
         assert "\n" not in str(caught.value)
+
+
+async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path) -> None:
+    make_certificates(tmp_path, ["127.0.0.1"], datetime.now(UTC), 1)
+    authority, cloud, device = (tmp_path / f"{name}.pem" for name in ("authority", *SIDES))
+    keys = {side: tmp_path / f"{side}.key" for side in SIDES}
+    tls = server_context(cloud, keys["cloud"], authority)
+    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+        right = client_context(authority, device, keys["device"])
+        client = await connect("127.0.0.1", server.port, tls=right)
+        client.write(b"secret")
+        assert await receive_exactly(client, 6) == b"secret"
+        client.close()
+        await client.wait_closed()
+        posing = await connect(
+            "127.0.0.1", server.port, tls=client_context(authority, cloud, keys["cloud"])
+        )
+        with suppress(LinkError):  # asyncio may close before it has sent the alert
+            assert await posing.receive() == b""
+        await posing.wait_closed()
+    tls = server_context(device, keys["device"], authority)
+    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+        with pytest.raises(LinkError, match="not trusted"):
+            await connect("127.0.0.1", server.port, tls=right)
