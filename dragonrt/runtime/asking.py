@@ -101,9 +101,11 @@ class Asking:
             for session in sessions
         ]
         try:
+            if self._several:
+                self._opened(0)
             for session in sessions:
                 self._join(session)
-            if self._several or not any(session.number for session in sessions):
+            if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
             prepared = await self._prepare()
             if prepared is not None:

@@ -174,13 +174,13 @@ def recordings(device: Iterable[Record], cloud: Iterable[Record]) -> list[Record
     if not found:
         raise RecordingError(
             "the traces have no answer in common that both sides gave together from its first "
-            "token on: record both sides of one run with --trace"
+            "token on, and not redacted: record both sides of one run with --trace"
         )
     return found
 
 
 def _answers(records: Iterable[Record], side: Side) -> list[_Answer]:
-    """The answers of mode dragon; the others draft blocks, which are not on record."""
+    """The answers of mode dragon that both sides read; the others' drafts are not on record."""
     answers: list[_Answer] = []
     current: dict[tuple[str, int], _Answer] = {}
     for record in records:
@@ -189,7 +189,8 @@ def _answers(records: Iterable[Record], side: Side) -> list[_Answer]:
         key, event = (record.peer, record.session), record.event
         if isinstance(event, events.AnswerOpened):
             current.pop(key, None)
-            if event.mode == "dragon":
+            # Where a cloud reads less than is decided, its drafts are for another text.
+            if event.mode == "dragon" and event.settings.get("disclose") != "redacted":
                 current[key] = _Answer(event, whole=event.accepted == 0)
                 answers.append(current[key])
         elif key in current:

@@ -127,6 +127,7 @@ def block(**changes: Any) -> wire.Block:
 
 
 TARGET = wire.Target(1, 3, 7, 5, "device")
+WANTED = wire.EntriesWanted(1, 0, START, (5,))
 VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
 UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
 OPENED = wire.Opened(1, (), 4, 0, 0)
@@ -174,7 +175,7 @@ BAD = [
     # The same where the device keeps its drafts: nobody may ask for more, or tell it.
     *(
         Bad("answer", "device", message, PLACELESS)
-        for message in (TARGET, block(), VERDICT, UPLOAD)
+        for message in (TARGET, block(), VERDICT, UPLOAD, WANTED)
     ),
     *(
         Bad("answer", "cloud", message, PLACELESS)
