@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from dragonrt.cli.answering import DOCUMENTS, DiallingOptions
+from dragonrt.cli.answering import DOCUMENTS, Hosts, ReachingOptions
 from dragonrt.cli.console import output
 from dragonrt.cli.options import derived, given, settings
 from dragonrt.errors import DragonError
@@ -25,17 +25,22 @@ class InspectedOptions:
     """What a side would answer with."""
 
 
-def doctor(*, own: InspectedOptions | None = None, network: DiallingOptions | None = None) -> None:
+def doctor(
+    *,
+    own: InspectedOptions | None = None,
+    host: Hosts = (),
+    network: ReachingOptions | None = None,
+) -> None:
     """Look at everything an answer needs; exit code 1 where something has to be mended."""
     from dragonrt.runtime.diagnosis import diagnose
 
     reached = settings(NetworkSettings, network)
     side = settings(SideSettings, own, side="device")
-    dials = not given(network).keys().isdisjoint(("host", "port"))
+    hosts = host if host or "port" in given(network) else None
 
     async def look() -> bool:
         failed = False
-        async for finding in diagnose(side, reached, date.today(), dials=dials):
+        async for finding in diagnose(side, reached, hosts, date.today()):
             _print(finding)
             failed |= finding.level == "fail"
         return failed

@@ -5,7 +5,7 @@ import platform
 import shutil
 import stat
 import statistics
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -16,7 +16,8 @@ from dragonrt import __version__
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.threads import usual_threads
-from dragonrt.runtime.addresses import LinkSettings, NetworkSettings
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.addresses import LinkSettings, NetworkSettings, members
 from dragonrt.runtime.endpoints import Identity
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.link_measurement import LinkMeasurement, measure_link
@@ -43,9 +44,12 @@ class Finding:
 
 
 async def diagnose(
-    side: SideSettings, network: NetworkSettings, today: date, *, dials: bool
+    side: SideSettings, network: NetworkSettings, hosts: Sequence[str] | None, today: date
 ) -> AsyncIterator[Finding]:
-    """All findings about this side and, if it `dials`, about the cloud and the way there."""
+    """All findings about this side, and about each host of the cloud and the way there.
+
+    `hosts` are as `members` takes them: with none of them it is the network's; None dials nowhere.
+    """
     yield _programs()
     for finding in _keys(network, today):
         yield finding
@@ -56,19 +60,25 @@ async def diagnose(
         return
     for finding in (*_model(side, model), *_index(side)):
         yield finding
-    if not dials:
+    if hosts is None:
         yield Finding("ok", "link", "not looked at: name the cloud with --host")
         return
     identity = Identity(
         "device", model.tokenizer_fingerprint, model.vocabulary, model.name, model.fingerprint
     )
     try:
-        measured = await measure_link(network.device_address(LinkSettings()), identity)
+        (cloud,) = members(DragonSettings(), network, LinkSettings(), (), hosts)
     except DragonError as error:
         yield Finding("fail", "link", str(error), "mend that, then look again")
         return
-    for finding in _link(measured, model):
-        yield finding
+    for host in cloud.hosts or (cloud,):
+        try:
+            measured = await measure_link(host.address, identity)
+        except DragonError as error:
+            yield Finding("fail", "link", str(error), "mend that, then look again")
+        else:
+            for finding in _link(host.name, measured, model):
+                yield finding
 
 
 def _programs() -> Finding:
@@ -137,11 +147,11 @@ def _index(side: SideSettings) -> Iterator[Finding]:
     yield Finding(level, "disk", f"{free / 1e9:.1f} GB free at {place}", "make room, or --kv-cache")
 
 
-def _link(link: LinkMeasurement, model: LanguageModel) -> Iterator[Finding]:
+def _link(name: str, link: LinkMeasurement, model: LanguageModel) -> Iterator[Finding]:
     peer, median_s = link.peer, statistics.median(link.round_trips_s)
     yield Finding(
         "ok",
-        "cloud",
+        name,
         f"{peer.software} with {peer.model}, tokenizer {_short(peer.tokenizer)} as here, weights "
         f"{_short(peer.weights)} ({'as' if peer.weights == model.fingerprint else 'not those'} "
         f"here); {link.protection}",
