@@ -184,6 +184,8 @@ BENCHES = {
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
     "assisted": "Speculative decoding in one process, against transformers' assisted generation.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
+    "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
+    "memory": "What answers hold in memory: KV in the model's type, and what is beside it.",
     "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode, beside the time of a token.",
     "soak": "Memory of both sides over thousands of short answers.",

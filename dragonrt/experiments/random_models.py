@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     LlamaConfig,
     LlamaForCausalLM,
     PretrainedConfig,
@@ -58,6 +59,10 @@ SIZES: Mapping[str, PretrainedConfig] = {
 """The shapes of a small Llama, of Qwen2-0.5B and of Qwen3-0.6B, with their vocabulary."""
 
 
+ARCHITECTURES = {"llama": LlamaConfig, "qwen3": Qwen3Config, "gemma2": Gemma2Config}
+"""What is read and rotated alike; with norms of heads; with windows, caps and scales as well."""
+
+
 def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
     """A transformers model of one of the SIZES."""
     torch.manual_seed(seed)
@@ -97,6 +102,37 @@ def related_models(vocabulary: int, count: int, seed: int) -> list[LanguageModel
         noise = torch.randn_like(model.lm_head.weight)
         model.lm_head.weight.data += APART * number * SHARPNESS / HIDDEN**0.5 * noise
         found.append(LanguageModel(f"random {number}", Checkpoint(model, tokenizer, "random")))
+    return found
+
+
+def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[LanguageModel]:
+    """Two small models of one of the ARCHITECTURES that agree now and then."""
+    torch.manual_seed(seed)
+    config = ARCHITECTURES[architecture](
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=1024,
+        eos_token_id=1,
+        tie_word_embeddings=False,
+    )
+    first = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]  # it has no types
+        config
+    )
+    for parameter in first.parameters():  # as they are made, models repeat the last token
+        parameter.data += 0.15 * torch.randn_like(parameter)
+    first.get_output_embeddings().weight.data.normal_(std=SHARPNESS / config.hidden_size**0.5)
+    found = []
+    for number in range(2):
+        model = copy.deepcopy(first)
+        for parameter in model.parameters():
+            parameter.data += 0.02 * number * torch.randn_like(parameter)
+        weights = model.to(dtype).eval().requires_grad_(False)
+        found.append(LanguageModel(f"small {number}", Checkpoint(weights, _tokenizer(), "small")))
     return found
 
 

@@ -9,7 +9,9 @@ thread.
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
+from dragonrt.errors import DragonError
 from dragonrt.language.decoder import Output
+from dragonrt.language.preemption import Preempted
 from dragonrt.language.sequence import Extension, ExtensionProgress, advance, extend_together
 
 T = TypeVar("T")
@@ -105,10 +107,10 @@ class _Task:
             self.progress = ExtensionProgress(extension)
         except StopIteration as stop:
             self._done(stop.value)
+        except (Preempted, DragonError) as error:
+            self._done(error.with_traceback(None))  # whose frames would keep the KV for a while
         except BaseException as error:  # it belongs to who wants the reading
             self._done(error)
-        finally:
-            del result  # what was raised knows this frame, and all that the reading held
 
 
 def read_alone(reading: Reading[T]) -> T:

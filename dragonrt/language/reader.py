@@ -146,7 +146,9 @@ class Reader:
         """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
         said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
-        return cls(rows, said.after(0), weighing, start, in_blocks=in_blocks)
+        # its own: others' logits lie in the same memory
+        own = RowOutputs(*(part.clone() for part in said.after(0)))
+        return cls(rows, own, weighing, start, in_blocks=in_blocks)
 
     def fork(self) -> "Reader":
         """A reader of another text behind the same prompt, which goes its own way from here."""

@@ -8,6 +8,8 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dragonrt.errors import DragonError
+
 T = TypeVar("T")
 
 
@@ -57,6 +59,8 @@ class WorkerThread:
             return
         try:
             result = job()
+        except DragonError as error:
+            self.post(settle, done, error.with_traceback(None))  # whose frames may hold much
         except BaseException as error:  # whatever it is, it belongs to who awaits the job
             self.post(settle, done, error)
         else:

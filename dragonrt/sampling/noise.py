@@ -36,15 +36,12 @@ class Noise:
     two streams overlap. May be used from several threads. Raises SamplingError for another seed.
     """
 
-    __slots__ = ("_races", "_seed")
+    __slots__ = ("_seed",)
 
     def __init__(self, seed: int) -> None:
         if not 0 <= seed < 2**64:
             raise SamplingError(f"seed {seed} is not between 0 and 2^64 - 1; choose one that is")
         self._seed = seed
-        # Slot i holds the newest race whose step is i modulo the number of slots: bounded, and
-        # read and replaced by one atomic operation each.
-        self._races: dict[int, tuple[int, NDArray[np.uint64]]] = {}
 
     def exponentials(
         self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
@@ -75,12 +72,16 @@ class Noise:
         cached = self._cached(step, vocabulary)
         if cached is None:
             cached = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
-            self._races[_slot(step, vocabulary)] = (step, cached)
+            _races[self._slot(step, vocabulary)] = (self._seed, step, cached)
         return cached
 
     def _cached(self, step: int, vocabulary: int) -> NDArray[np.uint64] | None:
-        found = self._races.get(_slot(step, vocabulary))
-        return found[1] if found and found[0] == step and found[1].size == vocabulary else None
+        found = _races.get(self._slot(step, vocabulary))
+        return found[2] if found and found[:2] == (self._seed, step) else None
+
+    def _slot(self, step: int, vocabulary: int) -> tuple[int, int]:
+        slots = max(_MIN_SLOTS, _CACHED_NUMBERS // vocabulary)
+        return vocabulary, (step + self._seed) % slots
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         """A number uniform in [0, 1), for `side` or, with None, for both sides together."""
@@ -120,16 +121,14 @@ class RaceNoise:
 
 
 _SIDE_CODES: dict[Side | None, int] = {None: 0, "device": 1, "cloud": 2}
-_CACHED_NUMBERS = 1 << 21  # 16 MiB of bits: the run-ahead at 8k tokens, 13 steps at 152k
+_CACHED_NUMBERS = 1 << 23  # 64 MiB of bits: 1024 steps at 8k tokens, 55 at 152k
 _MIN_SLOTS = 4
-_MAX_SLOTS = 64
+# The newest races of all sessions, by vocabulary and slot: bounded together, however many there
+# are, and read and replaced by one atomic operation each.
+_races: dict[tuple[int, int], tuple[int, int, NDArray[np.uint64]]] = {}
 # Words one by one take as long as a stream of so many, and more for every one of them.
 _WHOLE = 1 << 16
 _APIECE = 1 << 7
-
-
-def _slot(step: int, vocabulary: int) -> int:
-    return step % max(_MIN_SLOTS, min(_MAX_SLOTS, _CACHED_NUMBERS // vocabulary))
 
 
 def _exponential(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
