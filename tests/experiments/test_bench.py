@@ -168,13 +168,14 @@ def measured(bench: Callable[..., object], **options: Any) -> list[dict[str, Any
 
 def test_http_is_compared_with_the_terminal_answer_by_answer() -> None:
     def timed(first: float, whole: float, cpu: float) -> bench_serve.Answered:
-        return bench_serve.Answered(first, whole, cpu, "text", 10)
+        return bench_serve.Answered(first, whole, cpu / 2, cpu, "text", 10)
 
     pairs = [(timed(10, 100, 5), timed(13, 110, 6)), (timed(30, 300, 7), timed(31, 290, 7))]
     result = bench_serve.serve_result([*pairs, (timed(20, 200, 6), timed(22, 200, 8))])
     assert result["first_ms"]["terminal"]["median"] == 20
     assert result["first_ms"]["difference"] == {"median": 2, "samples": [3, 1, 2]}
     assert result["cpu_ms"]["difference"]["median"] == 1
+    assert result["first_cpu_ms"]["difference"]["median"] == 0.5
     assert (result["tokens_per_s"], result["ratio"]) == ({"terminal": 50, "http": 50}, 1.0)
     assert result["same_texts"] is True
 
