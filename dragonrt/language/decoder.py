@@ -56,8 +56,8 @@ class DecoderCache(Protocol):
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens, keeping what is stored."""
 
-    def fork(self) -> Self:
-        """A copy that goes its own way."""
+    def fork(self, length: int) -> Self:
+        """A copy of `length` shared tokens behind the documents that goes its own way."""
 
     def read(self, row: int, length: int) -> DocumentKV:
         """A copy of the first `length` shared tokens of a row without a document."""

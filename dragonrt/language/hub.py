@@ -179,8 +179,8 @@ class PaddedKvCache:
             tuple(layer.value_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
         )
 
-    def fork(self) -> Self:
-        """A copy that goes its own way."""
+    def fork(self, length: int) -> Self:
+        """See `DecoderCache.fork`: whatever lies beyond is copied, too."""
         other = copy(self)
         other._layers = [layer.fork() for layer in self._layers]
         return other

@@ -46,7 +46,7 @@ class KvCache:
         """The geometry's layers are all of one shape."""
         self._geometry = geometry
         self._documents = [document.length for document in documents]
-        self._read_here = [document for document in documents if document.pages is not None]
+        self._shared = [None if each.pages is None else each for each in documents]
         self._lengths = torch.tensor(self._documents, device=geometry.device)[:, None]
         self._blocked = torch.tensor(-torch.inf, dtype=geometry.dtype, device=geometry.device)
         self._allocate(capacity)
@@ -88,12 +88,18 @@ class KvCache:
 
         return DocumentKV(copies(self._keys), copies(self._values))
 
-    def fork(self) -> Self:
-        """A copy that goes its own way."""
+    def fork(self, length: int) -> Self:
+        """See `DecoderCache.fork`."""
         other = copy(self)
         other._allocate(self._capacity)
-        for new, stored in zip(other._keys + other._values, self._keys + self._values, strict=True):
-            new.copy_(stored)
+        buffers = list(zip(other._keys + other._values, self._keys + self._values, strict=True))
+        for row, document in enumerate(self._shared):
+            if document is not None:
+                other._show(row, document)
+            start = 0 if document is None else document.length
+            stop = self._documents[row] + length
+            for new, stored in buffers:
+                new[row, :, start:stop] = stored[row, :, start:stop]
         return other
 
     def layout(self, length: int, tokens: int, *, prompt: bool) -> BlockLayout:

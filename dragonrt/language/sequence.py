@@ -103,7 +103,7 @@ class Sequence:
         """A copy that goes its own way: another text behind the same documents and prompt."""
         other = copy(self)
         with torch.inference_mode():
-            other._cache = self._cache.fork()
+            other._cache = self._cache.fork(self._length)
         return other
 
     def shared_kv(self, row: int) -> DocumentKV:

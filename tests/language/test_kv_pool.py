@@ -171,3 +171,20 @@ def test_the_usual_bound_is_a_part_of_the_memory(
     for text, limit in (("max\n", whole), ("400000000\n", 100_000_000)):
         container.write_text(text)
         assert usual_limit("cpu") == limit
+
+
+def test_a_branch_shares_the_documents_and_goes_its_own_way(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    pool = KvPool()
+    shared = [pool.keep("printer", stored[0]), stored[1]]
+    session = model.sequence(shared, 40, pool)
+    session.extend(TOKENS[:5])
+    before = paging._shown.number
+    branch = session.fork()
+    assert paging._shown.number == before + before
+    said = [each.extend([token]) for each in (branch, session) for token in (7, 8)]
+    assert torch.equal(torch.stack(said[:2]), torch.stack(said[2:]))
+    session.extend([9])
+    branch.truncate(6)
+    assert torch.equal(branch.extend([8]), said[1])
