@@ -53,6 +53,9 @@ from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
+LONGEST_ENTRY = 8
+"""Bytes that no codec needs for a token: so drafts fill the memory with no more."""
+
 
 class Dragon(Partnered):
     """Implements Mode for either side. `profile` is the offline decode profile of this one."""
@@ -227,6 +230,8 @@ class Dragon(Partnered):
         step, payload = message.step, message.payload
         if message.token >= self._vocabulary:
             raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        if len(payload) > LONGEST_ENTRY * self._vocabulary + LONGEST_ENTRY:
+            raise ModeError(f"a draft of {len(payload)} bytes is longer than any codec makes it")
         if not self._theirs.reaches(step):
             raise ModeError(
                 f"a draft of step {step} came while step {self._told.length} is undecided: "

@@ -488,6 +488,12 @@ def test_a_cloud_that_is_left_ends() -> None:
     assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
 
 
+def test_no_draft_may_be_longer_than_a_codec_makes_it() -> None:
+    draft = their_draft("device", Line(start_hash(7)), 0)
+    with pytest.raises(ModeError, match="longer than any codec"):
+        joined().received("cloud", replace(draft, payload=bytes(9 * V)), 0.0)
+
+
 def test_no_draft_may_lie_further_ahead_than_agreed() -> None:
     assert joined().received("cloud", draft(step=8, ahead=8), 0.0).leave == []
     with pytest.raises(ModeError, match="further ahead than the agreed 4"):
