@@ -13,6 +13,7 @@ Delays of models and preparations are at most twice their mean, messages travel 
 plus its jitter, behind whatever else is queued on the link.
 """
 
+from dragonrt.control.branching import MOST
 from dragonrt.distributions import codec
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -86,7 +87,8 @@ def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
         case DragonSettings():
             # A forward on a dead line, and one on the decided text; then a Draft and a Target.
             # A race may lack entries on both sides, and those of one may wait for the other's.
-            forwards, messages = 2, 2 * settings.run_ahead
+            branches = MOST if settings.most_branches is None else settings.most_branches
+            forwards, messages = 2, 2 * settings.run_ahead * (1 + branches)
             trips = 2 if codec(settings.codec, VOCABULARY).complete else 6
             # What does not fit into the next cell waits for those behind it.
             bits = messages * answers * MESSAGE_BITS
