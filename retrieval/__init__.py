@@ -8,7 +8,7 @@ Usable alone: it knows nothing of the models that read what it finds.
 
 from .documents import SUFFIXES
 from .embedding import Embedder
-from .errors import DocumentError, MissingKvError, RetrievalError
+from .failures import DocumentError, MissingKvError, RetrievalError
 from .follow_up import in_context
 from .index import Hit, Index, Progress, Report
 from .ingestion import content_hash, index_name

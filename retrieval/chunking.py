@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .errors import RetrievalError
+from .failures import RetrievalError
 
 # Scripts without spaces count one word per character; a run of 40 characters is a word of any.
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import mail, office, plain
-from .errors import DocumentError
+from .failures import DocumentError
 from .layout import Document, laid_out, one_line
 
 Loader = Callable[[Path], tuple[str, str]]

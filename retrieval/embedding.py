@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import RetrievalError
+from .failures import RetrievalError
 from .model_files import fingerprint, model_directory, quiet_loading
 
 Vectors = NDArray[np.float32]

@@ -16,7 +16,7 @@ from threading import Event, Thread
 from typing import Any
 
 from .embedding import Embedder
-from .errors import RetrievalError
+from .failures import RetrievalError
 from .index import Index
 from .watching import changes
 

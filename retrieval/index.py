@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from .chunking import words_of
 from .embedding import Embedder
-from .errors import DocumentError, RetrievalError
+from .failures import DocumentError, RetrievalError
 from .ingestion import FoundFiles, content_hash, find, read_file, stamp
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .chunking import chunk
 from .documents import SUFFIXES, load
-from .errors import DocumentError, RetrievalError
+from .failures import DocumentError, RetrievalError
 from .store import IndexedFile, Piece
 
 _SETTLED_NS = 2_000_000_000

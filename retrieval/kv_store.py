@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .errors import MissingKvError, RetrievalError
+from .failures import MissingKvError, RetrievalError
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import RetrievalError
+from .failures import RetrievalError
 
 _KINDS = (".json", ".txt", ".model", ".safetensors")
 _SAMPLES = 256

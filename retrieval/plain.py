@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from .errors import DocumentError
+from .failures import DocumentError
 from .html import marked_text
 from .layout import table
 

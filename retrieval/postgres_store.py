@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .chunking import spaced
-from .errors import RetrievalError
+from .failures import RetrievalError
 from .store import (
     CHUNK,
     FREQUENT,

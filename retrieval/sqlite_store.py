@@ -24,7 +24,7 @@ import numpy as np
 
 from . import nearest
 from .chunking import spaced
-from .errors import RetrievalError
+from .failures import RetrievalError
 from .store import FREQUENT, FUSION, LEAST_POOL, Chunk, Manifest, Search, Store, Vectors
 
 FORMAT = 4

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import RetrievalError
+from .failures import RetrievalError
 
 Vectors = NDArray[np.float32]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Event
 
 from .documents import SUFFIXES
-from .errors import RetrievalError
+from .failures import RetrievalError
 
 _SETTLED_MS = 500  # files are often written in several steps
 _AWAKE_MS = 5000  # how often `stop` is looked at
