@@ -182,7 +182,7 @@ class Index:
         """
         found = find(documents, directory)
         writing = (
-            PostgresStore.writing(url, wait_s)
+            PostgresStore.writing(url, rebuild, wait_s)
             if url
             else SqliteStore.writing(directory, rebuild, wait_s)
         )

@@ -18,6 +18,7 @@ from .chunking import spaced
 from .failures import RetrievalError
 from .store import (
     CHUNK,
+    FORMAT,
     FREQUENT,
     FUSION,
     LEAST_POOL,
@@ -28,12 +29,14 @@ from .store import (
     Store,
     Vectors,
     chunks_of,
+    other_format,
 )
 
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
 _CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
 
-_SCHEMA = """
+_TABLES = "manifest, files, chunks, places, vectors, searched"
+_SCHEMA = f"""
 CREATE EXTENSION IF NOT EXISTS vector;
 CREATE TABLE IF NOT EXISTS manifest (
     snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
@@ -61,6 +64,7 @@ CREATE TABLE IF NOT EXISTS searched (
     embedding vector NOT NULL, words tsvector NOT NULL, length INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS searched_words ON searched USING gin (words);
+COMMENT ON COLUMN manifest.fingerprint IS 'format {FORMAT}';
 """
 
 _SEARCH = """
@@ -132,12 +136,16 @@ class PostgresStore(Store):
         """The newest snapshot of the index in the database.
 
         Raises:
-            RetrievalError: there is no index, or no database that can be reached.
+            RetrievalError: there is no index, or one of another version, or no database that can
+                be reached.
         """
         store = cls(url)
         store.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # holds the snapshot
-        exists = store.run("SELECT to_regclass('manifest') IS NOT NULL")[0][0]
-        manifest = store.manifest() if exists else None
+        try:
+            manifest = store.manifest() if store._exists() else None
+        except RetrievalError:
+            store.connection.close()
+            raise
         if manifest is None:
             store.connection.close()
             raise RetrievalError(
@@ -156,15 +164,26 @@ class PostgresStore(Store):
 
     @classmethod
     @contextmanager
-    def writing(cls, url: str, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
+    def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
         """The index in the database, to be updated by nobody else; made if there is none.
 
+        With `rebuild` an index of another version is made anew as well.
+
         Raises:
-            RetrievalError: another process updates it, or the database refuses.
+            RetrievalError: another process updates it, it is of another version, or the database
+                refuses.
         """
         store = cls(url)
         try:
-            store._lock(wait_s)
+            busy = "another process is updating the index: wait until it is done"
+            store._locking(f"SELECT pg_advisory_lock({_LOCK})", wait_s, busy)
+            try:
+                store._exists()
+            except RetrievalError:
+                if not rebuild:
+                    raise
+                busy = "other processes read the index in its former format: end them first"
+                store._locking(f"DROP TABLE IF EXISTS {_TABLES}", wait_s, busy)
             store.run(_SCHEMA)
             store.flush()
             yield store
@@ -175,15 +194,28 @@ class PostgresStore(Store):
         finally:
             store.connection.close()
 
-    def _lock(self, wait_s: float) -> None:
+    def _exists(self) -> bool:
+        """Whether there is an index; RetrievalError if it is of another format.
+
+        A table of the same name without a fingerprint is another program's, and left alone.
+        """
+        found = self.run(
+            "SELECT col_description(attrelid, attnum) FROM pg_attribute "
+            "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
+        )
+        if found and found != [(f"format {FORMAT}",)]:
+            raise other_format("the database", found[0][0] or "a former format", " --store URL")
+        return bool(found)
+
+    def _locking(self, sql: str, wait_s: float, busy: str) -> None:
+        """Run what may wait for others; RetrievalError `busy` if it does for too long."""
         from psycopg.errors import LockNotAvailable
 
         self.run("SELECT set_config('lock_timeout', ?, false)", f"{1000 * wait_s + 1:.0f}")
         try:
-            self.connection.execute(f"SELECT pg_advisory_lock({_LOCK})")
+            self.connection.execute(sql)
         except LockNotAvailable:
-            line = "another process is updating the index: wait until it is done"
-            raise RetrievalError(line) from None
+            raise RetrievalError(busy) from None
         self.run("RESET lock_timeout")
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:

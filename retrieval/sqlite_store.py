@@ -25,9 +25,19 @@ import numpy as np
 from . import nearest
 from .chunking import spaced
 from .failures import RetrievalError
-from .store import FREQUENT, FUSION, LEAST_POOL, Chunk, Manifest, Search, Store, Vectors
+from .store import (
+    FORMAT,
+    FREQUENT,
+    FUSION,
+    LEAST_POOL,
+    Chunk,
+    Manifest,
+    Search,
+    Store,
+    Vectors,
+    other_format,
+)
 
-FORMAT = 4
 _FILE = "index.sqlite"
 _FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
 
@@ -174,7 +184,7 @@ class SqliteStore(Store):
         """The format of the file, 0 if it is still empty."""
         ((found,),) = self.run("PRAGMA user_version")
         if found not in (0, FORMAT):
-            raise _other_format(self._directory, f"format {found}")
+            raise other_format(self._directory, f"format {found}")
         return int(found)
 
     def search(
@@ -288,14 +298,7 @@ def _nearest_file(directory: Path, manifest: Manifest) -> Path:
 
 def _refuse_former(directory: Path) -> None:
     if (directory / "manifest.json").exists() and not (directory / _FILE).exists():
-        raise _other_format(directory, "a former format")
-
-
-def _other_format(directory: Path, found: str) -> RetrievalError:
-    return RetrievalError(
-        f"the index in {directory} is of {found}, this version reads format {FORMAT}: "
-        "make it anew with dragonrt index DIR --rebuild"
-    )
+        raise other_format(directory, "a former format")
 
 
 def _sweep(directory: Path, valid: Manifest | None) -> None:

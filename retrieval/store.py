@@ -112,6 +112,9 @@ class Manifest:
 Search = Literal["hybrid", "dense", "words"]
 """How chunks are chosen: see `Index.search`."""
 
+FORMAT = 4
+"""Of the tables; a store that has others is refused, and made anew on demand."""
+
 FUSION = 60
 LEAST_POOL = 50  # chunks of each order that are fused
 FREQUENT = 1000
@@ -307,6 +310,14 @@ def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
         else:
             found[number] = Chunk(digest, text, title, at.source, at.start, at.end, page=at.page)
     return found
+
+
+def other_format(where: object, found: str, options: str = "") -> RetrievalError:
+    """That the index at a place is of another format, and the command that makes it anew."""
+    return RetrievalError(
+        f"the index in {where} is of {found}, this version reads format {FORMAT}: "
+        f"make it anew with dragonrt index DIR{options} --rebuild"
+    )
 
 
 def _key(path: str) -> bytes:

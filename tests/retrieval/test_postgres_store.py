@@ -145,6 +145,47 @@ def test_another_model_is_refused_and_a_rebuild_takes_it(
     assert index.search(question, 1)[0].chunk.source == "ferry.txt"
 
 
+FORMER = (
+    "COMMENT ON COLUMN manifest.fingerprint IS NULL; ALTER TABLE files DROP COLUMN stamp",
+    "COMMENT ON COLUMN manifest.fingerprint IS 'format 99'",
+)
+
+
+@pytest.mark.parametrize("change", FORMER)
+def test_an_index_of_another_format_is_refused_and_rebuilt(
+    tmp_path: Path, documents: Path, embedder: Embedder, url: str, change: str
+) -> None:
+    Index.update(tmp_path / "kv", documents, embedder, url=url)
+    with psycopg.connect(url) as connection:
+        connection.execute(change)
+    for act in (
+        lambda: Index.open(tmp_path / "kv", url),
+        lambda: Index.update(tmp_path / "kv", documents, embedder, url=url),
+    ):
+        with pytest.raises(RetrievalError, match=r"format.*--store URL --rebuild") as caught:
+            act()
+        assert "\n" not in str(caught.value)
+    with psycopg.connect(url) as reader:
+        reader.execute("SELECT count(*) FROM files")
+        with pytest.raises(RetrievalError, match="end them first"):
+            Index.update(tmp_path / "kv", documents, embedder, url=url, rebuild=True)
+    Index.update(tmp_path / "kv", documents, embedder, url=url, rebuild=True)
+    index = Index.open(tmp_path / "kv", url)
+    assert index.search(embedder.encode_question("ferry"), 1)[0].chunk.source == "ferry.txt"
+
+
+def test_tables_of_another_program_are_left_alone(
+    tmp_path: Path, documents: Path, embedder: Embedder, url: str
+) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE manifest AS SELECT 7 AS ships")
+    with pytest.raises(RetrievalError, match="the PostgreSQL store cannot be used"):
+        Index.update(tmp_path / "kv", documents, embedder, url=url, rebuild=True)
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT ships FROM manifest").fetchall() == [(7,)]
+        assert connection.execute("SELECT to_regclass('chunks')").fetchall() == [(None,)]
+
+
 def test_a_second_writer_gets_one_line(
     tmp_path: Path, documents: Path, embedder: Embedder, url: str
 ) -> None:
