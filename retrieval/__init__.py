@@ -6,7 +6,7 @@ Usable alone: it knows nothing of the models that read what it finds.
     hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
 """
 
-from .documents import SUFFIXES
+from .documents import SUFFIXES, Parser
 from .embedding import Embedder
 from .failures import DocumentError, MissingKvError, RetrievalError
 from .follow_up import in_context
@@ -28,6 +28,7 @@ __all__ = [
     "KvWriter",
     "Manifest",
     "MissingKvError",
+    "Parser",
     "Place",
     "Progress",
     "Report",

@@ -6,16 +6,34 @@ e-mail's subject), else the first heading, else the first line.
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from . import mail, office, plain
-from .failures import DocumentError
+from .failures import DocumentError, RetrievalError
 from .layout import Document, laid_out, one_line
 
 Loader = Callable[[Path], tuple[str, str]]
+Parser = Literal["pdfium", "docling"]
+"""What reads PDF: PDFium its text as it lies, docling its layout, and scanned pages."""
 
 
-def load(path: Path) -> Document:
+def require(parser: Parser) -> None:
+    """Raise RetrievalError unless a parser that somebody chose is installed."""
+    if parser == "docling" and find_spec("docling") is None:
+        raise RetrievalError(
+            "--parser docling needs one more library: pip install 'dragonrt[docling]', without "
+            "constraints.txt and in an environment of its own"
+        )
+
+
+def way(path: Path, parser: Parser) -> str:
+    """How a file is read where there is more than one way: "docling", else empty."""
+    return "docling" if parser == "docling" and path.suffix.lower() == ".pdf" else ""
+
+
+def load(path: Path, parser: Parser = "pdfium") -> Document:
     """Read a file of one of the `SUFFIXES`.
 
     Raises:
@@ -28,13 +46,16 @@ def load(path: Path) -> Document:
             f"unknown type {path.suffix or '(none)'}, known are {' '.join(SUFFIXES)}"
         )
     kind, read = loader
+    extra = "documents"
+    if way(path, parser):
+        read, extra = office.read_pdf_layout, "docling"
     try:
         document = laid_out(*read(path))
     except DocumentError:
         raise
     except ImportError as error:
         raise DocumentError(
-            f"{kind} files need more libraries: pip install 'dragonrt[documents]'"
+            f"{kind} files need more libraries: pip install 'dragonrt[{extra}]'"
         ) from error
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error

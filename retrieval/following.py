@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from .documents import Parser
 from .embedding import Embedder
 from .failures import RetrievalError
 from .index import Index
@@ -32,6 +33,7 @@ class Order:
     embedder: str
     words: int
     url: str | None
+    parser: Parser
 
 
 def _follow(order: Order) -> Iterator[dict[str, Any]]:
@@ -44,7 +46,13 @@ def _follow(order: Order) -> Iterator[dict[str, Any]]:
             ready = True
         try:
             report = Index.update(
-                directory, documents, embedder, order.words, url=order.url, wait_s=_WAIT_S
+                directory,
+                documents,
+                embedder,
+                order.words,
+                url=order.url,
+                wait_s=_WAIT_S,
+                parser=order.parser,
             )
         except RetrievalError as error:
             yield {"error": str(error)}

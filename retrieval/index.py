@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .chunking import words_of
+from .documents import Parser, require, way
 from .embedding import Embedder
 from .failures import DocumentError, RetrievalError
 from .ingestion import FoundFiles, content_hash, find, read_file, stamp
@@ -101,7 +102,7 @@ class Index:
         """Equal where the files' contents, and how they were cut and embedded, are."""
         manifest, digest = self.manifest, hashlib.sha256()
         digest.update(f"{manifest.fingerprint} {manifest.words} {manifest.overlap}".encode())
-        for content in sorted(content for content, _ in self._store.files().values()):
+        for content in sorted(c + s.partition("/")[2] for c, s in self._store.files().values()):
             digest.update(content.encode())
         return digest.hexdigest()
 
@@ -159,6 +160,7 @@ class Index:
         rebuild: bool = False,
         url: str | None = None,
         wait_s: float = 0.0,
+        parser: Parser = "pdfium",
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -175,11 +177,14 @@ class Index:
             url: of the PostgreSQL database that has the index instead; `directory` then has the
                 KV alone.
             wait_s: how long to wait for another process that updates the index.
+            parser: what reads PDF; one that was read by another is read again.
 
         Raises:
             RetrievalError: the documents do not exist, another process is updating the index, the
-                index was made with another embedding model, or the disk refuses.
+                index was made with another embedding model, the parser is not installed, or the
+                disk refuses.
         """
+        require(parser)
         found = find(documents, directory)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
@@ -193,7 +198,8 @@ class Index:
             settings = Manifest(
                 0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
             )
-            update = _Update(store, old, settings, found, embedder, progress or (lambda now: None))
+            progress = progress or (lambda now: None)
+            update = _Update(store, old, settings, found, embedder, progress, parser)
             report = update.run()
             prune_kv(directory, store.ids())
             return report if kv is None else update.prefill(kv, report)
@@ -210,6 +216,7 @@ class _Update:
         found: FoundFiles,
         embedder: Embedder,
         progress: Callable[[Progress], None],
+        parser: Parser,
     ) -> None:
         """`old` is None if nothing of the present index is to be kept."""
         self._store = store
@@ -218,6 +225,7 @@ class _Update:
         self._found = found
         self._embedder = embedder
         self._progress = progress
+        self._parser = parser
         self._files = store.files() if old else {}
         self._same_cut = old is not None and (old.words, old.overlap) == (
             settings.words,
@@ -262,16 +270,21 @@ class _Update:
     def _take(self, name: str, path: Path) -> Iterator[None]:
         """Read a file, if it has changed; stops after every part that will not be done again."""
         known, old_stamp = self._files.get(name, ("", ""))
-        now = stamp(path)
-        if self._same_cut and now and now == old_stamp:
+        before, _, old_way = old_stamp.partition("/")
+        now, by = stamp(path), way(path, self._parser)
+        same = self._same_cut and by == old_way
+        if same and now and now == before:
             return
-        content = content_hash(path)
-        if self._same_cut and content == known:
+        content, now = content_hash(path), f"{now}/{by}"
+        if same and content == known:
             self._stamps[name] = now
             return
-        file = read_file(path, content, self._settings.words, self._settings.overlap, now)
+        words, overlap = self._settings.words, self._settings.overlap
+        file = read_file(path, content, words, overlap, now, self._parser)
         if content != known or file.pieces != self._store.pieces(name):
             self._changes[name] = file
+        else:
+            self._stamps[name] = now
         new = self._store.without_vector(self._embedder.fingerprint, file.pieces)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .chunking import chunk
-from .documents import SUFFIXES, load
+from .documents import SUFFIXES, Parser, load
 from .failures import DocumentError, RetrievalError
 from .store import IndexedFile, Piece
 
@@ -94,13 +94,15 @@ def stamp(path: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns} {found.st_ino}"
 
 
-def read_file(path: Path, content: str, words: int, overlap: int, stamp: str) -> IndexedFile:
+def read_file(
+    path: Path, content: str, words: int, overlap: int, stamp: str, parser: Parser
+) -> IndexedFile:
     """Load and cut a file whose `content_hash` is `content` and whose `stamp` that was before.
 
     Raises:
         DocumentError: the file cannot be read as a document.
     """
-    document = load(path)
+    document = load(path, parser)
     pieces = []
     starts = [start for start, _ in document.sections]
     for span in chunk(document.text, words, overlap, starts, document.tables):

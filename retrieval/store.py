@@ -77,7 +77,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash, its chunks in their order, and its stamp (see `ingestion.stamp`)."""
+    """A file's content hash, its chunks in their order, and its stamp.
+
+    That is `ingestion.stamp`, "/" and `documents.way`.
+    """
 
     content: str
     pieces: tuple[Piece, ...]

@@ -15,7 +15,7 @@ from dragonrt.runtime.side_settings import SideSettings
     {SideSettings: "Index"},
     only=(
         *("model", "on", "dtype", "threads", "index", "store", "embedder", "chunk_words"),
-        *("kv_cache", "kv_type", "rebuild"),
+        *("kv_cache", "kv_type", "parser", "rebuild"),
     ),
 )
 class IndexOptions:

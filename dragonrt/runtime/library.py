@@ -20,6 +20,7 @@ from retrieval import (
     KvStore,
     KvWriter,
     MissingKvError,
+    Parser,
     Progress,
     Report,
     Reranker,
@@ -83,6 +84,7 @@ class Library:
         kv_limit: float = math.inf,
         store: str | None = None,
         kv_type: KvType = "model",
+        parser: Parser = "pdfium",
     ) -> tuple["Library", Report | None]:
         """The library indexed in `directory`, brought up to date with `documents` if given.
 
@@ -101,6 +103,7 @@ class Library:
                 kv=kv,
                 rebuild=rebuild,
                 url=store,
+                parser=parser,
             )
 
         def newest() -> Retriever:

@@ -76,6 +76,7 @@ def open_library(
             parse_size(settings.kv_cache),
             settings.store,
             settings.kv_type,
+            settings.parser,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -135,6 +136,7 @@ async def local_side(
                 settings.embedder,
                 settings.chunk_words,
                 settings.store,
+                settings.parser,
             )
             await stack.enter_async_context(reindexing(order, library, on_report))
         yield side

@@ -10,6 +10,7 @@ from dragonrt.setting import setting
 from dragonrt.side import Backend, KvType, Precision, Side
 
 Search = Literal["hybrid", "dense", "words"]
+Parser = Literal["pdfium", "docling"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,9 @@ class SideSettings:
         None, "Cross-encoder that ranks again: directory or hub id.", limit=4096
     )
     chunk_words: int = setting(64, "Words per chunk.", low=1)
+    parser: Parser = setting(
+        "pdfium", "What reads PDF: pdfium, or docling (layout, tables, scanned pages; slow)."
+    )
     search: Search = setting(
         "hybrid", "How documents are chosen: by meaning (dense), by words, or both (hybrid)."
     )

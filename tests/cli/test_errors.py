@@ -1,5 +1,6 @@
 """Every mistake of a user is one line on stderr and an exit code, never a traceback."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,13 @@ def test_a_model_that_is_not_there_is_named(run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_missing_when_everything_is_loaded_is_one_line(run: Run) -> None:
+def test_what_is_missing_when_everything_is_loaded_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "there is no file or directory" in run("index", "nowhere").line
+    monkeypatch.setitem(sys.modules, "docling", None)
+    lacking = run("index", ".", "--parser", "docling")
+    assert (lacking.code, "pip install 'dragonrt[docling]'" in lacking.line) == (1, True)
     assert "is `dragonrt cloud` running there?" in run("device", "--port", "1").line
     assert "listening on 0.0.0.0 lets anyone in" in run("cloud", "--host", "0.0.0.0").line
     assert "cannot write the trace nowhere/t" in run("cloud", "--trace", "nowhere/t").line
