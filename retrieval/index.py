@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -205,35 +205,28 @@ class Index:
             return report if kv is None else update.prefill(kv, report)
 
 
+@dataclass
 class _Update:
-    """One run of `Index.update`, by the only writer."""
+    """One run of `Index.update`, by the only writer.
 
-    def __init__(
-        self,
-        store: Store,
-        old: Manifest | None,
-        settings: Manifest,
-        found: FoundFiles,
-        embedder: Embedder,
-        progress: Callable[[Progress], None],
-        parser: Parser,
-    ) -> None:
-        """`old` is None if nothing of the present index is to be kept."""
-        self._store = store
-        self._old = old
-        self._settings = settings
-        self._found = found
-        self._embedder = embedder
-        self._progress = progress
-        self._parser = parser
-        self._files = store.files() if old else {}
-        self._same_cut = old is not None and (old.words, old.overlap) == (
-            settings.words,
-            settings.overlap,
-        )
-        self._changes: dict[str, IndexedFile] = {}
-        self._stamps: dict[str, str] = {}
-        self._embedded = 0
+    `_old` is None if nothing of the present index is to be kept.
+    """
+
+    _store: Store
+    _old: Manifest | None
+    _settings: Manifest
+    _found: FoundFiles
+    _embedder: Embedder
+    _progress: Callable[[Progress], None]
+    _parser: Parser
+    _changes: dict[str, IndexedFile] = field(default_factory=dict)
+    _stamps: dict[str, str] = field(default_factory=dict)
+    _embedded: int = 0
+
+    def __post_init__(self) -> None:
+        old, new = self._old, self._settings
+        self._files = self._store.files() if old else {}
+        self._same_cut = old is not None and (old.words, old.overlap) == (new.words, new.overlap)
 
     def run(self) -> Report:
         """Bring the index up to date."""

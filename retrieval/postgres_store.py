@@ -23,6 +23,7 @@ from .store import (
     FUSION,
     LEAST_POOL,
     PLACES,
+    TABLES,
     Chunk,
     Manifest,
     Search,
@@ -35,30 +36,11 @@ from .store import (
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
 _CANDIDATES = 200  # that the graph of neighbours is searched for; its recall grows with them
 
-_TABLES = "manifest, files, chunks, places, vectors, searched"
+_KEY = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+_NAMES = "manifest, files, chunks, places, vectors, searched"
 _SCHEMA = f"""
 CREATE EXTENSION IF NOT EXISTS vector;
-CREATE TABLE IF NOT EXISTS manifest (
-    snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
-    files BIGINT, chunks BIGINT, dimension INTEGER
-);
-CREATE TABLE IF NOT EXISTS files (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, path BYTEA NOT NULL UNIQUE,
-    content TEXT NOT NULL, stamp TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS chunks (
-    id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest TEXT NOT NULL UNIQUE,
-    text TEXT NOT NULL, title TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS places (
-    file BIGINT NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
-    last INTEGER NOT NULL, page INTEGER NOT NULL, chunk BIGINT NOT NULL, PRIMARY KEY (file, first)
-);
-CREATE INDEX IF NOT EXISTS places_of_chunk ON places (chunk);
-CREATE TABLE IF NOT EXISTS vectors (
-    digest TEXT NOT NULL, fingerprint TEXT NOT NULL, vector BYTEA NOT NULL,
-    PRIMARY KEY (digest, fingerprint)
-);
+{TABLES.format(key=_KEY, blob="BYTEA", clustered="")}
 CREATE TABLE IF NOT EXISTS searched (
     chunk BIGINT PRIMARY KEY REFERENCES chunks ON DELETE CASCADE, fingerprint TEXT NOT NULL,
     embedding vector NOT NULL, words tsvector NOT NULL, length INTEGER NOT NULL
@@ -143,14 +125,12 @@ class PostgresStore(Store):
         store.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # holds the snapshot
         try:
             manifest = store.manifest() if store._exists() else None
+            if manifest is None:
+                line = "there is no index in the database: make one with dragonrt index DIR"
+                raise RetrievalError(f"{line} --store URL")
         except RetrievalError:
             store.connection.close()
             raise
-        if manifest is None:
-            store.connection.close()
-            raise RetrievalError(
-                "there is no index in the database: make one with dragonrt index DIR --store URL"
-            )
         store._search = _SEARCH.format(
             distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
             rows=_rows_of(manifest),
@@ -183,7 +163,7 @@ class PostgresStore(Store):
                 if not rebuild:
                     raise
                 busy = "other processes read the index in its former format: end them first"
-                store._locking(f"DROP TABLE IF EXISTS {_TABLES}", wait_s, busy)
+                store._locking(f"DROP TABLE IF EXISTS {_NAMES}", wait_s, busy)
             store.run(_SCHEMA)
             store.flush()
             yield store

@@ -30,6 +30,7 @@ from .store import (
     FREQUENT,
     FUSION,
     LEAST_POOL,
+    TABLES,
     Chunk,
     Manifest,
     Search,
@@ -43,25 +44,7 @@ _FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
 
 _SCHEMA = f"""
 BEGIN;
-CREATE TABLE manifest (
-    snapshot INTEGER, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
-    files INTEGER, chunks INTEGER, dimension INTEGER
-);
-CREATE TABLE files (
-    id INTEGER PRIMARY KEY, path BLOB NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL
-);
-CREATE TABLE chunks (
-    id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
-);
-CREATE TABLE places (
-    file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
-    last INTEGER NOT NULL, page INTEGER NOT NULL, chunk INTEGER NOT NULL, PRIMARY KEY (file, first)
-) WITHOUT ROWID;
-CREATE INDEX places_of_chunk ON places (chunk);
-CREATE TABLE vectors (
-    digest TEXT NOT NULL, fingerprint TEXT NOT NULL, vector BLOB NOT NULL,
-    PRIMARY KEY (digest, fingerprint)
-);
+{TABLES.format(key="INTEGER PRIMARY KEY", blob="BLOB", clustered=" WITHOUT ROWID")}
 CREATE TABLE mapped (bytes INTEGER);
 CREATE VIRTUAL TABLE words USING fts5 (
     title, text, content = '', tokenize = 'porter unicode61 remove_diacritics 2'

@@ -118,6 +118,28 @@ Search = Literal["hybrid", "dense", "words"]
 FORMAT = 4
 """Of the tables; a store that has others is refused, and made anew on demand."""
 
+TABLES = """
+CREATE TABLE IF NOT EXISTS manifest (
+    snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
+    files BIGINT, chunks BIGINT, dimension INTEGER
+);
+CREATE TABLE IF NOT EXISTS files (
+    id {key}, path {blob} NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS chunks (
+    id {key}, digest TEXT NOT NULL UNIQUE, text TEXT NOT NULL, title TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS places (
+    file BIGINT NOT NULL REFERENCES files ON DELETE CASCADE, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, page INTEGER NOT NULL, chunk BIGINT NOT NULL, PRIMARY KEY (file, first)
+){clustered};
+CREATE INDEX IF NOT EXISTS places_of_chunk ON places (chunk);
+CREATE TABLE IF NOT EXISTS vectors (
+    digest TEXT NOT NULL, fingerprint TEXT NOT NULL, vector {blob} NOT NULL,
+    PRIMARY KEY (digest, fingerprint)
+);
+"""
+
 FUSION = 60
 LEAST_POOL = 50  # chunks of each order that are fused
 FREQUENT = 1000
