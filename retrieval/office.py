@@ -40,7 +40,7 @@ def read_pdf_layout(path: Path) -> tuple[str, str]:
     document = _docling().convert(path).document
     for item, _ in document.iterate_items():
         block = getattr(item, "text", "")  # a picture has none
-        if item.label == "table":
+        if item.label in ("table", "document_index"):
             block = table([cell.text for cell in row] for row in item.data.grid)
         elif item.label in ("title", "section_header") and block:
             title = title or (block if item.label == "title" else "")
