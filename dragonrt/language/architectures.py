@@ -29,12 +29,38 @@ from dragonrt.language.transformer import (
 from dragonrt.language.vocabulary import vocabulary_layers
 
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")  # the others depend on the length
+_SERIAL = 2**14 - 1
+"""Of so many numbers torch gives no second thread a part."""
+_AT_ONCE = 32
+"""torch computes so many numbers together, and what is left of a thread's part one by one."""
+
+
+def _by_rows(activation: Pointwise) -> Pointwise:
+    """The activation of x [n, width], such that a row's bits depend on that row alone.
+
+    One number alone is rounded in another way than many together: parts must end with rows.
+    """
+
+    def activated(x: Tensor) -> Tensor:
+        rows, width = x.shape
+        fits = max(1, _SERIAL // width)
+        if width % _AT_ONCE and x.is_contiguous():
+            fits = 1
+        return (
+            activation(x)
+            if rows <= fits
+            else torch.cat([activation(part) for part in torch.split(x, fits)])
+        )
+
+    return activated
+
+
 _ACTIVATIONS: dict[str, Pointwise] = {
     "relu": functional.relu,
-    "silu": functional.silu,
-    "gelu": functional.gelu,
-    "gelu_new": lambda x: functional.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "silu": _by_rows(functional.silu),
+    "gelu": _by_rows(functional.gelu),
+    "gelu_new": _by_rows(lambda x: functional.gelu(x, approximate="tanh")),
+    "gelu_pytorch_tanh": _by_rows(lambda x: functional.gelu(x, approximate="tanh")),
 }
 _ROTARY = (
     "llama",
