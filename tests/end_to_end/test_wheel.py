@@ -112,10 +112,12 @@ def test_a_cloud_on_a_named_link_and_a_device_with_a_named_controller(dragonrt: 
 )
 def test_an_experiment(dragonrt: Dragonrt, tmp_path: Path, name: str) -> None:
     said = output(dragonrt("experiment", name, "--quick", "--repeats", "1"))
-    for suffix in ("csv", "json", "png"):
-        file = f"results/{name}/{name}.{suffix}"
-        assert file in said
-        assert (tmp_path / "empty" / file).stat().st_size > 0
+    results = tmp_path / "empty" / "results" / name
+    pictures = [path.name for path in results.glob(f"{name}*.png")]
+    assert pictures
+    for file in (f"{name}.csv", f"{name}.json", *pictures):
+        assert f"results/{name}/{file}" in said
+        assert (results / file).stat().st_size > 0
 
 
 def test_training_a_controller(dragonrt: Dragonrt, tmp_path: Path) -> None:
