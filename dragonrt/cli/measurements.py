@@ -178,16 +178,16 @@ def _address(cloud: str, key_file: Path | None) -> "Address":
 
 
 BENCHES = {
-    "decode": "Milliseconds per token of one side, against transformers' own generate.",
+    "decode": "One side's time per token, against transformers'.",
     "overhead": "What working together costs on a link without delay, over decoding alone.",
     "latency": "Milliseconds per token on slow links, against answering without speculation.",
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
-    "assisted": "Speculative decoding in one process, against transformers' assisted generation.",
+    "assisted": "Blocks in one process, against transformers' assisted.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
     "memory": "What answers hold in memory: KV in the model's type, and what is beside it.",
-    "retrieval": "Whether the article that answers is found by meaning, by words and by both.",
-    "loop": "How long the event loop is held in each mode, beside the time of a token.",
+    "retrieval": "What is found by meaning, by words and by both.",
+    "loop": "How long the event loop is held in each mode.",
     "soak": "Memory of both sides over thousands of short answers.",
     "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",
     "devices": "Fifty devices on one cloud for a minute.",

@@ -210,7 +210,7 @@ def all_that_wait() -> Callable[..., Any]:
     [
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
         ("dragon", Deciding, "_result", swapped_sides, "where the oracle gives"),
-        ("dragon", Noise, "_stream", numbers_in_order(), "different texts"),
+        ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("speculative", SpeculativeJudging, "answer", noise_of_the_first_step, "the oracle gives"),
         ("federated", federated, "round_weights", of_all_members, "other weights"),
