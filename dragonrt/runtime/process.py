@@ -8,6 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
+from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
@@ -23,21 +24,29 @@ from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 from retrieval.following import Order
 from retrieval.kv_store import parse_size
+from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
 """A first question before the first question, so that no user waits for lazy loading."""
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Where the index of documents is kept unless the user says otherwise."""
-    name = (
+    """Where the index of documents is kept unless the user says otherwise.
+
+    Sample documents have one for each format: nobody asked for the index of an earlier version,
+    so nobody should be asked to make it anew.
+    """
+    data = Path(platformdirs.user_data_dir("dragonrt"))
+    samples = (bundled.documents("device").parent, data)
+    ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
+    name = f"format-{FORMAT}_" * ours + (
         "+".join(str(path.resolve()) for path in documents)
         .strip("/")
         .replace("/", "_")
         .replace("\\", "_")
         .replace(":", "")
     )
-    return Path(platformdirs.user_data_dir("dragonrt")) / "indexes" / name
+    return data / "indexes" / name
 
 
 def index_directory(settings: SideSettings) -> Path | None:
