@@ -13,7 +13,7 @@ from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.dragon import Dragon
-from dragonrt.modes.federated import Coordinator, FederatedJudging
+from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.mode import Mode
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
@@ -29,6 +29,7 @@ from dragonrt.modes.speculative import (
     SpeculativeJudging,
 )
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
+from dragonrt.modes.uploading import FederatedJudging
 from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.stopping import StoppingRule

@@ -15,29 +15,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.distributions import (
-    Codec,
     Distribution,
     Step,
     codec,
-    decode_block,
     decode_distribution,
     encode_block,
-    encode_distribution,
 )
 from dragonrt.errors import DragonError
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
 from dragonrt.modes.question import Question
-from dragonrt.modes.quorum import Received, Worker, deadline_s, round_weights
+from dragonrt.modes.quorum import Received, RollCall, Worker, deadline_s, round_weights
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.modes.verifying import ReadBlock, Uploads
+from dragonrt.modes.uploading import longest_upload
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.mixing import mixture
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import Judgement, speculative_rule
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
+from dragonrt.wire.limits import MAX_BLOCK
 from dragonrt.wire.reasons import Reason
 
 
@@ -70,7 +67,7 @@ class Coordinator:
         self._decided = len(question.accepted)
         self._q: list[Distribution] = []
         self._workers = {name: Worker(name, weight) for name, weight in members.items()}
-        self._absent: set[str] = set()
+        self._roll_call = RollCall()
         # The round: its number, its workers (None before any is asked), since when and how long.
         self._round = 0
         self._asked: list[Worker] | None = None
@@ -235,7 +232,7 @@ class Coordinator:
             return self._fail()
         asked = self._to_ask()
         if not asked:
-            self._note_waiting()
+            self._notice(*self._roll_call.waiting(self._workers.values(), self._decided))
             return self._fail() if now >= self._give_up_s else False
         self._round += 1
         payload = encode_block(self._ids, self._drafted, [])
@@ -381,7 +378,7 @@ class Coordinator:
         out.events.append(
             events.RoundDecided(self._round, first, len(tokens), judged.weights, names)
         )
-        self._note_absences(missing, first)
+        self._notice(*self._roll_call.decided(self._workers.values(), missing, first))
         for position, token in enumerate(tokens):
             stands = position < accepted
             out.events.append(
@@ -408,27 +405,8 @@ class Coordinator:
 
     # What the person hears.
 
-    def _note_waiting(self) -> None:
-        """Say of each lost worker, once, that there is no going on without it now."""
-        for worker in self._workers.values():
-            if not worker.here and worker.name not in self._absent:
-                self._notice(
-                    f"waiting for {worker.name} at token {self._decided}: {worker.silence}"
-                )
-                self._absent.add(worker.name)
-
-    def _note_absences(self, missing: Sequence[Worker], step: int) -> None:
-        for worker in self._workers.values():
-            absent = worker in missing
-            if absent and worker.name not in self._absent:
-                why = "it missed the deadline" if worker.here else worker.silence
-                self._notice(f"{worker.name} takes no part from token {step} on: {why}")
-            elif not absent and worker.name in self._absent:
-                self._notice(f"{worker.name} takes part again from token {step} on")
-        self._absent = {worker.name for worker in missing}
-
-    def _notice(self, text: str) -> None:
-        self._out.events.append(events.Noticed(text))
+    def _notice(self, *texts: str) -> None:
+        self._out.events.extend(map(events.Noticed, texts))
 
     def _effects(self) -> Effects:
         out, self._out = self._out, Effects()
@@ -442,37 +420,3 @@ class _Judged:
     verdict: Judgement
     weights: Mapping[str, float]
     verify_s: float
-
-
-def longest_upload(code: Codec) -> int:
-    """Bytes of an upload that is read in reasonable time and fits into its message."""
-    return min(code.longest, MAX_UPLOAD)
-
-
-class FederatedJudging:
-    """Implements Judging for a worker: its distributions, truncated (SPECFED step 4).
-
-    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
-    """
-
-    def __init__(self, question: Question, settings: FederatedSettings, vocabulary: int) -> None:
-        self._ids = codec("ids", vocabulary)
-        self._codec = codec(settings.codec, vocabulary)
-
-    def read(self, block: wire.Block) -> ReadBlock:
-        steps = [Step(block.step + place) for place in range(block.count)]
-        tokens, _ = decode_block(self._ids, block.payload, steps)
-        return ReadBlock(block.step, tokens, None)
-
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Uploads:
-        payloads, size, longest = [], 0, longest_upload(self._codec)
-        for step, each in enumerate(said, start=block.step):
-            quantized = self._codec.quantize(each.p, Step(step))
-            payloads.append(encode_distribution(self._codec, quantized))
-            size += len(payloads[-1])
-            if size > longest:
-                raise ModeError(
-                    f"an upload by the codec {self._codec.name} would have more than "
-                    f"{longest} bytes: draft shorter blocks or use a coarser codec"
-                )
-        return Uploads(said[0].relevance, tuple(payloads))

@@ -1,7 +1,7 @@
 """Who takes part in a federated round, with which weight, and how long it waits (SPEC 3)."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -93,3 +93,30 @@ class Worker:
     def gone(self) -> None:
         """Its session is over."""
         self.session, self.opened, self.asked, self.reading = None, False, None, None
+
+
+class RollCall:
+    """What a person hears of workers that take no part: each change once."""
+
+    def __init__(self) -> None:
+        self._absent: set[str] = set()
+
+    def waiting(self, workers: Iterable[Worker], step: int) -> list[str]:
+        """Of each that is lost, that there is no going on without it now."""
+        lost = [each for each in workers if not each.here and each.name not in self._absent]
+        self._absent |= {each.name for each in lost}
+        return [f"waiting for {each.name} at token {step}: {each.silence}" for each in lost]
+
+    def decided(
+        self, workers: Iterable[Worker], missing: Collection[Worker], step: int
+    ) -> list[str]:
+        """Who was not there when a round was decided that began at `step`, or is there again."""
+        before, self._absent = self._absent, {worker.name for worker in missing}
+        said = []
+        for worker in workers:
+            if worker in missing and worker.name not in before:
+                why = "it missed the deadline" if worker.here else worker.silence
+                said.append(f"{worker.name} takes no part from token {step} on: {why}")
+            elif worker not in missing and worker.name in before:
+                said.append(f"{worker.name} takes part again from token {step} on")
+        return said
