@@ -64,19 +64,6 @@ class Embedder:
         vector: Vectors = _normalised(self.questions([question]))[0]
         return vector
 
-    def require(self, model: str, fingerprint: str, rebuild_command: str) -> None:
-        """Refuse an index made with another model.
-
-        Raises:
-            RetrievalError: `fingerprint`, that of the index, is not this model's.
-        """
-        if fingerprint != self.fingerprint:
-            changed = "another version of it" if model == self.name else self.name
-            raise RetrievalError(
-                f"the index was made with the embedding model {model}, not with {changed}: "
-                f"rebuild it with {rebuild_command}"
-            )
-
 
 def _encoders(directory: Path, device: str) -> tuple[Encode, Encode]:
     from .bert import BertEncoder, runs_directly

@@ -98,6 +98,10 @@ class Index:
         assert manifest is not None
         return cls(store, manifest)
 
+    def require(self, embedder: Embedder) -> None:
+        """Raise RetrievalError, with the cure, if the index was made with another model."""
+        self._store.require(embedder, self.manifest)
+
     def fingerprint(self) -> str:
         """Equal where the files' contents, and how they were cut and embedded, are."""
         manifest, digest = self.manifest, hashlib.sha256()
@@ -194,7 +198,7 @@ class Index:
         with writing as store:
             old = None if rebuild else store.manifest()
             if old is not None:
-                embedder.require(old.model, old.fingerprint, old.rebuild_command)
+                store.require(embedder, old)
             settings = Manifest(
                 0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
             )

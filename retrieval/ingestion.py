@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ class FoundFiles:
     """The files to index.
 
     Attributes:
-        root: what the documents are called together: the directory, or several paths.
+        root: the directory or the paths, as arguments of a command line.
         files: every file by its name in the index, in order; names are relative to the directory
             (to the common one if there are several), with "/" on every system.
         ignored: names of the files of other kinds that lie between them.
@@ -58,7 +59,7 @@ def find(documents: Path | Sequence[Path], index: Path) -> FoundFiles:
                 files[name] = Path(file)
             else:
                 ignored.append(name)
-    names = " ".join(str(path) for path in paths)
+    names = shlex.join(str(path) for path in paths)
     return FoundFiles(names, dict(sorted(files.items())), tuple(sorted(ignored)))
 
 

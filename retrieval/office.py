@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from .html import marked_text
-from .layout import PAGE, heading, page, table
+from .layout import HEADING, PAGE, heading, page, table
 from .plain import decoded, markdown_text
 
 
@@ -72,10 +72,18 @@ def read_docx(path: Path) -> tuple[str, str]:
         if isinstance(block, Table):
             blocks.append(table([cell.text for cell in row.cells] for row in block.rows))
             continue
-        style = (block.style.name if block.style else None) or ""
-        level = re.fullmatch(r"Title|Heading (\d)", style)
-        blocks.append(heading(block.text, int(level[1] or 1)) if level else block.text)
+        level = _level(block.style)
+        blocks.append(heading(block.text, level) if level else block.text)
     return _paragraphs(blocks), document.core_properties.title or ""
+
+
+def _level(style: Any) -> int:
+    """The level of headings in a style or one that it is based on; 0 if it is none."""
+    while style is not None:
+        if named := re.fullmatch(r"Title|Heading (\d)", style.name or ""):
+            return int(named[1] or 1)
+        style = style.base_style
+    return 0
 
 
 def read_odt(path: Path) -> tuple[str, str]:
@@ -123,7 +131,10 @@ def _cells(row: list[Any]) -> list[Any]:
 
 
 def read_epub(path: Path) -> tuple[str, str]:
-    """A book: the pages of its spine (EPUB 3.3, sections 4.2 and 5), in their order."""
+    """A book: the pages of its spine (EPUB 3.3, sections 4.2 and 5), in their order.
+
+    One without a heading has its title for one, unless it goes on from the page before.
+    """
     with zipfile.ZipFile(path) as book:
         container = ElementTree.fromstring(book.read("META-INF/container.xml"))
         name = _named(container, "rootfile")[0].attrib["full-path"]
@@ -135,7 +146,13 @@ def read_epub(path: Path) -> tuple[str, str]:
             for e in _named(package, "itemref")
         ]
     title = next((e.text or "" for e in _named(package, "title")), "")
-    return _paragraphs(marked_text(text)[0] for text in pages), title
+    blocks, above = [], title
+    for text, name in map(marked_text, pages):
+        blocks.append(
+            heading(name) + text if name not in ("", above) and HEADING not in text else text
+        )
+        above = name
+    return _paragraphs(blocks), title
 
 
 def _named(tree: ElementTree.Element, name: str) -> list[ElementTree.Element]:

@@ -98,6 +98,8 @@ SELECT rank, cosine, {chunk} FROM {places} JOIN best USING (chunk)
 class PostgresStore(Store):
     """The index in a database."""
 
+    OPTIONS = " --store URL"
+
     def __init__(self, url: str) -> None:
         """Use `reading` or `writing`; `url` is postgresql://user@host/database."""
         try:
@@ -127,7 +129,7 @@ class PostgresStore(Store):
             manifest = store.manifest() if store._exists() else None
             if manifest is None:
                 line = "there is no index in the database: make one with dragonrt index DIR"
-                raise RetrievalError(f"{line} --store URL")
+                raise RetrievalError(line + cls.OPTIONS)
         except RetrievalError:
             store.connection.close()
             raise
@@ -184,7 +186,7 @@ class PostgresStore(Store):
             "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
         )
         if found and found != [(f"format {FORMAT}",)]:
-            raise other_format("the database", found[0][0] or "a former format", " --store URL")
+            raise other_format("the database", found[0][0] or "a former format", self.OPTIONS)
         return bool(found)
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:

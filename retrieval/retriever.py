@@ -23,8 +23,7 @@ class Retriever:
         Raises:
             RetrievalError: the index was made with another embedding model.
         """
-        manifest = index.manifest
-        embedder.require(manifest.model, manifest.fingerprint, manifest.rebuild_command)
+        index.require(embedder)
         self.index = index
         self._embedder = embedder
         self._reranker = reranker

@@ -6,17 +6,17 @@ an update that is interrupted, in whatever way, leaves the index as it was, and 
 the vectors of the finished files.
 """
 
-import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .embedding import Embedder
 from .failures import RetrievalError
 
 Vectors = NDArray[np.float32]
@@ -93,7 +93,7 @@ class Manifest:
 
     Attributes:
         snapshot: counts the changes of the index.
-        documents: what was indexed, as one argument of a command line.
+        documents: what was indexed, as arguments of a command line.
     """
 
     snapshot: int
@@ -105,11 +105,6 @@ class Manifest:
     files: int
     chunks: int
     dimension: int
-
-    @property
-    def rebuild_command(self) -> str:
-        """The command that makes the index anew from the same documents."""
-        return f"dragonrt index {shlex.quote(self.documents)} --rebuild"
 
 
 Search = Literal["hybrid", "dense", "words"]
@@ -156,6 +151,9 @@ class Store(ABC):
     Paths are stored as bytes, for not every file name is valid Unicode. `connection` is one of the
     database's own (DB-API 2).
     """
+
+    OPTIONS: ClassVar[str] = ""
+    """What `dragonrt index` needs beside documents to find this store."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -217,6 +215,16 @@ class Store(ABC):
         for row in self.run(f"SELECT {_MANIFEST} FROM manifest"):
             return Manifest(*row)
         return None
+
+    def require(self, embedder: Embedder, manifest: Manifest) -> None:
+        """Raise RetrievalError, with the cure, if the index was made with another model."""
+        if manifest.fingerprint != embedder.fingerprint:
+            other = manifest.model != embedder.name
+            raise RetrievalError(
+                f"the index was made with the embedding model {manifest.model}, not with "
+                f"{embedder.name if other else 'another version of it'}: rebuild it with "
+                f"dragonrt index {manifest.documents}{self.OPTIONS} --rebuild"
+            )
 
     def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
         """The chunks with some ids, by these."""

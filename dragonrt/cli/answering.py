@@ -161,16 +161,23 @@ def device(
 
     from dragonrt.runtime import main as programs
     from dragonrt.service.conversation import Conversation
-    from dragonrt.service.terminal import talk
+    from dragonrt.service.terminal import BetweenAnswers, talk
 
     loaded, library = load(chosen.side)
+    lines = BetweenAnswers()
 
     async def converse() -> None:
         async with programs.device(
-            chosen.side, loaded, library, chosen.others, chosen.how, say, say_report
+            chosen.side,
+            loaded,
+            library,
+            chosen.others,
+            chosen.how,
+            lines.saying(say),
+            lines.saying(say_report),
         ) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
-            await talk(conversation, ask, output, as_json=as_json)
+            await talk(conversation, ask, output, as_json=as_json, lines=lines)
 
     programs.run(converse())
 

@@ -5,11 +5,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.output import create_output
+from prompt_toolkit.patch_stdout import patch_stdout
 from rich.console import Console
 from rich.text import Text
 
@@ -18,7 +23,11 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.view import AnswerView
 
+T = TypeVar("T")
+
 PROMPT = "> "
+MOST_KEPT = 100
+"""Lines that wait for the end of an answer; older ones go."""
 GREETING = "Ask a question. Ctrl-C stops an answer, Ctrl-D leaves."
 COLOURS_OF_DOCUMENTS = (
     "[cyan]Cyan[/] words come from your documents, [yellow]yellow[/] ones from the cloud's."
@@ -28,27 +37,72 @@ COLOURS_OF_DRAFTS = (
 )
 
 
+class BetweenAnswers:
+    """Lines that come at any time, such as those of an index that follows its documents.
+
+    What is said in the middle of an answer is kept until it has ended; at the prompt it stands
+    above it.
+    """
+
+    def __init__(self) -> None:
+        self._answering = False
+        self._kept: deque[Callable[[], None]] = deque(maxlen=MOST_KEPT)
+
+    def saying(self, say: Callable[[T], None]) -> Callable[[T], None]:
+        """`say`, at such a time."""
+
+        def later(what: T) -> None:
+            if self._answering:
+                self._kept.append(partial(say, what))
+            else:
+                say(what)
+
+        return later
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """An answer is under way."""
+        self._answering = True
+        try:
+            yield
+        finally:
+            self._answering = False
+            while self._kept:
+                self._kept.popleft()()
+
+
 async def talk(
-    conversation: Conversation, question: str | None, console: Console, *, as_json: bool
+    conversation: Conversation,
+    question: str | None,
+    console: Console,
+    *,
+    as_json: bool,
+    lines: BetweenAnswers | None = None,
 ) -> None:
-    """Answer the question, or all that a person asks; `as_json` prints an object for each."""
+    """Answer the question, or all that a person asks; `as_json` prints an object for each.
+
+    `lines` wait for the end of an answer.
+    """
+    lines = lines or BetweenAnswers()
     if question is None:
-        await chat(conversation, console, as_json=as_json)
+        await _chat(conversation, console, lines, as_json=as_json)
         return
     # Ctrl-C ends it with what there is.
-    with _interrupt_stops(conversation):
+    with _interrupt_stops(conversation), lines.answering():
         if as_json:
             await _print_json(conversation, question)
         else:
             await _stream(conversation, question, console)
 
 
-async def chat(conversation: Conversation, console: Console, *, as_json: bool) -> None:
+async def _chat(
+    conversation: Conversation, console: Console, lines: BetweenAnswers, *, as_json: bool
+) -> None:
     """Questions from the terminal, or line by line from a pipe, until there are no more."""
     answer = _chat_json if as_json else _chat_text
     if not sys.stdin.isatty():
         async for question in _piped_questions():
-            with _interrupt_stops(conversation):
+            with _interrupt_stops(conversation), lines.answering():
                 await answer(conversation, question, console)
         return
     if not as_json:
@@ -58,7 +112,8 @@ async def chat(conversation: Conversation, console: Console, *, as_json: bool) -
     # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
     with _interrupt_stops(conversation):
         async for question in _typed_questions():
-            await answer(conversation, question, console)
+            with lines.answering():
+                await answer(conversation, question, console)
 
 
 async def _chat_text(conversation: Conversation, question: str, console: Console) -> None:
@@ -100,10 +155,12 @@ async def _piped_questions() -> AsyncIterator[str]:
 
 
 async def _typed_questions() -> AsyncIterator[str]:
-    session: PromptSession[str] = PromptSession(output=create_output(always_prefer_tty=True))
+    terminal = create_output(always_prefer_tty=True)
+    session: PromptSession[str] = PromptSession(output=terminal)
     while True:
         try:
-            line = await session.prompt_async(PROMPT, handle_sigint=False)
+            with create_app_session(output=terminal), patch_stdout(raw=True):
+                line = await session.prompt_async(PROMPT, handle_sigint=False)
         except KeyboardInterrupt:  # Ctrl-C at the prompt drops the line
             continue
         except EOFError:

@@ -1,6 +1,7 @@
 """Updating and searching an index: what it holds, what it costs, whom it refuses."""
 
 import os
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from retrieval import (
     Place,
     Progress,
     RetrievalError,
+    Retriever,
     ingestion,
     nearest,
 )
@@ -252,6 +254,8 @@ def test_another_embedding_model_is_refused_with_the_command_that_rebuilds(
         Index.update(where, documents, other)
     assert f"rebuild it with dragonrt index {documents} --rebuild" in str(caught.value)
     assert Index.open(where).manifest.fingerprint == "words-1"
+    with pytest.raises(RetrievalError, match="rebuild it with"):
+        Retriever(Index.open(where), other)
     hashes.encoded.clear()
     report = Index.update(where, documents, other, rebuild=True)
     assert (report.added, len(hashes.encoded)) == (4, 4)
@@ -566,3 +570,14 @@ def test_files_whose_stamps_are_as_they_were_are_not_read_again(
     assert ferry.stat().st_size == before.st_size
     assert Index.update(where, documents, embedder).changed == 1
     assert read == ["ferry.txt"]
+
+
+def test_the_command_that_rebuilds_names_every_path(
+    where: Path, documents: Path, hashes: WordHashes
+) -> None:
+    spaced = (documents / "ferry.txt").rename(documents / "the ferry.txt")
+    Index.update(where, [spaced, documents / "museum.md"], hashes.embedder())
+    with pytest.raises(RetrievalError) as caught:
+        Index.update(where, documents, hashes.embedder("words-2"))
+    command = str(caught.value).rpartition("rebuild it with dragonrt index ")[2]
+    assert shlex.split(command) == [str(spaced), str(documents / "museum.md"), "--rebuild"]

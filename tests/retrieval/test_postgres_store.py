@@ -1,5 +1,6 @@
 """The same index in a real PostgreSQL, which a wheel carries."""
 
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -133,8 +134,11 @@ def test_another_model_is_refused_and_a_rebuild_takes_it(
     Index.update(tmp_path / "kv", documents, hashes.embedder(), url=url)
     hashes.dimension = 32
     other = hashes.embedder("words-2")
-    with pytest.raises(RetrievalError, match="--rebuild"):
+    command = f"rebuild it with dragonrt index {documents} --store URL --rebuild"
+    with pytest.raises(RetrievalError, match=re.escape(command)):
         Index.update(tmp_path / "kv", documents, other, url=url)
+    with pytest.raises(RetrievalError, match=re.escape(command)):
+        Retriever(Index.open(tmp_path / "kv", url), other)
     reader = Index.open(tmp_path / "kv", url)
     Index.update(tmp_path / "kv", documents, other, url=url, rebuild=True)
     ferry = WordHashes().embedder().encode_question("ferry")
