@@ -8,6 +8,7 @@ They are little endian and start with the byte `kind | low_bits << 3`. Then foll
 Values are relative to the largest of them, so they lie between 0 and 1 and one of them is not 0.
 """
 
+import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions.distribution import Distribution
+from dragonrt.distributions.distribution import FEW, Distribution
 from dragonrt.distributions.support import decode_support, encode_support, low_bits_of
 from dragonrt.errors import CodecError
 
@@ -121,14 +122,25 @@ def decode_sparse(data: memoryview, vocabulary: int, at_most: int) -> tuple[Dist
     values_end = start + FP16.dtype.itemsize * (count + has_rest)
     if len(data) <= values_end:
         raise CodecError("payload ends before its last value; discard it")
-    encoded = np.frombuffer(data, FP16.dtype, count=count + has_rest, offset=start)
-    # Minus one turns the pattern of 0 into the largest: one comparison finds every bad value.
-    if int((encoded.view(FP16.bits) - FP16.bits.type(1)).max()) >= FP16.one:
-        raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
-    values = encoded.astype(np.float64)
+    values = _half_values(data, start, count + has_rest)
     rest = float(values[count]) if has_rest else 0.0
     ids, length = decode_support(data[values_end:], count, data[0] >> KIND_BITS, vocabulary)
     return _normalised(ids, values[:count], rest, vocabulary), values_end + length
+
+
+def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64]:
+    """So many values of fp16, each above 0 and up to 1."""
+    if count <= FEW:
+        listed = struct.unpack_from(f"<{count}e", data, start)
+        good, values = all(0 < each <= 1 for each in listed), np.array(listed)
+    else:
+        encoded = np.frombuffer(data, FP16.dtype, count=count, offset=start)
+        # Minus one turns the pattern of 0 into the largest: one comparison finds every bad value.
+        good = int((encoded.view(FP16.bits) - FP16.bits.type(1)).max()) < FP16.one
+        values = encoded.astype(np.float64)
+    if not good:
+        raise CodecError("payload has a value that is not above 0 and up to 1; discard it")
+    return values
 
 
 def all_values(form: Format, values: NDArray[np.floating[Any]]) -> Distribution:
@@ -149,12 +161,15 @@ def _normalised(
 
 
 def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
+    if values.size <= FEW:
+        rounded: NDArray[np.float16] = values.astype(FP16.dtype)
+        return rounded
     # numpy rounds what is below the smallest normal value, most of a vocabulary, 20 times slower
     # than the rest. But there the bits are those of a whole number: the multiple of 2^-24.
     multiples = np.minimum(values, 2.0**-14) * 2.0**24
     bits = np.rint(multiples, out=multiples).astype(FP16.bits)
     normal = np.flatnonzero(values >= 2.0**-14)
-    rounded: NDArray[np.float16] = bits.view(FP16.dtype)
+    rounded = bits.view(FP16.dtype)
     rounded[normal] = values[normal].astype(FP16.dtype)
     return rounded
 

@@ -6,11 +6,13 @@ its last set bit. That is about `2 + log2(largest / count)` bits per id, within 
 id of the entropy of a random set, and ids of frequent tokens, being small, cost less.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.distributions.distribution import FEW
 from dragonrt.errors import CodecError
 
 MAX_LOW_BITS = 31
@@ -23,6 +25,8 @@ def low_bits_of(ids: NDArray[np.int64]) -> int:
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
     """The code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    if ids.size <= FEW:
+        return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
     split = ids.size * low_bits
     bits = np.zeros(split + int(unary[-1]) + 1, dtype=np.bool_)
@@ -43,21 +47,61 @@ def decode_support(
     split = count * low_bits
     # No code of ids below V is longer, so not more is unpacked, whatever follows.
     longest = (split + (vocabulary - 1 >> low_bits) + count + 7) // 8
+    if count <= FEW:
+        return _decode_few(data[:longest], count, low_bits, vocabulary)
     bits = np.unpackbits(np.frombuffer(data[:longest], dtype=np.uint8), bitorder="little")
     unary: NDArray[np.int64] = np.flatnonzero(bits[split:])
     if unary.size < count:
-        raise CodecError(f"payload lists {unary.size} token ids instead of {count}; discard it")
+        raise _too_few(unary.size, count)
     length = (split + int(unary[count - 1])) // 8 + 1
     if unary.size > count:
         if split + int(unary[count]) < 8 * length:
-            raise CodecError(f"payload lists more token ids than {count}; discard it")
+            raise _too_many(count)
         unary = unary[:count]
     ids = (unary - np.arange(count)) << low_bits
     if low_bits:
         ids += bits[:split].reshape(count, low_bits) @ _POWERS[:low_bits]
     if int(ids[-1]) >= vocabulary or not (ids[1:] > ids[:-1]).all():
-        raise CodecError(f"payload's token ids are not increasing below {vocabulary}; discard it")
+        raise _not_increasing(vocabulary)
     return ids, length
+
+
+def _encode_few(ids: list[int], low_bits: int) -> bytes:
+    bits, split, mask = 0, len(ids) * low_bits, (1 << low_bits) - 1
+    for place, each in enumerate(ids):
+        bits |= (each & mask) << place * low_bits | 1 << split + (each >> low_bits) + place
+    return bits.to_bytes(-(-bits.bit_length() // 8), "little")
+
+
+def _decode_few(
+    data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
+) -> tuple[NDArray[np.int64], int]:
+    bits, split, mask = int.from_bytes(data, "little"), count * low_bits, (1 << low_bits) - 1
+    unary, position, ids = bits >> split, 0, list[int]()
+    for place in range(count):
+        if not unary:
+            raise _too_few(place, count)
+        position = (unary & -unary).bit_length() - 1
+        unary &= unary - 1
+        ids.append((position - place) << low_bits | bits >> place * low_bits & mask)
+    length = (split + position) // 8 + 1
+    if unary and split + (unary & -unary).bit_length() - 1 < 8 * length:
+        raise _too_many(count)
+    if ids[-1] >= vocabulary or any(after <= each for each, after in pairwise(ids)):
+        raise _not_increasing(vocabulary)
+    return np.array(ids), length
+
+
+def _too_few(listed: int, count: int) -> CodecError:
+    return CodecError(f"payload lists {listed} token ids instead of {count}; discard it")
+
+
+def _too_many(count: int) -> CodecError:
+    return CodecError(f"payload lists more token ids than {count}; discard it")
+
+
+def _not_increasing(vocabulary: int) -> CodecError:
+    return CodecError(f"payload's token ids are not increasing below {vocabulary}; discard it")
 
 
 _POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)

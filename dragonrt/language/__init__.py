@@ -5,7 +5,7 @@ from dragonrt.language.document import DocumentKV
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.prompt import PromptFormat
-from dragonrt.language.relevance import aggregate_locally
+from dragonrt.language.relevance import RowWeights
 from dragonrt.language.sequence import Sequence
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "Preempted",
     "Preemption",
     "PromptFormat",
+    "RowWeights",
     "Sequence",
-    "aggregate_locally",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dragonrt.language.batch import Reading, read_alone
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.preemption import Preemption
-from dragonrt.language.relevance import aggregate_locally, log_sum_exp
+from dragonrt.language.relevance import RowWeights
 from dragonrt.language.sequence import Extension, Sequence
 
 REMEMBERED_WEIGHINGS = 8
@@ -49,20 +49,20 @@ class Mixture:
     Nothing is computed before it is asked for, and nothing twice.
     """
 
-    def __init__(self, rows: RowOutputs, weigh: Callable[[], Relevances]) -> None:
-        """`weigh` gives the documents' relevances after the prefix."""
+    def __init__(self, rows: RowOutputs, weigh: Callable[[], RowWeights]) -> None:
+        """`weigh` gives what the documents count after the prefix."""
         self._rows = rows
         self._weigh = weigh
 
     @cached_property
     def p(self) -> NDArray[np.float32]:
         """The locally aggregated distribution [vocabulary], before any sampler."""
-        return aggregate_locally(self._rows.log_probabilities, self._relevances.tolist())[0]
+        return self._weighed.mixed(self._rows.log_probabilities)
 
-    @cached_property
+    @property
     def relevance(self) -> float:
         """h̃, by which the other side weighs this one."""
-        return log_sum_exp(self._relevances.tolist())
+        return self._weighed.relevance
 
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
@@ -71,12 +71,10 @@ class Mixture:
         hidden: NDArray[np.float32] = (self.weights @ rows).astype(np.float32)
         return hidden
 
-    @cached_property
+    @property
     def weights(self) -> NDArray[np.float64]:
         """ω̃, the weight of each row [rows]."""
-        weights: NDArray[np.float64] = np.exp(self._relevances - self._relevances.max())
-        weights /= weights.sum()
-        return weights
+        return self._weighed.weights
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each row gives to the probabilities of these tokens [rows, tokens]."""
@@ -84,13 +82,8 @@ class Mixture:
         shares: NDArray[np.float64] = np.exp(said) * self.weights[:, None]
         return shares
 
-    def carrier(self, token: int) -> int:
-        """The row whose document carried `token`: it gave the largest share of its probability."""
-        said = self._rows.log_probabilities[:, token].double().numpy(force=True)
-        return int((said + self._relevances).argmax())
-
     @cached_property
-    def _relevances(self) -> Relevances:
+    def _weighed(self) -> RowWeights:
         return self._weigh()
 
 
@@ -109,7 +102,8 @@ class Reader:
         self._rows = rows
         self._prompt_length = rows.length
         self._weighing = weighing
-        self._weighed: dict[int, Relevances] = {}
+        self._initial = RowWeights(weighing.initial)
+        self._weighed: dict[int, RowWeights] = {}
         self._weighing_lock = threading.Lock()
         self._hashes = [start]  # of the prefixes in the KV cache, and perhaps more
         self._prompt = prompt
@@ -165,7 +159,7 @@ class Reader:
     @property
     def prompt(self) -> Mixture:
         """What the model says after the prompt."""
-        return Mixture(self._prompt, lambda: self._weighing.initial)
+        return Mixture(self._prompt, lambda: self._initial)
 
     def read(
         self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
@@ -212,17 +206,17 @@ class Reader:
         again = weighing.again
         length = step - step % weighing.every if weighing.every else 0
         if again is None or length == 0:
-            return Mixture(rows, lambda: weighing.initial)
+            return Mixture(rows, lambda: self._initial)
         return Mixture(rows, lambda: self._weigh_again(again, tokens[:length], hashes[length]))
 
     def _weigh_again(
         self, again: Callable[[list[int]], Relevances], tokens: list[int], key: int
-    ) -> Relevances:
+    ) -> RowWeights:
         with self._weighing_lock:
             if key not in self._weighed:
                 if len(self._weighed) >= REMEMBERED_WEIGHINGS:
                     self._weighed.clear()
-                self._weighed[key] = again(tokens)
+                self._weighed[key] = RowWeights(again(tokens))
             return self._weighed[key]
 
     def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:

@@ -9,26 +9,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-def aggregate_locally(
-    log_probabilities: Tensor, relevances: Sequence[float]
-) -> tuple[NDArray[np.float32], float]:
-    """Mix the rows of one step by the softmax of their documents' relevances (DRAGON Eq. 2).
+class RowWeights:
+    """What the rows of one side count: the softmax of their documents' relevances (DRAGON Eq. 2).
 
-    Args:
-        log_probabilities: float32 [rows, vocabulary], normalized, as `Sequence.extend` returns.
-        relevances: one number per row, already divided by the temperature.
-
-    Returns:
-        The locally aggregated distribution p_s, dense, summing to 1 up to float32's rounding (a
-        codec makes it exact), and h = logsumexp(relevances), by which the other side weighs it.
-        The same input gives the same bits.
+    Made once for all the steps that they hold for. `weights` are ω̃, float64 [rows]; `relevance` is
+    h̃ = logsumexp(relevances), by which the other side weighs this one.
     """
-    h = log_sum_exp(relevances)
-    log_weights = [[score - h] for score in relevances]
-    with torch.inference_mode():
-        weights = torch.tensor(log_weights, dtype=torch.float32, device=log_probabilities.device)
-        mixed = (log_probabilities + weights).exp_().sum(dim=0)
-    return mixed.numpy(force=True), h
+
+    def __init__(self, relevances: Sequence[float] | NDArray[np.float64]) -> None:
+        """One number per row, already divided by the temperature."""
+        self.relevances = np.asarray(relevances, dtype=np.float64)
+        scores = self.relevances.tolist()
+        self.relevance = log_sum_exp(scores)
+        self.weights: NDArray[np.float64] = np.exp(self.relevances - self.relevances.max())
+        self.weights /= self.weights.sum()
+        self._logs = torch.tensor(
+            [[score - self.relevance] for score in scores], dtype=torch.float32
+        )
+
+    def mixed(self, log_probabilities: Tensor) -> NDArray[np.float32]:
+        """The rows of one step, mixed: p_s, dense, summing to 1 up to float32's rounding.
+
+        Takes float32 [rows, vocabulary], normalized, as `Sequence.extend` returns. A codec makes
+        the sum exact. The same input gives the same bits.
+        """
+        with torch.inference_mode():
+            self._logs = self._logs.to(log_probabilities.device)
+            mixed = (log_probabilities + self._logs).exp_().sum(dim=0)
+        return mixed.numpy(force=True)
 
 
 def log_sum_exp(relevances: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Codec, Step, decode_distribution
+from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
 from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
@@ -112,7 +112,7 @@ def _told(
         total,
         q_token,
         expected,
-        () if device.files is None else device.files.without_each(token, weights[0], q_token),
+        () if device.rows is None else device.rows.without_each(token, weights[0], q_token),
     )
 
 
@@ -140,10 +140,10 @@ class Deciding:
             return lambda step, p: Step(step)
         return lambda step, p: by.listing(step, p, tau)
 
-    def taken(self, draft: SideDraft) -> SideDraft:
-        """The other side's draft, decoded where that is quick. Raises CodecError."""
-        quick = self._codec.light and len(draft.payload) <= LIGHT_BYTES
-        return decoded(self._codec, draft) if quick else draft
+    def taken(self, step: int, payload: bytes) -> Distribution | None:
+        """What a payload says, where decoding it is quick. Raises CodecError."""
+        quick = self._codec.light and len(payload) <= LIGHT_BYTES
+        return decode_distribution(self._codec, payload, Step(step)) if quick else None
 
     def is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
         """Whether `now` may be asked: it would not keep the event loop."""

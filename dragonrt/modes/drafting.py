@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from dragonrt.distributions import Codec, encode_distribution
 from dragonrt.modes.deciding import Listing
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.evidence import FileShares
+from dragonrt.modes.evidence import RowShares
 from dragonrt.modes.line import extended
 from dragonrt.modes.mode import Said, Span
 from dragonrt.sampling.aggregation import Coupled, Rule
@@ -79,7 +79,6 @@ class DraftMaker:
             said.relevance,
             0.0,
             distribution,
-            said.carrier(token),
-            FileShares.of(said, files, distribution),
+            RowShares.of(said, files, token, distribution),
             others,
         )

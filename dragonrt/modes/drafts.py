@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.evidence import FileShares
+from dragonrt.modes.evidence import RowShares
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class SideDraft:
     `payload` is the encoded distribution as it travels, `distribution` the same, decoded: a side
     knows its own; the other side's is None while decoding it is left to a head. `relevance` is h̃,
     the log-sum-exp of the side's document relevances; `decode_s` the seconds the forward took;
-    `document` the own row that carried the token, `files` what each own file gave; `others` are the
-    next best tokens of the own race, where they are wanted.
+    `rows` is what each of the own documents gave; `others` are the next best tokens of the own
+    race, where they are wanted.
     """
 
     step: int
@@ -29,8 +29,7 @@ class SideDraft:
     relevance: float
     decode_s: float
     distribution: Distribution | None = None
-    document: int | None = None
-    files: FileShares | None = None
+    rows: RowShares | None = None
     others: tuple[tuple[int, float], ...] = ()
 
     def rank(self, token: int) -> int | None:

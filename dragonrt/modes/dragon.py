@@ -244,8 +244,9 @@ class Dragon(Partnered):
             payload,
             message.relevance,
             message.decode_us / 1e6,
+            self._deciding.taken(step, payload),
         )
-        self._theirs.put(self._deciding.taken(draft))
+        self._theirs.put(draft)
         self._other_decided = (step - message.ahead, message.decided_hash)
         self._compare_decided()
         if step:  # what follows the question was read before
@@ -387,7 +388,9 @@ class Dragon(Partnered):
                 cause,
                 waited,
                 share if mixed is None else mixed.share,
-                own.document if own is not None and own.token == token else None,
+                own.rows.carrier(token)
+                if own is not None and own.rows is not None and own.token == token
+                else None,
                 None if mixed is None else evidence_bits(mixed.p, mixed.q),
                 () if mixed is None else mixed.files,
                 withheld,

@@ -30,35 +30,47 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FileShares:
-    """What each file gave to what a side says next: its weight ω, and ω p(x) of the likely tokens.
+class RowShares:
+    """What each row gave to what a side says next: its weight ω, and ω p(x) of the likely tokens.
 
-    `tokens` int64 [K] increasing, `weights` float64 [files], `shares` float64 [files, K].
+    Row n read a document of the own file `files[n]`. `tokens` int64 [K] increasing, `weights`
+    float64 [rows], `shares` float64 [rows, K]. What is asked of them is computed for a decided
+    token alone.
     """
 
+    files: Sequence[int]
     tokens: NDArray[np.int64]
     weights: NDArray[np.float64]
     shares: NDArray[np.float64]
 
     @classmethod
-    def of(cls, said: Said, files: Sequence[int], p: Distribution) -> "FileShares | None":
-        """Of the rows that a model read; row n belongs to the file `files[n]`. None without any."""
-        if not files:
-            return None
-        tokens = p.ids[p.probabilities >= LEAST]
-        member = np.equal.outer(np.arange(max(files) + 1), np.asarray(files)).astype(np.float64)
-        return cls(tokens, member @ said.weights, member @ said.shares(tokens))
+    def of(cls, said: Said, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
+        """Of the rows that a model read; `token` was drafted from `p`."""
+        tokens = p.ids[p.probabilities >= min(LEAST, p.probability(token))]
+        return cls(files, tokens, said.weights, said.shares(tokens))
+
+    def carrier(self, token: int) -> int:
+        """The row, and so the document, that carried most of the token's probability."""
+        return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
         """The leave-one-out evidence in bits of each file.
 
         `weight` is η of this side, `q` the other side's probability of the token.
         """
-        place = int(self.tokens.searchsorted(token))
-        known = place < self.tokens.size and self.tokens[place] == token
-        given = weight * (self.shares[:, place] if known else np.zeros(len(self.weights)))
-        p = float(given.sum()) + (1 - weight) * q
+        given, own = ([0.0] * (max(self.files, default=-1) + 1) for _ in range(2))
+        parts = zip(self.files, self._given(token).tolist(), self.weights.tolist(), strict=False)
+        for file, part, row_weight in parts:
+            given[file] += weight * part
+            own[file] += weight * row_weight
+        p = math.fsum(given) + (1 - weight) * q
         return tuple(
-            evidence_bits(p, (p - part) / left) if (left := 1 - weight * own) > 0 else 0.0
-            for part, own in zip(given.tolist(), self.weights.tolist(), strict=True)
+            evidence_bits(p, (p - part) / (1 - share)) if share < 1 else 0.0
+            for part, share in zip(given, own, strict=True)
         )
+
+    def _given(self, token: int) -> NDArray[np.float64]:
+        place = int(self.tokens.searchsorted(token))
+        if place < self.tokens.size and self.tokens[place] == token:
+            return self.shares[:, place]
+        return np.zeros(len(self.weights))

@@ -75,9 +75,6 @@ class Said(Protocol):
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each row gives to the probabilities of these tokens, ω̃ p(x): [rows, tokens]."""
 
-    def carrier(self, token: int) -> int:
-        """The row, and so the document, that carried most of the token's probability."""
-
 
 Head = Callable[[Sequence[Said]], Any]
 """Pure: from what the model said after the prefixes that were asked for to what a mode needs."""

@@ -124,6 +124,8 @@ class Coupled:
         return RaceNoise(self._noise, step, self._sampler.temperature)
 
     def _race(self, step: int, p: Distribution) -> int:
+        if self._sampler.temperature == 0:
+            return most_likely(p)
         return race_at(self._noise, step, self._sampler(p))
 
 

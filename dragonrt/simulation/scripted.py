@@ -95,9 +95,6 @@ class SimulatedSaid:
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.p[None, tokens].astype(np.float64)
 
-    def carrier(self, token: int) -> int:
-        return 0
-
 
 class SimulatedModel(Protocol):
     """What one side's model says after a prefix, as a pure function of the text."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.relevance import aggregate_locally
+from dragonrt.language.relevance import RowWeights
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
@@ -86,7 +86,7 @@ class Alone:
     @property
     def p(self) -> NDArray[np.float32]:
         """What it says next."""
-        return aggregate_locally(self._rows, [0.0])[0]
+        return RowWeights([0.0]).mixed(self._rows)
 
     def take(self, token: int) -> None:
         self._rows = self._sequence.extend([token])

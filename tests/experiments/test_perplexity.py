@@ -15,7 +15,7 @@ from dragonrt.experiments.framework import Settings
 from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.texts import read_corpus
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.relevance import aggregate_locally
+from dragonrt.language.relevance import RowWeights
 from retrieval.documents import load
 
 TEXT = "The ferry to Vardo leaves from pier two at half past nine. " * 60
@@ -76,7 +76,7 @@ def test_likelihoods_are_those_of_decoding_token_by_token(model: LanguageModel) 
     after = sequence.extend(tokens[: perplexity.QUERY])
     found = perplexity.mixed(scored, np.array([0.0, 1.0]))
     for log_p, token in zip(found, tokens[perplexity.QUERY :], strict=True):
-        mixture, _ = aggregate_locally(after, [0.0, 1.0])
+        mixture = RowWeights([0.0, 1.0]).mixed(after)
         assert math.log(mixture[token]) == pytest.approx(log_p, abs=1e-3)
         after = sequence.extend([token])
 

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.language import DocumentKV, LanguageModel, ModelError, aggregate_locally, threads
+from dragonrt.language import DocumentKV, LanguageModel, ModelError, RowWeights, threads
 from dragonrt.language.linear import Linear
 
 
@@ -49,7 +49,7 @@ def test_a_bundled_model_answers_from_its_document(model: LanguageModel) -> None
     rows = sequence.extend(model.encode(question))
     answer = ""
     while not answer.endswith(model.prompt.stops) and sequence.length < 100:
-        probabilities, _ = aggregate_locally(rows, [14.0, 4.0])
+        probabilities = RowWeights([14.0, 4.0]).mixed(rows)
         token = int(probabilities.argmax())
         answer += model.decode([token])
         rows = sequence.extend([token])

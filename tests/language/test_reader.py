@@ -11,6 +11,7 @@ from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Mixture, Reader, Weighing
+from dragonrt.language.relevance import RowWeights
 from dragonrt.language.sequence import Extended, Extension, extend_together
 
 START = 5
@@ -94,14 +95,13 @@ def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
     assert fed == [first - 1, 3, 3]  # nothing before what is wanted is fed twice
 
 
-def test_rows_are_mixed_by_relevance_and_one_carries_a_token() -> None:
+def test_rows_are_mixed_by_relevance() -> None:
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
     rows = RowOutputs(torch.tensor(np.log(p), dtype=torch.float32), torch.eye(2))
-    said = Mixture(rows, lambda: np.log([3.0, 1.0]))
+    said = Mixture(rows, lambda: RowWeights(np.log([3.0, 1.0])))
     assert said.p == pytest.approx(0.75 * p[0] + 0.25 * p[1])
     assert said.relevance == pytest.approx(np.log(4.0))
     assert said.hidden == pytest.approx([0.75, 0.25])
-    assert [said.carrier(token) for token in range(3)] == [0, 0, 1]
     assert said.weights == pytest.approx([0.75, 0.25])
     shares = said.shares(np.array([0, 2]))
     assert shares == pytest.approx(np.array([[0.525, 0.075], [0.025, 0.15]]))

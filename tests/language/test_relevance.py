@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.language import aggregate_locally
+from dragonrt.language import RowWeights
 
 
 @given(
@@ -18,23 +18,28 @@ def test_it_is_the_mixture_by_softmax(scores: list[float], seed: int) -> None:
     logits = torch.randn(len(scores), 40, generator=generator, dtype=torch.float64) * 4
     probabilities = logits.softmax(-1).numpy()
     weights = torch.tensor(scores, dtype=torch.float64).softmax(0).numpy()
-    mixed, h = aggregate_locally(logits.log_softmax(-1).float(), scores)
+    own = RowWeights(scores)
+    mixed = own.mixed(logits.log_softmax(-1).float())
     assert mixed.dtype == np.float32
     np.testing.assert_allclose(mixed, weights @ probabilities, atol=2e-6)
     assert mixed.sum() == pytest.approx(1, abs=1e-5)
-    assert h == pytest.approx(float(torch.tensor(scores, dtype=torch.float64).logsumexp(0)))
+    assert own.weights == pytest.approx(weights)
+    assert own.relevance == pytest.approx(
+        float(torch.tensor(scores, dtype=torch.float64).logsumexp(0))
+    )
 
 
 def test_one_document_is_its_own_distribution() -> None:
     row = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    mixed, h = aggregate_locally(row, [-3.5])
-    np.testing.assert_allclose(mixed, [0.5, 0.25, 0.25], atol=1e-7)
-    assert h == -3.5
+    own = RowWeights([-3.5])
+    np.testing.assert_allclose(own.mixed(row), [0.5, 0.25, 0.25], atol=1e-7)
+    assert own.relevance == -3.5
 
 
 def test_the_input_is_left_as_it_was() -> None:
     rows = torch.randn(3, 10).log_softmax(-1)
     before = rows.clone()
-    first = aggregate_locally(rows, [1.0, 2.0, 3.0])[0]
+    own = RowWeights([1.0, 2.0, 3.0])
+    first = own.mixed(rows)
     assert torch.equal(rows, before)
-    np.testing.assert_array_equal(aggregate_locally(rows, [1.0, 2.0, 3.0])[0], first)
+    np.testing.assert_array_equal(own.mixed(rows), first)

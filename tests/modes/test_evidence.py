@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.evidence import MOST_BITS, FileShares, evidence_bits
+from dragonrt.modes.evidence import MOST_BITS, RowShares, evidence_bits
 from dragonrt.sampling.aggregation import side_weights
 
 
@@ -25,9 +25,6 @@ class Rows:
         shares: NDArray[np.float64] = self.weights[:, None] * self._rows[:, tokens]
         return shares
 
-    def carrier(self, token: int) -> int:
-        return 0
-
 
 ROWS = [[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
 RELEVANCES = [1.0, 0.5, -0.5]
@@ -38,8 +35,8 @@ CLOUD, H_CLOUD = np.array([0.05, 0.05, 0.9]), 0.2
 @pytest.mark.parametrize("token", range(3))
 def test_a_files_evidence_is_that_of_the_answer_without_it(token: int) -> None:
     said = Rows(ROWS, RELEVANCES)
-    shares = FileShares.of(said, FILES, Distribution.from_dense(said.p.astype(np.float64)))
-    assert shares is not None
+    shares = RowShares.of(said, FILES, token, Distribution.from_dense(said.p.astype(np.float64)))
+    assert shares.carrier(token) == [0, 1, 0][token]
     eta = side_weights(said.relevance, H_CLOUD)
     p = eta[0] * said.p[token] + eta[1] * CLOUD[token]
     found = shares.without_each(token, eta[0], float(CLOUD[token]))
@@ -53,12 +50,12 @@ def test_a_files_evidence_is_that_of_the_answer_without_it(token: int) -> None:
 
 def test_what_no_file_said_counts_for_none_and_a_cut_off_probability_is_bounded() -> None:
     said = Rows([[1.0, 0.0, 0.0]], [0.0])
-    shares = FileShares.of(said, [0], Distribution.from_dense(said.p.astype(np.float64)))
-    assert shares is not None
+    shares = RowShares.of(said, [0], 0, Distribution.from_dense(said.p.astype(np.float64)))
     (bits,) = shares.without_each(2, 0.5, 0.9)
     assert bits == pytest.approx(-1.0), "without it the token would have been twice as likely"
     assert shares.without_each(0, 0.5, 0.0) == (MOST_BITS,)
-    assert FileShares.of(said, [], Distribution.from_dense(np.ones(3) / 3)) is None
+    shares = RowShares.of(said, [], 0, Distribution.from_dense(np.ones(3) / 3))
+    assert shares.without_each(0, 0.5, 0.1) == ()
     assert evidence_bits(0.8, 0.1) == pytest.approx(3.0)
     assert evidence_bits(0.8, 0.0) == MOST_BITS
     assert evidence_bits(0.0, 0.0) == 0.0

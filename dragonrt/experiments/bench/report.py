@@ -17,6 +17,9 @@ from rich.table import Table
 
 from dragonrt import __version__
 
+WIDE = 10
+"""Tables of so many columns stand closer, to be whole in a terminal of 80."""
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -37,7 +40,8 @@ class Series:
 
 def bench_table(*headings: str) -> Table:
     """An empty table; its first column is text, the others are numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    gap = 2 if len(headings) < WIDE else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="right" if number else "left", no_wrap=True)
     return table
