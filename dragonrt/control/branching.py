@@ -1,8 +1,9 @@
 """How many likely alternatives are worth drafting beside the line (SPEC 1.9). Pure.
 
 An alternative that the target lands on saves the wait for drafts along it, about a one-way delay;
-it costs what a forward of one more row takes longer. Both are measured: a side whose forwards grow
-as fast as their rows drafts none.
+it costs what a forward of one more row takes longer, and the time in which the link carries one
+draft more. All are measured: a side whose forwards grow as fast as their rows drafts none, nor does
+one whose link its own line fills.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,13 @@ class Branching:
         self._ranks = [PRIOR_STEPS * each for each in PRIOR]
         self._single_s: float | None = None
         self._row_s: float | None = None
+        self._draft_bits: float | None = None
         self._forwards = 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether what alternatives cost decides how many there are."""
+        return self._fixed is None
 
     @property
     def on(self) -> bool:
@@ -53,18 +60,29 @@ class Branching:
             row_s = max(0.0, seconds - self._single_s) / alternatives
             self._row_s = _smoothed(self._row_s, row_s)
 
-    def count(self, rtt_s: float) -> int:
-        """How many alternatives the next forward should have."""
+    def sent(self, size: int) -> None:
+        """A draft took so many bytes of the link."""
+        self._draft_bits = _smoothed(self._draft_bits, 8 * size)
+
+    def count(self, rtt_s: float, bits_per_s: float | None) -> int:
+        """How many alternatives the next forward should have; one while the link's rate, in
+        bit/s, is not known and drafts are sent over it.
+        """
         if self._fixed is not None:
             return self._fixed
         if self._single_s is None or rtt_s / 2 <= self._single_s:
             return 0
-        if self._row_s is None or self._forwards % EXPLORE == 0:
+        draft_s, most = 0.0, MOST
+        if self._draft_bits is not None:
+            draft_s = self._draft_bits / bits_per_s if bits_per_s else 0.0
+            most = min(MOST, int(self._single_s / draft_s) - 1) if draft_s else 1
+        if most > 0 and (self._row_s is None or self._forwards % EXPLORE == 0):
             return 1
+        cost_s = (self._row_s or 0.0) + draft_s
         saved_s = rtt_s / 2 + self._single_s
-        worth = [each * saved_s > self._row_s for each in self.probabilities[1 : MOST + 1]]
-        return worth.index(False) if False in worth else MOST
+        worth = [each * saved_s > cost_s for each in self.probabilities[1 : most + 1]]
+        return worth.index(False) if False in worth else max(0, most)
 
 
-def _smoothed(before: float | None, seconds: float) -> float:
-    return seconds if before is None else before + SMOOTHING * (seconds - before)
+def _smoothed(before: float | None, sample: float) -> float:
+    return sample if before is None else before + SMOOTHING * (sample - before)

@@ -51,10 +51,13 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from dragonrt.wire.cells import in_cells
 from dragonrt.wire.reasons import Reason
 
 LONGEST_ENTRY = 8
 """Bytes that no codec needs for a token: so drafts fill the memory with no more."""
+FRAME_BYTES = 40
+"""What a draft takes of the link beside its payload."""
 
 
 class Dragon(Partnered):
@@ -138,7 +141,9 @@ class Dragon(Partnered):
 
     @property
     def times_bandwidth(self) -> bool:
-        return self._settings.placement is Aggregator.GREEDY
+        sends = self.side == "cloud" or not self._settings.keeps_drafts
+        greedy = self._settings.placement is Aggregator.GREEDY
+        return greedy or (sends and self._branching.measures)
 
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         self._rtt_s, self._bits_per_s = rtt_s, bits_per_s
@@ -481,7 +486,9 @@ class Dragon(Partnered):
 
     def _beside(self, span: Span) -> list[Span]:
         """The branches that are worth a row beside the span (SPEC 1.9)."""
-        count = self._branching.count(self._rtt_s) if self._peer is not None else 0
+        count = 0
+        if self._peer is not None:
+            count = self._branching.count(self._rtt_s, self._bits_per_s)
         if not (count and self._ahead):
             return []
         return self._branches.leaves(
@@ -509,7 +516,7 @@ class Dragon(Partnered):
             hashes = extended(span.hashes, new)
             return self._drafts(Span([*span.tokens, *new], hashes, length))
 
-        alone = self._branching.count(self._rtt_s) == 0
+        alone = self._branching.count(self._rtt_s, self._bits_per_s) == 0
         return Work(head, span, guess, following=following if alone else None, branches=branches)
 
     def _guess(self, tokens: list[int]) -> list[int]:
@@ -596,6 +603,9 @@ class Dragon(Partnered):
             payload=draft.payload,
         )
         self._out.send.append((self._peer, message))
+        size = FRAME_BYTES + len(draft.payload)
+        padded = self._settings.pads and self._settings.cadence is None
+        self._branching.sent(len(in_cells(bytes(size))) if padded else size)
         self._disclose(draft.step, draft.token, distribution=True)
 
     def _disclose(self, step: int, token: int, *, distribution: bool = False) -> None:

@@ -42,7 +42,9 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     preparation_s = SLOWEST * max(
         max(link.device_prepare_s, link.cloud_prepare_s) for link in links
     )
-    turn_s = max(_turn_s(request.settings, link, len(scenario.requests)) for link in links)
+    answers = len(scenario.requests)
+    turn_s = max(_turn_s(request.settings, link, answers) for link in links)
+    turn_s += _held_s(scenario, request)
     return recovery_s + preparation_s + (request.question.max_tokens + 2) * turn_s
 
 
@@ -80,19 +82,13 @@ def _recovery_s(scenario: Scenario, link: Schedule) -> float:
 
 def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
     """The longest that one decision takes: forwards of both sides, and messages to and fro."""
-    trips = 2
+    trips = _trips(settings)
     forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
-    held_s = 0.0
     match settings:
         case DragonSettings():
             # A forward on a dead line, and one on the decided text; then a Draft and a Target.
             # A race may lack entries on both sides, and those of one may wait for the other's.
-            branches = MOST if settings.most_branches is None else settings.most_branches
-            forwards, messages = 2, 2 * settings.run_ahead * (1 + branches)
-            trips = 2 if codec(settings.codec, VOCABULARY).complete else 6
-            # What does not fit into the next cell waits for those behind it.
-            bits = messages * answers * MESSAGE_BITS
-            held_s = settings.cadence_s * (2 + bits // (8 * PACED))
+            forwards, messages = 2, _drafts(settings)
         case SpeculativeSettings():
             # What is under way is drafted anew behind a refusal, and verified.
             forwards, messages = 2 + settings.length, 2 * settings.outstanding
@@ -101,7 +97,37 @@ def _turn_s(settings: Settings, link: Schedule, answers: int) -> float:
             forwards, messages = 3 + settings.block_tokens, 4
         case SprinterSettings():
             forwards, messages = 3, 2
-    return forwards * forward_s + trips * (_trip_s(link, messages * answers) + held_s)
+    return forwards * forward_s + trips * _trip_s(link, messages * answers)
+
+
+def _drafts(settings: DragonSettings) -> int:
+    """The drafts that both sides may send until one decision is told."""
+    branches = MOST if settings.most_branches is None else settings.most_branches
+    return 2 * settings.run_ahead * (1 + branches)
+
+
+def _trips(settings: Settings) -> int:
+    """The messages one after another that one decision may need."""
+    whole = not isinstance(settings, DragonSettings) or codec(settings.codec, VOCABULARY).complete
+    return 2 if whole else 6
+
+
+def _held_s(scenario: Scenario, request: Request) -> float:
+    """The longest that the messages of one decision wait for the ticks of their connection.
+
+    What does not fit into the next cell waits for those behind it. The cadence may be another
+    answer's.
+    """
+    beside = [
+        each.settings
+        for each in scenario.requests
+        if each.device == request.device and isinstance(each.settings, DragonSettings)
+    ]
+    if not beside:
+        return 0.0
+    bits = sum(_drafts(settings) for settings in beside) * MESSAGE_BITS
+    tick_s = max(settings.cadence_s for settings in beside)
+    return _trips(request.settings) * tick_s * (2 + bits // (8 * PACED))
 
 
 def _trip_s(link: Schedule, messages: int) -> float:

@@ -46,6 +46,7 @@ DISTRIBUTIONS = (
     "race",
     "race",
     "race:0.35",
+    "race:0.05",
     "race:0.1:fp32",
     "topp:0.8",
     "topp:0.95",
@@ -53,6 +54,8 @@ DISTRIBUTIONS = (
     "topk:4:renorm",
     "dense:fp16",
 )
+CADENCES = {"20ms": 500e3, "70ms": 150e3, "200ms": 50e3}
+"""Each with the bit/s that carry it."""
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
 FOR_EVER_S = 1e6
@@ -121,7 +124,9 @@ class Scenario:
         if chance.random() < 0.15:
             devices = 2
         count = max(devices, chance.choice((1, 1, 1, 1, 2, 3)))
-        requests = [_request(chance, mode, number, number % devices) for number in range(count)]
+        requests = [
+            _request(chance, mode, number, number % devices, links[0]) for number in range(count)
+        ]
         stall = None
         if chance.random() < 0.1:
             sides: tuple[Side, ...] = ("device", "cloud")
@@ -196,7 +201,7 @@ def _neighbour(schedule: Schedule) -> Schedule:
     return replace(schedule, seed=schedule.seed + 1, latency_s=0.03, faults=())
 
 
-def _request(chance: random.Random, mode: str, number: int, device: int) -> Request:
+def _request(chance: random.Random, mode: str, number: int, device: int, link: Schedule) -> Request:
     given_up = chance.random() < 0.1
     sampler = Sampler(
         temperature=chance.choice((0.0, 0.5, 0.8, 1.2)),
@@ -220,7 +225,7 @@ def _request(chance: random.Random, mode: str, number: int, device: int) -> Requ
     )
     return Request(
         question,
-        _settings(chance, mode),
+        _settings(chance, mode, link),
         script,
         device=device,
         start_s=chance.choice((0.0, 0.0, chance.uniform(0.0, 1.0))),
@@ -237,7 +242,12 @@ def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
     return [Disclosure.DRAFTS, Disclosure.ANSWER, *redacts]
 
 
-def _settings(chance: random.Random, mode: str) -> Settings:
+def _cadence(chance: random.Random, bandwidth: float | None) -> str:
+    """One that the link carries."""
+    return chance.choice([each for each, bits in CADENCES.items() if bits <= (bandwidth or bits)])
+
+
+def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
     on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
     match mode:
         case "dragon":
@@ -249,9 +259,11 @@ def _settings(chance: random.Random, mode: str) -> Settings:
                 run_ahead=chance.choice((1, 2, 4, 8, 32)),
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
-                branches=chance.choice(("0", "0", "1", "4", "7", "auto")),
+                branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
                 withhold=chance.choice((1.0, 1.5, 8.0)),
                 pad=chance.choice((None, False, True)),
+                cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
+                cadence_ticks=chance.choice((5, 20, 60)),
                 on_loss=on_loss,
             )
         case "speculative":
