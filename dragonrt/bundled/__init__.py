@@ -89,6 +89,11 @@ def documents(side: Side) -> Path:
     return _HERE / "documents" / side
 
 
+def unseen_forms() -> Path:
+    """The file of forms of documents and questions that no training saw."""
+    return _HERE / "unseen.toml"
+
+
 def questions() -> tuple[SampleQuestion, ...]:
     """The questions about the sample documents, the demonstration's defaults first."""
     entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]

@@ -186,6 +186,7 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
     "memory": "What answers hold in memory: KV in the model's type, and what is beside it.",
+    "answers": "Right answers in forms that training never saw: the model alone, and the pair.",
     "retrieval": "What is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode.",
     "soak": "Memory of both sides over thousands of short answers.",
@@ -208,7 +209,7 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name not in ("engine", "soak"):
+    if _name not in ("answers", "engine", "soak"):
         _bench(_name)
 
 
@@ -219,6 +220,26 @@ def soak(
     from dragonrt.experiments.bench.bench_soak import bench_soak
 
     bench_soak(output=output, messages=messages, answers=answers)
+
+
+@bench.command(name="answers", help=BENCHES["answers"])
+def answers(
+    *,
+    model: Annotated[
+        str, option("Bundled name, directory or hub id.", default="dragon-small")
+    ] = "dragon-small",
+    seed: Annotated[int, option("What the documents follow from.", default="2026")] = 2026,
+    quick: Annotated[bool, option("In half a minute: 60 documents, 14 questions.")] = False,
+) -> None:
+    from dragonrt.experiments.bench import bench_answers
+
+    bench_answers.bench_answers(
+        output=output,
+        messages=messages,
+        model=model,
+        seed=seed,
+        size=bench_answers.QUICK if quick else bench_answers.Size(),
+    )
 
 
 @bench.command(name="engine", help=BENCHES["engine"])

@@ -10,6 +10,7 @@ from itertools import count, islice
 from pathlib import Path
 from random import Random
 
+from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
 from .notes import fact, note
@@ -24,16 +25,17 @@ _LONG_TEXT_SHARE = 0.45
 def sources(corpus: Corpus) -> list[tuple[float, Callable[[Random], Sample]]]:
     """Every sort of sample that the corpus has the texts for, with its weight."""
     found: list[tuple[float, Callable[[Random], Sample]]] = [
-        (0.42, note),
-        (0.09, lambda r: reading(r, corpus)),
-        (0.16, lambda r: continuation(r, corpus)),
-        (0.05, lambda r: _copy(r, corpus)),
+        (0.22, note),
+        (0.34, composition),
+        (0.07, lambda r: reading(r, corpus)),
+        (0.13, lambda r: continuation(r, corpus)),
+        (0.02, lambda r: _copy(r, corpus)),
         (0.01, lambda r: _no_document(r, corpus)),
     ]
     if corpus.countries:
-        found.append((0.12, lambda r: country_facts(r, corpus)))
+        found.append((0.08, lambda r: country_facts(r, corpus)))
     if corpus.readings[False]:
-        found.append((0.15, lambda r: real_questions(r, corpus)))
+        found.append((0.13, lambda r: real_questions(r, corpus)))
     return found
 
 

@@ -1,6 +1,7 @@
 """The training recipe: samples that can be answered, and a run from corpus to loadable model."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,12 +22,13 @@ from train_models.architectures import configuration, initialized
 from train_models.batches import Batches
 from train_models.build_corpus import build
 from train_models.cleaning import clean
+from train_models.compositions import composition
 from train_models.corpus import Corpus
 from train_models.evaluate import agreement, load, question_sets, score
 from train_models.mixture import sources, write
 from train_models.notes import note
 from train_models.sample import UNKNOWN, Sample
-from train_models.statements import statements
+from train_models.statements import is_held_out, statements
 from train_models.tokenizer import train_tokenizer
 from train_models.train import Settings, train
 
@@ -95,6 +97,26 @@ def test_most_answers_of_a_note_are_in_the_note() -> None:
     known = [(document, answer) for document, answer in pairs if answer != UNKNOWN]
     assert 0.05 < 1 - len(known) / len(pairs) < 0.20
     assert sum(answer.lower() in document.lower() for document, answer in known) > 0.8 * len(known)
+
+
+def test_every_answer_of_a_composition_is_in_it_and_near_misses_are_asked() -> None:
+    r = Random(4)
+    samples = [turns(composition(r)) for _ in range(200)]
+    pairs = [(document, answer) for document, answers in samples for answer in answers]
+    known = [(document, answer) for document, answer in pairs if answer != UNKNOWN]
+    assert 0.05 < 1 - len(known) / len(pairs) < 0.20
+    assert all(answer.lower() in document.lower() for document, answer in known)
+    assert {a for _ in range(50) for a in turns(composition(r, asking="unknown"))[1]} == {UNKNOWN}
+
+
+def test_no_sentence_of_a_composition_has_a_held_out_form() -> None:
+    form = next(s.template for s in statements() if s.held_out and s.template.count("{") > 1)
+    assert is_held_out(re.sub(r"\{.+?\}", "Anna", form))
+    assert not is_held_out("Nothing of the kind.")
+    r = Random(5)
+    documents = [turns(composition(r))[0] for _ in range(300)]
+    lines = [line for document in documents for line in document[10:].split("\n")]
+    assert not any(map(is_held_out, lines))
 
 
 def test_asking_for_the_unknown_only_yields_no_answer() -> None:

@@ -1,0 +1,134 @@
+"""Notes and articles in forms that no training saw, and questions with literal answers.
+
+Everything follows from a seed: which values stand in a form, and which of its questions is asked.
+Several documents have each form and differ in names and numbers alone. What is tuned on these
+forms is tuned on other seeds than the benchmark's.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+
+from dragonrt import bundled
+
+_NUMBERS = {
+    "n": (3, 90),
+    "hundred": (110, 990),
+    "year": (1612, 1989),
+    "hour": (6, 22),
+    "date": (4, 21),
+}
+_OTHERS = {
+    "month": ["January", "February", "March", "April", "June", "July", "August", "November"],
+    "day": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"],
+}
+_DISTRICTS = ["", "Old ", "Upper ", "East ", "Little "]
+_SMALL = frozenset(["a", "an", "the", "in", "on", "at", "with", "for"])
+
+Form = Mapping[str, Any]
+"""`text` and what may be `asked` of it: [question, answer] templates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A document, a question about it and the words of the answer in it."""
+
+    document: str
+    question: str
+    answer: str
+
+    def judged(self, answer: str) -> str:
+        """`unknown` for "I don't know."; else `right` where it has the expected words, or `wrong`.
+
+        Where nothing is expected, only "I don't know." is right, and is called so.
+        """
+        said = f" {_plain(answer)} "
+        if said.startswith(" i don t know "):
+            return "unknown" if self.answer else "right"
+        return "right" if self.answer and f" {_plain(self.answer)} " in said else "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What is asked of whom: each note and article with its question, and some of neither."""
+
+    notes: tuple[Asked, ...]
+    articles: tuple[Asked, ...]
+    absent: tuple[Asked, ...]
+    """Questions in the forms of notes, about what no document tells; `document` is a near miss."""
+
+
+def world(seed: int, notes: int = 200, articles: int = 500, absent: int = 60) -> World:
+    """So many documents of each sort, which all follow from the seed."""
+    random = np.random.default_rng(seed)
+    private = _documents(random, _file()["note"], notes + absent)
+    public = _documents(random, _file()["article"], articles)
+    kept, removed = private[:notes], private[notes:]
+    missing = [replace(each, document=_nearest(each, kept), answer="") for each in removed]
+    return World(tuple(kept), tuple(public), tuple(missing))
+
+
+@lru_cache(maxsize=1)
+def _file() -> dict[str, Any]:
+    loaded = tomllib.loads(bundled.unseen_forms().read_text(encoding="utf-8"))
+    words = {name: text.split(", ") for name, text in loaded["words"].items()}
+    return loaded | {"words": words | _OTHERS}
+
+
+def _documents(random: np.random.Generator, forms: Sequence[Form], count: int) -> list[Asked]:
+    """Documents in random order; what a question names is in one document of a form only."""
+    made: list[Asked] = []
+    named: set[str] = set()
+    for form in cycle(forms):
+        if len(made) == count:
+            break
+        question, answer = form["asked"][int(random.integers(len(form["asked"])))]
+        values = _values(random, form["text"])
+        names = {_filled(each, values) for each, _ in form["asked"]}
+        if not names & named:
+            named |= names
+            made.append(
+                Asked(*(_filled(each, values) for each in (form["text"], question, answer)))
+            )
+    return [made[i] for i in random.permutation(count)]
+
+
+def _values(random: np.random.Generator, template: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for slot in sorted(set(re.findall(r"\{(\w+)\}", template))):
+        while (value := _value(random, slot.rstrip("2"))) in values.values():
+            pass
+        values[slot] = value
+    return values
+
+
+def _value(random: np.random.Generator, sort: str) -> str:
+    if sort in _NUMBERS:
+        return str(random.integers(*_NUMBERS[sort]))
+    district = random.choice(_DISTRICTS) if sort == "town" else ""
+    return f"{district}{random.choice(_file()['words'][sort])}"
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    text = re.sub(r"\{(\w+)\}", lambda slot: values[slot[1]], template)
+    return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
+
+
+def _nearest(asked: Asked, documents: Sequence[Asked]) -> str:
+    """The document that has most words of the question: of the same form, about others."""
+    words = set(_plain(asked.question).split())
+    return max(
+        documents, key=lambda other: len(words & set(_plain(other.document).split()))
+    ).document
+
+
+def _plain(text: str) -> str:
+    """Lower-case words without marks, articles and the prepositions of times and places."""
+    found = re.findall(r"[\w:]+", text.lower())
+    return " ".join(word for word in found if word not in _SMALL)
