@@ -238,7 +238,7 @@ def answers(
         messages=messages,
         model=model,
         seed=seed,
-        size=bench_answers.QUICK if quick else bench_answers.Size(),
+        size=bench_answers.QUICK if quick else bench_answers.AnswersSize(),
     )
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments.bench import bench_answers as bench
-from dragonrt.experiments.bench.unseen import Asked, world
+from dragonrt.experiments.bench.unseen import KnownAnswer, world
 from dragonrt.experiments.intervals import wilson
 
 RECIPE = Path(__file__).parents[2] / "scripts" / "train_models" / "text"
@@ -64,12 +64,12 @@ def test_no_form_is_in_the_recipe_of_the_models() -> None:
     ],
 )
 def test_an_answer_is_right_if_it_has_the_words_that_count(answer: str, verdict: str) -> None:
-    assert Asked("", "", "in the mud room").judged(answer) == verdict
+    assert KnownAnswer("", "", "in the mud room").judged(answer) == verdict
 
 
 def test_of_what_is_nowhere_only_not_to_know_is_right() -> None:
-    assert Asked("a note", "Who?", "").judged("I don't know.") == "right"
-    assert Asked("a note", "Who?", "").judged("Anna") == "wrong"
+    assert KnownAnswer("a note", "Who?", "").judged("I don't know.") == "right"
+    assert KnownAnswer("a note", "Who?", "").judged("Anna") == "wrong"
 
 
 def test_a_share_has_an_interval_even_where_all_or_none_count() -> None:
@@ -82,7 +82,7 @@ def test_a_share_has_an_interval_even_where_all_or_none_count() -> None:
 
 
 def test_what_articles_cost_is_counted_question_by_question() -> None:
-    asked = [Asked("", "", "slate"), Asked("", "", "tin"), Asked("", "", "cork")]
+    asked = [KnownAnswer("", "", "slate"), KnownAnswer("", "", "tin"), KnownAnswer("", "", "cork")]
     lost = bench._lost(asked, ["slate", "tin", "felt"], ["slate", "zinc", "felt"])
     assert lost.value == pytest.approx(1 / 3)
 
@@ -92,6 +92,6 @@ def test_the_pair_is_asked_what_each_side_knows_and_what_none_does() -> None:
     console = Console(record=True, width=200, quiet=False, file=None)
     with console.capture() as shown:
         bench.bench_answers(
-            output=console, messages=Console(quiet=True), size=bench.Size(12, 12, 3, 3, 2)
+            output=console, messages=Console(quiet=True), size=bench.AnswersSize(12, 12, 3, 3, 2)
         )
     assert "lost to articles" in shown.get()

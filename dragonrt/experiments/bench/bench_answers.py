@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dragonrt import bundled
 from dragonrt.experiments.bench.report import bench_table, print_report
-from dragonrt.experiments.bench.unseen import Asked, World, world
+from dragonrt.experiments.bench.unseen import KnownAnswer, World, world
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import SYNCHRONOUS
 from dragonrt.experiments.intervals import Interval, estimate, wilson
@@ -40,7 +40,7 @@ LONGEST = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class AnswersSize:
     """How many documents there are, and questions about how many of them."""
 
     notes: int = 200
@@ -50,7 +50,7 @@ class Size:
     absent: int = 60
 
 
-QUICK = Size(30, 30, 6, 4, 4)
+QUICK = AnswersSize(30, 30, 6, 4, 4)
 
 
 def bench_answers(
@@ -59,10 +59,10 @@ def bench_answers(
     messages: Console,
     model: str = bundled.models()[0],
     seed: int = 2026,
-    size: Size | None = None,
+    size: AnswersSize | None = None,
 ) -> None:
     """Ask them all; in full it takes some two minutes of a free core."""
-    size = size or Size()
+    size = size or AnswersSize()
     made = world(seed, size.notes, size.articles, size.absent)
     asked = {
         "private": made.notes[: size.private],
@@ -108,11 +108,11 @@ def _written(folder: Path, made: World) -> tuple[Path, Path]:
     return sides
 
 
-def _asking(asked: Asked) -> Question:
+def _asking(asked: KnownAnswer) -> Question:
     return Question(prompt=asked.question, max_tokens=LONGEST)
 
 
-def _alone(side: LoadedSide, asked: Asked) -> str:
+def _alone(side: LoadedSide, asked: KnownAnswer) -> str:
     """The model's answer behind the document."""
     model = side.model
     prompt = model.encode(model.prompt.question_text((), asked.question))
@@ -132,7 +132,7 @@ def _greedy(side: LoadedSide, reader: Reader) -> str:
     return side.model.decode(line.tokens)
 
 
-async def _pair(side: LoadedSide, port: int, asked: Sequence[Asked]) -> list[str]:
+async def _pair(side: LoadedSide, port: int, asked: Sequence[KnownAnswer]) -> list[str]:
     """The answers of device and cloud together."""
     texts: list[str] = []
     stops = set(side.model.answer_stops)
@@ -145,14 +145,16 @@ async def _pair(side: LoadedSide, port: int, asked: Sequence[Asked]) -> list[str
     return texts
 
 
-def _counted(name: str, how: str, asked: Sequence[Asked], answers: Sequence[str]) -> dict[str, Any]:
+def _counted(
+    name: str, how: str, asked: Sequence[KnownAnswer], answers: Sequence[str]
+) -> dict[str, Any]:
     verdicts = [each.judged(answer) for each, answer in zip(asked, answers, strict=True)]
     counts = {verdict: verdicts.count(verdict) for verdict in VERDICTS}
     share = wilson(counts["right"], len(verdicts)).to_json()
     return {"questions": name, "asked of": how, **counts, "share": share}
 
 
-def _lost(asked: Sequence[Asked], alone: Sequence[str], together: Sequence[str]) -> Interval:
+def _lost(asked: Sequence[KnownAnswer], alone: Sequence[str], together: Sequence[str]) -> Interval:
     """How much less is right beside a side that knows nothing of it, by question."""
     right = [
         [each.judged(answer) == "right" for each, answer in zip(asked, answers, strict=True)]

@@ -36,7 +36,7 @@ Form = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KnownAnswer:
     """A document, a question about it and the words of the answer in it."""
 
     document: str
@@ -58,9 +58,9 @@ class Asked:
 class World:
     """What is asked of whom: each note and article with its question, and some of neither."""
 
-    notes: tuple[Asked, ...]
-    articles: tuple[Asked, ...]
-    absent: tuple[Asked, ...]
+    notes: tuple[KnownAnswer, ...]
+    articles: tuple[KnownAnswer, ...]
+    absent: tuple[KnownAnswer, ...]
     """Questions in the forms of notes, about what no document tells; `document` is a near miss."""
 
 
@@ -81,9 +81,9 @@ def _file() -> dict[str, Any]:
     return loaded | {"words": words | _OTHERS}
 
 
-def _documents(random: np.random.Generator, forms: Sequence[Form], count: int) -> list[Asked]:
+def _documents(random: np.random.Generator, forms: Sequence[Form], count: int) -> list[KnownAnswer]:
     """Documents in random order; what a question names is in one document of a form only."""
-    made: list[Asked] = []
+    made: list[KnownAnswer] = []
     named: set[str] = set()
     for form in cycle(forms):
         if len(made) == count:
@@ -94,7 +94,7 @@ def _documents(random: np.random.Generator, forms: Sequence[Form], count: int) -
         if not names & named:
             named |= names
             made.append(
-                Asked(*(_filled(each, values) for each in (form["text"], question, answer)))
+                KnownAnswer(*(_filled(each, values) for each in (form["text"], question, answer)))
             )
     return [made[i] for i in random.permutation(count)]
 
@@ -120,7 +120,7 @@ def _filled(template: str, values: dict[str, str]) -> str:
     return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
 
 
-def _nearest(asked: Asked, documents: Sequence[Asked]) -> str:
+def _nearest(asked: KnownAnswer, documents: Sequence[KnownAnswer]) -> str:
     """The document that has most words of the question: of the same form, about others."""
     words = set(_plain(asked.question).split())
     return max(
