@@ -56,15 +56,17 @@ class Lookahead:
                 return
 
     def unpredicted(self, decided: int) -> tuple[int, int] | None:
-        """The first and last prefix of the line to predict next, or None: nothing to draft."""
+        """The first and last prefix of the line to predict next, or None: nothing to draft.
+
+        A draft on a branch may be at hand without those before it, which a reconnection dropped.
+        """
         line = self.line
         last = min(len(line), self.limit(decided))
         if last > decided and line.tokens[last - 1] in self.stop_tokens:
             last -= 1
-        first = last
-        while first >= decided and self.own.get(first, line.hashes[first]) is None:
-            first -= 1
-        first += 1
+        first = decided
+        while first <= last and self.own.get(first, line.hashes[first]) is not None:
+            first += 1
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def step_to(self, step: int, token: int, decided: int) -> bool:

@@ -62,6 +62,16 @@ def test_a_trusted_side_is_followed_and_its_line_predicted_in_blocks() -> None:
     assert ahead.unpredicted(0) == (0, BLOCK - 1)
 
 
+def test_what_is_missing_before_a_draft_at_hand_is_predicted() -> None:
+    line = Line(start_hash(0), [1])
+    ahead = lookahead(queue([1, 2, 3]), line=line, target=lambda step, own, theirs: own.token)
+    put(ahead.own, [1, 2, 3])
+    ahead.own.keep(Line(start_hash(0), [1, 2]).hashes[2:])  # the branch without what it grew from
+    ahead.extend(1)
+    assert line.tokens == [1, 2, 3]
+    assert ahead.unpredicted(1) == (1, 3)
+
+
 def test_where_both_drafts_are_at_hand_the_target_is_known() -> None:
     ahead = lookahead(queue([2]))
     put(ahead.own, [1])
