@@ -182,6 +182,7 @@ BENCHES = {
     "overhead": "What working together costs on a link without delay, over decoding alone.",
     "latency": "Milliseconds per token on slow links, against answering without speculation.",
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
+    "profiler": "What the scheduler expects of drafts and round trips, over what they took.",
     "assisted": "Blocks in one process, against transformers' assisted.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",

@@ -1,6 +1,6 @@
 """What one side of an answer expects: decoding delays, acceptance of both sides (SPEC 1.4)."""
 
-from dragonrt.control.profiler import AcceptanceRate, DecodeProfile
+from dragonrt.control.profiler import AcceptanceRate, DecodeDelay, DecodeProfile
 from dragonrt.control.scheduler import Estimate
 from dragonrt.side import Side, other
 
@@ -9,24 +9,29 @@ class Estimates:
     """Running estimates, fed by what is decoded and decided.
 
     Acceptance is a moving average of what happened, or with `expects` of what DRAGON Eq. 5 expects.
-    `profile` is the offline profile of `side`.
+    Both sides have the same, as they tell each other their profiles and what their drafts took.
     """
 
-    def __init__(self, side: Side, profile: DecodeProfile | None, *, expects: bool) -> None:
+    def __init__(self, *, expects: bool) -> None:
         self.expects = expects
-        self._profiles: dict[Side, DecodeProfile] = {} if profile is None else {side: profile}
+        self._delays: dict[Side, DecodeDelay] = {"device": DecodeDelay(), "cloud": DecodeDelay()}
         self._acceptance: dict[Side, AcceptanceRate] = {
             "device": AcceptanceRate(),
             "cloud": AcceptanceRate(),
         }
 
+    def profile(self, side: Side) -> DecodeProfile | None:
+        """The line along which drafts of `side` are expected, if any is known."""
+        return self._delays[side].profile
+
+    def profiled(self, side: Side, profile: DecodeProfile) -> None:
+        """What `side` knows of its drafts' delays, t being the step."""
+        self._delays[side] = DecodeDelay(profile)
+
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
-        """A draft of `side` took `decode_s` seconds."""
-        profile = self._profiles.get(side)
-        if profile is None:
-            self._profiles[side] = DecodeProfile.flat(decode_s)
-        else:
-            profile.update(step + 1, decode_s)
+        """A draft of `side` took `decode_s` seconds; 0 says that it needed no forward."""
+        if decode_s > 0:
+            self._delays[side].took(step, decode_s)
 
     def compared(self, side: Side, accepted: bool) -> None:
         """A draft of `side` became the target token, or did not."""
@@ -51,5 +56,6 @@ class Estimates:
         )
 
     def _decode_s(self, side: Side, step: int) -> float:
-        profile = self._profiles.get(side)
+        """Of a side of which nothing is known, what the other one takes: that decides nothing."""
+        profile = self.profile(side) or self.profile(other(side))
         return profile.predict(step + 1) if profile is not None else 0.0

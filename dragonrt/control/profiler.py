@@ -1,6 +1,6 @@
 """What a side knows of decoding delays and acceptance: pure estimators (DRAGON §5.2, SPEC 1.4).
 
-The network part, round trip and bandwidth, is estimated in `dragonrt.link.probe`.
+The network part is estimated in `dragonrt.link.probe` and `dragonrt.control.round_trip`.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,20 @@ SMOOTHING = 0.1
 """ζ: the weight of the newest sample in every moving average."""
 
 
+ANCHORS = 3
+"""Real forwards of an answer whose mean delay sets the intercept k_c, which is frozen then."""
+
+PRIOR_STEP = 16
+"""What is known of the slope before an answer weighs like a sample at this step of it."""
+
+
 @dataclass(slots=True)
 class DecodeProfile:
-    """The decoding delay of one draft at context length t: ĉ(t) = (k_a / k_b)·t + k_c seconds."""
+    """The decoding delay of one draft: ĉ(t) = (k_a / k_b)·t + k_c seconds.
+
+    In an answer t is the draft's step, the tokens that the answer has before it. An offline profile
+    is measured over whole contexts, and counts t from their beginning: see `behind`.
+    """
 
     k_a: float
     k_b: float
@@ -32,22 +43,51 @@ class DecodeProfile:
         k_b = max(float((t**2).mean()), 1.0)
         return cls(k_a=slope * k_b, k_b=k_b, k_c=k_c)
 
-    @classmethod
-    def flat(cls, delay_s: float) -> "DecodeProfile":
-        """A profile that starts from one measurement, for a side without an offline profile."""
-        return cls(k_a=0.0, k_b=1.0, k_c=delay_s)
+    def behind(self, context: int) -> "DecodeProfile":
+        """The same line, t counted from the end of `context` tokens: the documents and the prompt.
 
-    def predict(self, length: int) -> float:
-        """ĉ(t) in seconds at context length `length`."""
-        return max(self.k_a / self.k_b * length + self.k_c, 0.0)
+        Its slope weighs as PRIOR_STEP says, however long the contexts that it was measured on.
+        """
+        slope = self.k_a / self.k_b
+        return DecodeProfile(slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
-    def update(self, length: int, delay_s: float) -> None:
+    def predict(self, step: float) -> float:
+        """ĉ(t) in seconds."""
+        return max(self.k_a / self.k_b * step + self.k_c, 0.0)
+
+    def update(self, step: int, delay_s: float) -> None:
         """Take in one measured delay: k_c is frozen, the slope follows (SPEC 1.4)."""
-        self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * length
-        self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * length * length
+        self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
+        self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
     def to_json(self) -> dict[str, float]:
         return asdict(self)
+
+
+class DecodeDelay:
+    """What a draft of one side takes in this answer, if anything is known of it.
+
+    The first ANCHORS samples move the line, its slope kept, to where they lie: the machine may be
+    under another load than when it was profiled, and it may never have been.
+    """
+
+    def __init__(self, profile: DecodeProfile | None = None) -> None:
+        """`profile` counts t from the beginning of the answer."""
+        self.profile = profile
+        self._anchors: list[tuple[int, float]] = []
+
+    def took(self, step: int, delay_s: float) -> None:
+        """Take in what a draft of that step took. It must have needed a forward of its own."""
+        if self.profile is None:
+            self.profile = DecodeProfile(0.0, PRIOR_STEP**2, delay_s)
+        if len(self._anchors) == ANCHORS:
+            self.profile.update(step, delay_s)
+            return
+        self._anchors.append((step, delay_s))
+        slope = self.profile.k_a / self.profile.k_b
+        self.profile.k_c = sum(each_s - slope * at for at, each_s in self._anchors) / len(
+            self._anchors
+        )
 
 
 @dataclass(slots=True)

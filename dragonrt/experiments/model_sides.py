@@ -179,7 +179,7 @@ class ReadingSide(SimulatedSide):
         context: Context = PacedContext(reader, self.decode_s)
         if self.engine is not None:
             context = ModelContext(self.engine, reader)
-        return Prepared(context, Grounds(), (), 0, 0.0, self.prepare_s)
+        return Prepared(context, Grounds(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 
 def document_side(

@@ -157,6 +157,11 @@ class Reader:
         return other
 
     @property
+    def context(self) -> int:
+        """The tokens before the texts, of the longest row: its document and the prompt."""
+        return self._rows.longest_document + self._prompt_length
+
+    @property
     def prompt(self) -> Mixture:
         """What the model says after the prompt."""
         return Mixture(self._prompt, lambda: self._initial)

@@ -42,13 +42,13 @@ class Sequence:
         if not documents:
             raise ModelError("a sequence needs at least one document, though it may be empty")
         self._decoder = decoder
-        self._longest = max(document.length for document in documents)
+        self.longest_document = max(document.length for document in documents)
         self._length = 0
         self.rows = len(documents)
         for document in documents:
             self._check_document(document)
-        self._check_context(self._longest)
-        capacity = max(1, min(capacity, decoder.geometry.context_length - self._longest))
+        self._check_context(self.longest_document)
+        capacity = max(1, min(capacity, decoder.geometry.context_length - self.longest_document))
         self._room = None if pool is None else pool.room(decoder.memory(documents, capacity))
         with torch.inference_mode():
             self._cache = decoder.open(documents, capacity)
@@ -117,7 +117,7 @@ class Sequence:
             raise ModelError("no tokens to extend the sequence with")
         if min(tokens) < 0 or max(tokens) >= geometry.vocabulary:
             raise ModelError(f"tokens must lie between 0 and {geometry.vocabulary - 1}")
-        self._check_context(self._longest + self._length + len(tokens))
+        self._check_context(self.longest_document + self._length + len(tokens))
 
     def _check_context(self, tokens: int) -> None:
         limit = self._decoder.geometry.context_length

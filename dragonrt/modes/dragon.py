@@ -17,10 +17,10 @@ from typing import Any
 
 from dragonrt.control.branching import MOST as MOST_BRANCHES
 from dragonrt.control.branching import Branching
-from dragonrt.control.estimates import Estimates
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
+from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import codec
+from dragonrt.modes.aggregating import Aggregating
 from dragonrt.modes.branches import Branches
 from dragonrt.modes.deciding import Deciding, Found, Missing, Mixed
 from dragonrt.modes.disclosure import refuse_more
@@ -46,7 +46,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
 from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
+from dragonrt.sampling.aggregation import Coupled, rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
 from dragonrt.traces import events
@@ -96,9 +96,9 @@ class Dragon(Partnered):
         if side == "device" and settings.redacts:
             self._told = Redacted(self._line, self._decided, self._marker)
         self._theirs = DraftQueue(settings.window, self._told.length)
-        expects = settings.rule == Algorithm1.name and settings.placement is Aggregator.GREEDY
-        self._estimates = Estimates(side, profile, expects=expects)
-        self._deciding = Deciding(side, self._rule, self._codec, expects)
+        self._aggregating = Aggregating(side, settings, self._noise, profile)
+        self._estimates = self._aggregating.estimates
+        self._deciding = Deciding(side, self._rule, self._codec, self._aggregating.expects)
         self._missing = MissingEntries(self._codec, settings.run_ahead)
         sync = settings.placement is Aggregator.SYNC
         self._lookahead = Lookahead(
@@ -120,18 +120,16 @@ class Dragon(Partnered):
         self._branches = Branches(
             question.stop_tokens, self._own, self._theirs, self._deciding.light_target
         )
-        self._aggregator = settings.placement.first()
         self._grounds = Grounds()
         self._lookup = Lookup(())
         # What is known of the other side.
         self._other_decided: tuple[int, int] | None = None
         self._diverged = False
-        self._rtt_s = 0.0
-        self._bits_per_s: float | None = None
         # Under way, and since when.
         self._reading: Work | None = None
         self._mixing: Work | None = None
         self._decision_s = 0.0
+        self._has_read = False
 
     # What the driver asks.
 
@@ -142,11 +140,10 @@ class Dragon(Partnered):
     @property
     def times_bandwidth(self) -> bool:
         sends = self.side == "cloud" or not self._settings.keeps_drafts
-        greedy = self._settings.placement is Aggregator.GREEDY
-        return greedy or (sends and self._branching.measures)
+        return self._aggregating.schedules or (sends and self._branching.measures)
 
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
-        self._rtt_s, self._bits_per_s = rtt_s, bits_per_s
+        self._aggregating.rtt_s, self._aggregating.bits_per_s = rtt_s, bits_per_s
 
     @property
     def _idle(self) -> bool:
@@ -168,6 +165,8 @@ class Dragon(Partnered):
     def prepared(self, grounds: Grounds, now: float) -> Effects:
         self._grounds, self._lookup = grounds, Lookup(grounds.texts)
         self._decision_s = now
+        self._aggregating.prepared(grounds.context)
+        self._tell_coefficients()
         if self._codec.name != self._settings.codec and self.side == "device":
             self._notice(
                 f"the codec {self._settings.codec} proves no winner with this sampler, rule and "
@@ -184,12 +183,19 @@ class Dragon(Partnered):
         self._missing.clear()
         self._other_decided = None
         self._own.keep(self._line.hashes)
-        self._aggregator = self._settings.placement.first()
+        self._aggregating.joined(now)
+        if self._ready:
+            self._tell_coefficients()
         for step in range(self._decided, len(self._line) + 1):
             draft = self._own.get(step, self._line.hashes[step])
             if draft is not None:
-                self._send_draft(draft)
+                self._send_draft(draft, now)
         return self._effects()
+
+    def _tell_coefficients(self) -> None:
+        message = self._aggregating.coefficients(self._session)
+        if message is not None and self._peer is not None:
+            self._out.send.append((self._peer, message))
 
     def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
         if self.side == "cloud":
@@ -225,6 +231,8 @@ class Dragon(Partnered):
             case wire.EntriesGiven():
                 self._missing.take(message, self._theirs)
                 self._advance("other", now)
+            case wire.Coefficients():
+                self._aggregating.heard(message, now)
             case wire.Working() | wire.Opened():
                 self._greeted(now)
             case _:
@@ -254,8 +262,7 @@ class Dragon(Partnered):
         self._theirs.put(draft)
         self._other_decided = (step - message.ahead, message.decided_hash)
         self._compare_decided()
-        if step:  # what follows the question was read before
-            self._estimates.decoded(other(self.side), step, draft.decode_s)
+        self._aggregating.heard(message, now)
         self._advance("other", now)
 
     def _receive_target(self, message: wire.Target, now: float) -> None:
@@ -272,8 +279,9 @@ class Dragon(Partnered):
         if own is not None and theirs is not None and self._deciding.is_light(own, theirs):
             found = self._deciding.now(step, own, theirs)
             mixed = found if isinstance(found, Mixed) else None
+        self._aggregating.heard(message, now)
         self._commit(token, own, theirs, "target", mixed, now)
-        self._aggregator = message.aggregator
+        self._aggregating.side = message.aggregator
         self._advance("target", now)
 
     def _compare_decided(self) -> None:
@@ -298,7 +306,7 @@ class Dragon(Partnered):
     def _decides(self) -> bool:
         if self._alone or self._settings.placement is Aggregator.BOTH:
             return True
-        return self._aggregator == self.side
+        return self._aggregating.side == self.side
 
     def _advance(self, cause: events.Cause, now: float) -> None:
         """Decide as many steps as both queues allow; `cause` is what arrived last."""
@@ -337,7 +345,7 @@ class Dragon(Partnered):
             return False
         told = self._commit(result.token, found.own, found.theirs, cause, result, now)
         if self._settings.placement is not Aggregator.BOTH:
-            self._hand_over(step, result, found.own, told)
+            self._hand_over(step, result, found.own, told, now)
         return True
 
     def _ask_for(self, missing: Missing) -> None:
@@ -426,33 +434,23 @@ class Dragon(Partnered):
         return told
 
     def _hand_over(
-        self, step: int, mixed: Mixed, own: SideDraft, told: Sequence[ToldToken]
+        self, step: int, mixed: Mixed, own: SideDraft, told: Sequence[ToldToken], now: float
     ) -> None:
         """Tell the other side what was decided and who decides next."""
         if mixed.expected is not None:
             self._estimates.expected(*mixed.expected)
-        bits = 8 * len(own.payload)
-        rtt_s = self._rtt_s + (bits / self._bits_per_s if self._bits_per_s else 0.0)
-        estimate = self._estimates.for_scheduling(step, rtt_s)
-        self._out.events.append(
-            events.LatencyEstimated(
-                step + 1,
-                latency_difference("device", estimate),
-                rtt_s,
-                estimate.acceptance["device"],
-                estimate.acceptance["cloud"],
-            )
-        )
-        aggregator = self._settings.placement
-        chosen = next_aggregator(aggregator, step + 1, self._aggregator, estimate, self._noise)
-        if chosen != self._aggregator:
-            difference = latency_difference(self.side, estimate)
-            self._out.events.append(events.AggregatorSwitched(step + 1, chosen, difference))
-        self._aggregator = chosen
+        self._out.events += self._aggregating.choose(step, 8 * len(own.payload))
         if self._peer is None:
             return
         for each in told:
-            target = wire.Target(self._session, each.step, each.prefix_hash, each.token, chosen)
+            target = wire.Target(
+                self._session,
+                each.step,
+                each.prefix_hash,
+                each.token,
+                self._aggregating.side,
+                *self._aggregating.stamp(now),
+            )
             self._out.send.append((self._peer, target))
         if told and not self._withholds(mixed):  # a marker is no token of the answer
             self._disclose(step, mixed.token)
@@ -488,7 +486,7 @@ class Dragon(Partnered):
         """The branches that are worth a row beside the span (SPEC 1.9)."""
         count = 0
         if self._peer is not None:
-            count = self._branching.count(self._rtt_s, self._bits_per_s)
+            count = self._branching.count(self._aggregating.rtt_s, self._aggregating.bits_per_s)
         if not (count and self._ahead):
             return []
         return self._branches.leaves(
@@ -516,7 +514,7 @@ class Dragon(Partnered):
             hashes = extended(span.hashes, new)
             return self._drafts(Span([*span.tokens, *new], hashes, length))
 
-        alone = self._branching.count(self._rtt_s, self._bits_per_s) == 0
+        alone = self._branching.count(self._aggregating.rtt_s, self._aggregating.bits_per_s) == 0
         return Work(head, span, guess, following=following if alone else None, branches=branches)
 
     def _guess(self, tokens: list[int]) -> list[int]:
@@ -562,22 +560,22 @@ class Dragon(Partnered):
         self._lookup.learn(result.guessed, len(drafts) - span.count)
         if span.count == 1 and not result.guessed:
             self._branching.took(len(result.branches), seconds)
-        decode_s = seconds / len(drafts)
+        # The first one needs no forward, or reads all that was decided: it says nothing of others.
+        decode_s, self._has_read = seconds / len(drafts) if self._has_read else 0.0, True
         if len(line) < last or line.hashes[last] != span.hashes[last]:
             drafts = []
         for place, each in enumerate(drafts):
             step, before = each.step, drafts[place - 1].token
             if step > last and not self._lookahead.step_to(step, before, self._decided):
                 break
-            if step:  # what follows the question was read before
-                self._estimates.decoded(self.side, step, decode_s)
-            self._keep(replace(each, decode_s=decode_s))
+            self._estimates.decoded(self.side, step, decode_s)
+            self._keep(replace(each, decode_s=decode_s), now)
         for branch, each in zip(branches, result.branches, strict=True):
             if branch.hashes[min(self._decided, branch.first)] == line.hashes[self._decided]:
-                self._keep(replace(each, decode_s=decode_s))
+                self._keep(each, now)
         self._advance("own", now)
 
-    def _keep(self, draft: SideDraft) -> None:
+    def _keep(self, draft: SideDraft, now: float) -> None:
         """Queue and send an own draft."""
         self._out.events.append(
             events.Drafted(
@@ -586,21 +584,24 @@ class Dragon(Partnered):
         )
         if draft.step >= self._decided:
             self._own.put(draft)
-            self._send_draft(draft)
+            self._send_draft(draft, now)
 
-    def _send_draft(self, draft: SideDraft) -> None:
+    def _send_draft(self, draft: SideDraft, now: float) -> None:
         if self._peer is None or (self.side == "device" and self._settings.keeps_drafts):
             return
+        time_us, echo_us = self._aggregating.stamp(now)
         message = wire.Draft(
             session=self._session,
             step=draft.step,
             prefix_hash=draft.prefix_hash,
             token=draft.token,
             relevance=draft.relevance,
-            decode_us=int(draft.decode_s * 1e6),
+            decode_us=self._aggregating.decode_us(draft.decode_s),
             ahead=draft.step - self._decided,
             decided_hash=self._line.hashes[self._decided] & LOW_BITS,
             payload=draft.payload,
+            time_us=time_us,
+            echo_us=echo_us,
         )
         self._out.send.append((self._peer, message))
         size = FRAME_BYTES + len(draft.payload)

@@ -153,11 +153,13 @@ class Grounds:
 
     `exact_blocks`: several tokens in one forward give the same bits as one by one. `texts` are the
     tokens of the documents that were read, a row for each; `files` say by number of which file.
+    `context` is how many tokens were read before the answer, of the longest document.
     """
 
     exact_blocks: bool = True
     texts: Sequence[Sequence[int]] = ()
     files: Sequence[int] = ()
+    context: int = 0
 
 
 class Mode(Protocol):

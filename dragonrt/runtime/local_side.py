@@ -93,7 +93,7 @@ class LocalSide:
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         return Prepared(
             context=ModelContext(self.engine, reader),
-            grounds=Grounds(exact, texts, [] if verifies else files),
+            grounds=Grounds(exact, texts, [] if verifies else files, reader.context),
             sources=tuple(_source(hit, passage=question.passages) for hit in hits),
             prompt_tokens=prompt_tokens,
             load_s=loaded_s - start_s,

@@ -86,7 +86,8 @@ class RecordedContext(SimulatedContext):
         self, side: Side, recording: Recording, model: SimulatedModel, standing_in: set[int]
     ) -> None:
         self._drafts = recording.drafts[side]
-        self._usual_s = median(draft.seconds for draft in self._drafts.values())
+        took = [draft.seconds for draft in self._drafts.values() if draft.seconds]
+        self._usual_s = median(took or [0.0])
         super().__init__(model, lambda: self._usual_s, self._forward_s)
         self._side = side
         question, settings = recording.question, recording.settings
@@ -96,7 +97,10 @@ class RecordedContext(SimulatedContext):
 
     def _forward_s(self, hashes: list[int]) -> float:
         drafts = (self._drafts.get(prefix_hash) for prefix_hash in hashes)
-        return sum(self._usual_s if draft is None else draft.seconds for draft in drafts)
+        return sum(
+            self._usual_s if draft is None or (draft.step and not draft.seconds) else draft.seconds
+            for draft in drafts
+        )
 
     def _value(self, work: Work) -> Any:
         """What the mode's head made of the distributions, which the recording has encoded."""

@@ -168,8 +168,9 @@ class AcceptanceModel:
 class SimulatedContext:
     """Implements Context on the loop's clock; `delay_s` gives the seconds of each forward.
 
-    A forward over several positions takes as long as one over a single position (SPEC 1.7); heads
-    take no time. `seconds` may say of the prefixes read what the forward takes instead.
+    A forward over several positions takes as long as one over a single position (SPEC 1.7); what
+    follows the prompt was read with it, and takes none; heads take no time. `seconds` may say of
+    the prefixes read what the forward takes instead.
     """
 
     def __init__(
@@ -194,7 +195,9 @@ class SimulatedContext:
         if self._timer is not None:
             raise ValueError("a forward is under way")
         hashes = extended(span.hashes, work.guess)[span.first :]
-        delay_s = self._delay_s() if self._seconds is None else self._seconds(hashes)
+        delay_s = 0.0
+        if span.tokens or work.guess:
+            delay_s = self._delay_s() if self._seconds is None else self._seconds(hashes)
         began_s = self._loop.time()
 
         def finish() -> None:

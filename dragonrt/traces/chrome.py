@@ -53,6 +53,8 @@ COUNTERS = {
         "difference": "ΔZ (s)",
         "device": "acceptance, device",
         "cloud": "acceptance, cloud",
+        "device_s": "a draft, device (s)",
+        "cloud_s": "a draft, cloud (s)",
     },
 }
 MESSAGES = 1000

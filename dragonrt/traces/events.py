@@ -71,7 +71,10 @@ class ForwardDone:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """An own draft after the prefix with that hash: all that a simulation needs to repeat it."""
+    """An own draft after the prefix with that hash: all that a simulation needs to repeat it.
+
+    `seconds` is its part of the forward, 0 where it needed none of its own.
+    """
 
     KIND: ClassVar[str] = "draft"
     step: int
@@ -249,7 +252,8 @@ class ForwardStopped:
 class LatencyEstimated:
     """What is expected of a step, with a single aggregator (DRAGON Eq. 8).
 
-    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves.
+    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It is
+    of the round trip, both sides' acceptance, and the seconds that a draft takes them.
     """
 
     KIND: ClassVar[str] = "estimate"
@@ -258,6 +262,8 @@ class LatencyEstimated:
     rtt: float
     device: float
     cloud: float
+    device_s: float
+    cloud_s: float
 
 
 @dataclass(frozen=True, slots=True)

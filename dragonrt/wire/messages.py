@@ -48,6 +48,7 @@ __all__ = [
     "Authenticate",
     "Block",
     "Close",
+    "Coefficients",
     "ConnectionMessage",
     "Draft",
     "EntriesGiven",
@@ -69,7 +70,10 @@ __all__ = [
 ]
 
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
+
+LARGEST_COEFFICIENT = 1e9
+"""Of such Coefficients: no side is that slow."""
 
 
 def _check_side(name: str, value: Any) -> None:
@@ -253,6 +257,9 @@ class Draft:
     `prefix_hash` names the text the distribution is conditioned on, `relevance` is the h of
     SPEC 1 (log-sum-exp of the relevances), `payload` what the session's codec wrote. The sender
     has decided the first `step - ahead` tokens; `decided_hash` is the low half of their hash.
+    Where a scheduler needs them there are times: `decode_us`, what the forward took, 0 if it needed
+    none of its own; `time_us`, when this was sent, and `echo_us`, the receiver's newest such time
+    and how long it was held since (`control.round_trip`).
     """
 
     TYPE: ClassVar[int] = 7
@@ -265,6 +272,8 @@ class Draft:
     ahead: int
     decided_hash: int
     payload: bytes
+    time_us: int = 0
+    echo_us: int = 0
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
@@ -276,11 +285,16 @@ class Draft:
         check_integer("ahead", self.ahead, 0, self.step)
         check_integer("decided_hash", self.decided_hash, 0, MAX_32)
         check_bytes("payload", self.payload, 0, MAX_PAYLOAD)
+        check_integer("time_us", self.time_us, 0, MAX_TIME_US)
+        check_integer("echo_us", self.echo_us, 0, MAX_TIME_US)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The decided token of `step`, after the prefix of that hash, and who aggregates next."""
+    """The decided token of `step`, after the prefix of that hash, and who aggregates next.
+
+    The times are those of a Draft.
+    """
 
     TYPE: ClassVar[int] = 8
     session: int
@@ -288,6 +302,8 @@ class Target:
     prefix_hash: int
     token: int
     aggregator: Side
+    time_us: int = 0
+    echo_us: int = 0
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
@@ -295,6 +311,28 @@ class Target:
         check_integer("prefix_hash", self.prefix_hash, 0, MAX_64)
         check_integer("token", self.token, 0, MAX_TOKEN)
         _check_side("aggregator", self.aggregator)
+        check_integer("time_us", self.time_us, 0, MAX_TIME_US)
+        check_integer("echo_us", self.echo_us, 0, MAX_TIME_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """What the sender expects a draft of step t to take it: k_a / k_b · t + k_c seconds (SPEC 1.4).
+
+    Said once it is ready, where one side schedules, so that both schedule by the same.
+    """
+
+    TYPE: ClassVar[int] = 16
+    session: int
+    k_a: float
+    k_b: float
+    k_c: float
+
+    def __post_init__(self) -> None:
+        check_integer("session", self.session, 0, MAX_32)
+        check_number("k_a", self.k_a, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+        check_number("k_b", self.k_b, 1.0, LARGEST_COEFFICIENT)
+        check_number("k_c", self.k_c, 0.0, LARGEST_COEFFICIENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +414,7 @@ SessionMessage: TypeAlias = (
     | Target
     | EntriesWanted
     | EntriesGiven
+    | Coefficients
     | Close
     | Block
     | Verdict
@@ -398,6 +437,7 @@ SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     Target,
     EntriesWanted,
     EntriesGiven,
+    Coefficients,
     Close,
     Block,
     Verdict,

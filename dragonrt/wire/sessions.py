@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from dragonrt.wire.messages import (
     Block,
     Close,
+    Coefficients,
     Draft,
     EntriesGiven,
     EntriesWanted,
@@ -42,6 +43,7 @@ _WHILE_OPEN: Final = {
     Target: SessionState.OPEN,
     EntriesWanted: SessionState.OPEN,
     EntriesGiven: SessionState.OPEN,
+    Coefficients: SessionState.OPEN,
     Block: SessionState.OPEN,
     Verdict: SessionState.OPEN,
     Upload: SessionState.OPEN,
@@ -60,6 +62,7 @@ RECEIVE: Final[_Steps] = {
     SessionState.INVITED: {
         Draft: SessionState.INVITED,
         Block: SessionState.INVITED,
+        Coefficients: SessionState.INVITED,
         Close: SessionState.NONE,
     },
     SessionState.OPEN: _WHILE_OPEN,
@@ -69,6 +72,7 @@ SEND: Final[_Steps] = {
     SessionState.ASKED: {
         Draft: SessionState.ASKED,
         Block: SessionState.ASKED,
+        Coefficients: SessionState.ASKED,
         Close: SessionState.NONE,
     },
     SessionState.INVITED: {

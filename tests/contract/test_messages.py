@@ -130,6 +130,7 @@ TARGET = wire.Target(1, 3, 7, 5, "device")
 WANTED = wire.EntriesWanted(1, 0, START, (5,))
 VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
 UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
+COEFFICIENTS = wire.Coefficients(1, -1e9, 1.0, 1e9)
 OPENED = wire.Opened(1, (), 4, 0, 0)
 
 
@@ -175,11 +176,11 @@ BAD = [
     # The same where the device keeps its drafts: nobody may ask for more, or tell it.
     *(
         Bad("answer", "device", message, PLACELESS)
-        for message in (TARGET, block(), VERDICT, UPLOAD, WANTED)
+        for message in (TARGET, block(), VERDICT, UPLOAD, WANTED, COEFFICIENTS)
     ),
     *(
         Bad("answer", "cloud", message, PLACELESS)
-        for message in (draft(), block(), VERDICT, UPLOAD)
+        for message in (draft(), block(), VERDICT, UPLOAD, COEFFICIENTS)
     ),
     # Blocks, one way.
     *(
@@ -188,6 +189,7 @@ BAD = [
         for message, says in (
             (draft(), PLACELESS),
             (TARGET, PLACELESS),
+            (COEFFICIENTS, PLACELESS),
             (VERDICT, PLACELESS),
             (UPLOAD, PLACELESS),
             (block(round=0), "came after block"),
@@ -205,6 +207,7 @@ BAD = [
         for message, says in (
             (draft(), PLACELESS),
             (TARGET, PLACELESS),
+            (COEFFICIENTS, PLACELESS),
             (block(), PLACELESS),
         )
     ),
@@ -254,8 +257,18 @@ def test_who_is_refused_before_the_answer_is_opened_goes_alone(mode: str) -> Non
     assert not neighbour.answer.notices
 
 
-def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
-    """The cloud's model stands still, and drafts for other texts come again and again."""
+def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cloud's model does nothing, and drafts for other texts come again and again."""
+    right = SimulatedContext.start
+
+    def start(context: SimulatedContext, work: Work, done: Callable[..., None]) -> None:
+        model: Any = context._model
+        if model.side == "device":
+            right(context, work, done)
+
+    monkeypatch.setattr(SimulatedContext, "start", start)
     code = codec("topp:0.95", 16)
     readable = encode_distribution(code, code.quantize(np.full(16, 1 / 16), Step(0)))
 
@@ -268,7 +281,7 @@ def test_drafts_that_lead_nowhere_do_not_keep_a_device_waiting() -> None:
             await asyncio.sleep(0.5)
 
     scene = scenario(MODES["dragon"])
-    stall = ModelStall("cloud", 0, FOR_EVER_S)
+    stall = ModelStall("cloud", 0, FOR_EVER_S)  # as the bounds of liveness have it
     (found,) = run(observe(replace(scene, requests=scene.requests[:1], stall=stall), disturb))
     assert found.ended_s < 2 * USUAL.mute_s
     assert "nothing useful" in found.answer.notices[-1]
@@ -281,10 +294,10 @@ def test_a_draft_that_cannot_be_read_ends_its_session(
     """Where light payloads are read on arrival, and where a head reads them when they decide."""
     expected, right = neighbours_text(mode), Dragon._send_draft
 
-    def send_draft(dragon: Dragon, draft: SideDraft) -> None:
+    def send_draft(dragon: Dragon, draft: SideDraft, now: float) -> None:
         victim = (dragon.side, dragon._question.seed) == ("cloud", QUESTION.seed)
         broken = victim and draft.step == 8
-        right(dragon, replace(draft, payload=b"\xff") if broken else draft)
+        right(dragon, replace(draft, payload=b"\xff") if broken else draft, now)
 
     monkeypatch.setattr(Dragon, "_send_draft", send_draft)
     victim, neighbour = run(observe(scenario(MODES[mode]), inject(to="device")))
@@ -333,11 +346,13 @@ def nonsense(chance: random.Random) -> wire.Message:
     kinds: list[wire.Message] = [
         draft(session=session, step=step, prefix_hash=prefix, token=token, payload=payload),
         draft(relevance=chance.choice([1e308, -1e308]), decode_us=2**62, payload=payload),
+        draft(session=session, step=step, time_us=2**62, echo_us=2**62, payload=payload),
         replace(TARGET, session=session, step=step, prefix_hash=prefix, token=token),
         block(step=min(step, TOKENS), round=number, prefix_hash=prefix & LOW_BITS, payload=payload),
         replace(VERDICT, round=number, accepted=chance.randrange(4), token=token),
         replace(UPLOAD, round=number, payloads=(payload,) * chance.randrange(5)),
         replace(OPENED, session=session),
+        replace(COEFFICIENTS, session=session),
         wire.Close(1, chance.choice(list(Reason)), "so"),
         wire.Ping(chance.getrandbits(32), chance.getrandbits(62), payload),
         wire.Pong(chance.randrange(4), chance.getrandbits(62), chance.getrandbits(32)),

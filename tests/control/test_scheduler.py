@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.control.estimates import Estimates
-from dragonrt.control.profiler import SMOOTHING, AcceptanceRate, DecodeProfile
+from dragonrt.control.profiler import SMOOTHING, AcceptanceRate, DecodeDelay, DecodeProfile
 from dragonrt.control.scheduler import (
     Aggregator,
     Estimate,
@@ -102,9 +102,35 @@ def test_acceptance_starts_undecided_and_follows_what_happens() -> None:
     assert rate.value == pytest.approx(1.0, abs=1e-4)
 
 
+def test_an_offline_profile_is_moved_to_the_end_of_what_was_read() -> None:
+    lengths = list(range(100, 900, 7))
+    offline = DecodeProfile.fit(lengths, [0.002 + 3e-6 * t for t in lengths])
+    in_an_answer = offline.behind(250)
+    assert in_an_answer.predict(0) == pytest.approx(offline.predict(250))
+    assert in_an_answer.predict(40) == pytest.approx(offline.predict(290))
+
+
+def test_the_first_forwards_set_the_intercept_and_it_is_frozen_then() -> None:
+    slope = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.01).behind(0)
+    profiled, unknown = DecodeDelay(slope), DecodeDelay()
+    for step, seconds in enumerate((0.03, 0.02, 0.04), start=1):
+        profiled.took(step, seconds)
+        unknown.took(step, seconds)
+    for delay in (profiled, unknown):
+        assert delay.profile is not None
+        assert delay.profile.predict(4) == pytest.approx(0.03)
+        delay.took(4, 0.05)
+        assert delay.profile.k_c == pytest.approx(0.03)
+        assert 0.03 < delay.profile.predict(5) < 0.05
+
+
 def test_estimates_follow_what_is_decoded_and_decided() -> None:
-    known = Estimates("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02), expects=False)
-    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.02, "cloud": 0.0}
+    known = Estimates(expects=False)
+    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.0, "cloud": 0.0}
+    known.profiled("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02))
+    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.02, "cloud": 0.02}
+    known.decoded("cloud", 0, 0.0)  # it needed no forward
+    assert known.profile("cloud") is None
     known.decoded("cloud", 1, 0.05)  # the first measurement stands for a missing profile
     estimate = known.for_scheduling(5, 0.3)
     assert estimate.decode_s == {"device": 0.02, "cloud": 0.05}
@@ -114,12 +140,11 @@ def test_estimates_follow_what_is_decoded_and_decided() -> None:
     assert known.trusts_other("device")
     assert not known.trusts_other("cloud")
     known.decoded("device", 99, 0.03)
-    grown = known.for_scheduling(99, 0.0).decode_s["device"]
-    assert 0.02 < grown < 0.03
+    assert known.for_scheduling(99, 0.0).decode_s["device"] == pytest.approx(0.03)
 
 
 def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
-    expecting = Estimates("cloud", None, expects=True)
+    expecting = Estimates(expects=True)
     expecting.compared("device", True)
     assert expecting.for_scheduling(0, 0.0).acceptance == {"device": 0.5, "cloud": 0.5}
     expecting.expected(1.0, 0.0)

@@ -317,11 +317,54 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     assert target.token == mode.decided[0]
     (estimate,) = of(effects, events.LatencyEstimated)
     assert (estimate.step, estimate.rtt) == (1, 0.1)
+    assert (estimate.device_s, estimate.cloud_s) == (0.001, 0.001), "nothing is known of the cloud"
     assert (target.aggregator == "cloud") is (estimate.difference > 0)
     switched = of(effects, events.AggregatorSwitched)
     assert [event.to for event in switched] == (["cloud"] if estimate.difference > 0 else [])
     assert mode.times_bandwidth
     assert not joined().times_bandwidth
+
+
+def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times() -> None:
+    greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
+    mode = Dragon("cloud", QUESTION, greedy, V, DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
+    mode.joined("device", 8, 1.0)
+    ((_, told),) = mode.prepared(Grounds(context=100), 1.0).send
+    assert isinstance(told, wire.Coefficients)
+    assert (told.k_a / told.k_b, told.k_b) == (1e-3, 256)
+    assert told.k_c == pytest.approx(0.11)
+    mode.received("device", wire.Coefficients(8, 0.0, 1.0, 0.02), 1.0)
+    estimates = mode._aggregating.estimates
+    assert estimates.for_scheduling(1, 0.1).decode_s == {
+        "device": 0.02,
+        "cloud": pytest.approx(0.112),
+    }
+    (first,) = drafts_of(do(mode, wanted(mode), 1.5))
+    (second,) = drafts_of(do(mode, wanted(mode), 1.6))
+    assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
+    assert (first.time_us, first.echo_us) == (500_001, 0)
+    mode.received("device", replace(their_draft("cloud", Line(start_hash(7)), 0), time_us=9), 2.0)
+    (third,) = drafts_of(do(mode, wanted(mode), 2.25))
+    assert third.echo_us == 250_009
+    for settings in (
+        SETTINGS,
+        replace(SETTINGS, disclose=Disclosure.ANSWER),
+        replace(greedy, cadence="20ms"),
+    ):
+        quiet = Dragon("device", QUESTION, settings, V, DecodeProfile(k_a=0, k_b=1, k_c=0.01))
+        quiet.joined("cloud", 8, 1.0)
+        sent = quiet.prepared(Grounds(context=100), 1.0).send
+        sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
+        sent += quiet.received("cloud", their_draft("device", Line(start_hash(7)), 0), 2.0).send
+        for _, each in sent:
+            assert isinstance(each, wire.Draft | wire.Target)
+            times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
+            assert times == (0, 0, 0)
+        assert sent
+
+
+def drafts_of(effects: Effects) -> list[wire.Draft]:
+    return [each for _, each in effects.send if isinstance(each, wire.Draft)]
 
 
 def test_who_does_not_aggregate_decides_nothing() -> None:

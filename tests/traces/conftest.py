@@ -53,7 +53,7 @@ def make_trace(side: Side, shift_s: float = 0.0, clock: str = "one", seed: int =
     ]
     if side == "device":
         happened += [
-            (10.3, LatencyEstimated(1, -0.02, 0.1, 0.5, 0.5)),
+            (10.3, LatencyEstimated(1, -0.02, 0.1, 0.5, 0.5, 0.03, 0.02)),
             (10.4, AggregatorSwitched(2, "cloud", 0.01)),
         ]
     peer = DEVICE if side == "cloud" else ""

@@ -39,6 +39,8 @@ def test_there_are_slices_arrows_and_counters(trace: MakeTrace, tmp_path: Path) 
         "ΔZ (s)",
         "acceptance, device",
         "acceptance, cloud",
+        "a draft, device (s)",
+        "a draft, cloud (s)",
     }
     assert {"token 1", "roll back to 1", "preempt 3", "to cloud"} <= {
         one["name"] for one in records if one["ph"] == "i"

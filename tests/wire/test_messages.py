@@ -20,6 +20,7 @@ from dragonrt.wire.messages import (
     Authenticate,
     Block,
     Close,
+    Coefficients,
     Draft,
     EntriesGiven,
     EntriesWanted,
@@ -72,6 +73,8 @@ DRAFT = st.builds(
     ahead=st.just(0),
     decided_hash=INT32,
     payload=st.binary(max_size=50),
+    time_us=TIME,
+    echo_us=TIME,
 )
 BLOCK = st.builds(
     Block,
@@ -104,7 +107,8 @@ MESSAGE = st.one_of(
     OPEN,
     st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME, NAME),
     DRAFT,
-    st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE),
+    st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE, TIME, TIME),
+    st.builds(Coefficients, INT32, *[st.floats(1.0, 1e9)] * 3),
     st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32),
     st.builds(Working, INT32),
     st.builds(EntriesWanted, INT32, STEP, INT64, st.sampled_from([(0,), (3, 9, 2**31 - 1)])),
@@ -152,14 +156,19 @@ def test_round_trip(message: Message) -> None:
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
     kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
-    assert sorted(kind.TYPE for kind in kinds) == list(range(16))
+    assert sorted(kind.TYPE for kind in kinds) == list(range(17))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
 
 
 def test_a_draft_is_small() -> None:
-    """Header, session, step, hashes, token, relevance and time cost 40 bytes over the payload."""
-    assert len(encode_frame(encode(GUESS))) <= 50
+    """Header, session, step, hashes, token and relevance cost 40 bytes over the payload.
+
+    Where a side schedules by times, an answer's first minute of them costs 10 more.
+    """
+    assert len(encode_frame(encode(replace(GUESS, decode_us=0)))) <= 50
+    timed = replace(GUESS, time_us=60_000_000, echo_us=60_000_000)
+    assert len(encode_frame(encode(timed))) <= 60
 
 
 def test_a_block_is_small() -> None:
@@ -218,6 +227,10 @@ def changed(message: Any, **fields: Any) -> Message:
             lambda: changed(Target(1, 0, 0, 0, "cloud"), aggregator="edge"),
             "aggregator must be 'device' or 'cloud'",
         ),
+        (lambda: Coefficients(1, 1.1e9, 1.0, 0.0), "k_a must be a number"),
+        (lambda: Coefficients(1, 0.0, 0.9, 0.0), "k_b must be a number from 1"),
+        (lambda: Coefficients(1, 0.0, 1.0, -1.0), "k_c must be a number from 0"),
+        (lambda: changed(GUESS, echo_us=-1), "echo_us must be an integer"),
         (lambda: changed(Opened(1, (), 0, 0, 0), sources=("a",)), "sources must hold Source"),
         (lambda: Source("a", "b", float("inf")), "relevance must be a number"),
         (lambda: Source("a", "b", 1.0, "x" * 4097), "passage must be text of at most 4096 bytes"),
@@ -258,7 +271,7 @@ def test_a_reason_of_a_newer_version_is_still_an_end() -> None:
 
 def test_a_fault_in_a_session_message_carries_the_session() -> None:
     body = msgpack.packb([Draft.TYPE, 9, 1])
-    with pytest.raises(MessageError, match="Draft: 2 fields instead of 9") as caught:
+    with pytest.raises(MessageError, match="Draft: 2 fields instead of 11") as caught:
         decode(body)
     assert caught.value.session == 9
 
