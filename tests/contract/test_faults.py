@@ -397,4 +397,5 @@ def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
     else:
         assert found.ended_s < 2 * USUAL.answer_s
         line = str(found.error or found.answer.notices[0])
-        assert line.endswith((f"{USUAL.mute_s:g} s", f"{USUAL.answer_s:g} s"))
+        seconds = (f"{USUAL.mute_s:g} s", f"{USUAL.answer_s:g} s")
+        assert line.endswith((*seconds, "it does not answer"))

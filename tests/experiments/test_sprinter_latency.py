@@ -30,7 +30,7 @@ def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert seconds == pytest.approx(0.05 * row["tokens"] + 0.1)
         elif row["method"] != "coupled, pipelined":
             drafts = row["tokens"] - row["target_calls"] if not sprinter else 0
-            floor = 0.15 * row["target_calls"] + 0.01 * drafts
+            floor = 0.15 * row["target_calls"] + 0.01 * (drafts - 1)  # the first needs no forward
             assert seconds >= floor - 1e-9, "faster than the link and the models"
         if sprinter:
             assert row["target_calls"] + row["unverified"] == row["tokens"]
