@@ -182,19 +182,19 @@ BENCHES = {
     "overhead": "What working together costs on a link without delay, over decoding alone.",
     "latency": "Milliseconds per token on slow links, against answering without speculation.",
     "ttft": "Time to the first token with stored KV, against reading the documents anew.",
-    "profiler": "What the scheduler expects of drafts and round trips, over what they took.",
+    "profiler": "What the scheduler expects of drafts and links, over the truth.",
     "assisted": "Blocks in one process, against transformers' assisted.",
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
-    "memory": "What answers hold in memory: KV in the model's type, and what is beside it.",
-    "answers": "Right answers in forms that training never saw: the model alone, and the pair.",
+    "memory": "What answers hold in memory: KV, and what is beside it.",
+    "answers": "Right answers in forms that training never saw: a model, and the pair.",
     "retrieval": "What is found by meaning, by words and by both.",
     "loop": "How long the event loop is held in each mode.",
     "soak": "Memory of both sides over thousands of short answers.",
     "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",
     "devices": "Fifty devices on one cloud for a minute.",
     "kill": "What is seen of clouds that are killed in mid-answer.",
-    "engine": "Tokens per second of many answers that share forwards, against one at a time.",
+    "engine": "Tokens/s of many answers that share forwards, over one at a time.",
 }
 
 bench = App(

@@ -260,6 +260,14 @@ async def linked(
         await cloud.wait_idle()
 
 
+def streamed_s(tokens: int, forward_s: float, rtt_s: float) -> float:
+    """Until a device has so many tokens of an answer that the cloud gives alone, and streams.
+
+    Reading the prompt gives the first one, as wherever answers are simulated.
+    """
+    return rtt_s + (tokens - 1) * forward_s
+
+
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:
     """What makes a device's streams as slow as the link."""
     return lambda stream: EmulatedStream(stream, *link.models("device", seed))

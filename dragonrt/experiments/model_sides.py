@@ -14,10 +14,10 @@ import numpy as np
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.arena import Given, RealArena, played
+from dragonrt.experiments.arena import Given, RealArena, played, streamed_s
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.framework import Settings as ExperimentSettings
-from dragonrt.experiments.speculation import model_pair
+from dragonrt.experiments.speculation import alone, model_pair
 from dragonrt.experiments.texts import prompts
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
@@ -38,7 +38,9 @@ from dragonrt.runtime.preparing import Context, Outcome, Prepared
 from dragonrt.runtime.process import open_library
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.pair import SimulatedSide
@@ -255,6 +257,10 @@ class BlockPace:
     link: LinkProfile = field(default_factory=LinkProfile)
     link_seed: int = 0
 
+    def streamed_s(self, tokens: int) -> float:
+        """What as many tokens of the cloud alone take; they wait for no rate."""
+        return streamed_s(tokens, self.target_s, 2 * self.link.latency_s)
+
 
 class RecalledAnswers:
     """The answers of a pair of models to one prompt with one seed, in virtual time."""
@@ -263,6 +269,7 @@ class RecalledAnswers:
         self, draft: LanguageModel, target: LanguageModel, prompt: Sequence[int], seed: int
     ) -> None:
         self._seed = seed
+        self._target, self._prompt = target, tuple(prompt)
         models: dict[Side, LanguageModel] = {"device": draft, "cloud": target}
         self._device, self._cloud = (
             reading_side(side, model, text_reader(model, prompt, seed, RecallingReader))
@@ -276,6 +283,12 @@ class RecalledAnswers:
         device = replace(self._device, decode_s=pace.draft_s)
         cloud = replace(self._cloud, decode_s=pace.target_s)
         return played(question, settings, device, cloud, link=pace.link, link_seed=pace.link_seed)
+
+    def alone(self, question: Question) -> int:
+        """The tokens of the answer that the target gives alone."""
+        rule = CoupledSpeculation(Noise(question.seed), question.sampler)
+        prompt = Prompt("answers", self._prompt, question.stop_tokens)
+        return len(alone(self._target, prompt, rule, question.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)

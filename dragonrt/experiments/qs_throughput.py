@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.intervals import Interval, Row, estimate, grouped
+from dragonrt.experiments.intervals import Interval, Row, estimate, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
@@ -144,7 +144,8 @@ def _record(case: RecordedCase) -> list[Row]:
     fixed: Row = {"length": action.length, "resolution": action.resolution}
     free: Row = {"length": None, "resolution": None}
     unsent: Row = {"bits": None, "bytes": None}
-    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s} | unsent
+    alone = {"tokens": texts.tokens, "seconds": texts.tokens * costs.target_s}
+    alone |= {"calls": texts.tokens} | unsent
     rows = [{**common, "way": CLOUD, "episode": episodes.start} | free | alone]
     for way, control in (
         (STATIC, Static(action)),
@@ -156,14 +157,14 @@ def _record(case: RecordedCase) -> list[Row]:
             rows.append(
                 {**common, "way": way, "episode": episode}
                 | (fixed if way == STATIC else free)
-                | {"tokens": score.tokens, "seconds": score.seconds}
+                | {"tokens": score.tokens, "seconds": score.seconds, "calls": score.iterations}
                 | unsent
             )
     return rows
 
 
 def _answer(case: RuntimeCase) -> list[Row]:
-    """One answer of the runtime in every way but the cloud's alone, which needs no uplink."""
+    """One answer of the runtime in every way; the cloud's alone needs no uplink."""
     from dragonrt.experiments.model_sides import BlockPace, RecalledAnswers
     from dragonrt.link.profile import LinkProfile
     from dragonrt.modes.question import Question
@@ -183,7 +184,22 @@ def _answer(case: RuntimeCase) -> list[Row]:
         stop_tokens=prompt.stops,
     )
     static = f"static:{action.length}:{action.resolution}"
-    rows: list[Row] = []
+    alone = answers.alone(question)
+    rows: list[Row] = [
+        {
+            "source": RUNTIME,
+            "temperature": case.texts.temperature,
+            "way": CLOUD,
+            "episode": case.seed,
+            "length": None,
+            "resolution": None,
+            "tokens": alone,
+            "seconds": pace.streamed_s(alone),
+            "calls": alone,
+            "bits": None,
+            "bytes": None,
+        }
+    ]
     for way, rule, control in (
         (S_Q, "sample-quantize", static),
         (STATIC, "rejection", static),
@@ -205,6 +221,7 @@ def _answer(case: RuntimeCase) -> list[Row]:
                 "resolution": action.resolution if fixed else None,
                 "tokens": len(answer.tokens),
                 "seconds": answer.seconds,
+                "calls": answer.counts.verified,
                 "bits": answer.counts.bits,
                 "bytes": answer.answer.bytes_sent,
             }
@@ -222,6 +239,12 @@ def throughput(rows: list[Row]) -> Interval:
 def _rounded(speed: Interval) -> dict[str, float]:
     numbers = {"tokens_per_s": speed.value, "low": speed.low, "high": speed.high}
     return {name: round(number, 3) for name, number in numbers.items()}
+
+
+def _per_call(rows: list[Row]) -> dict[str, float]:
+    """Tokens per forward of the target: what a way is worth to a cloud that many share."""
+    tokens, calls = (sum(row[name] for row in rows) for name in ("tokens", "calls"))
+    return {"tokens_per_call": round(tokens / calls, 3)}
 
 
 def _sizes(rows: list[Row]) -> dict[str, float]:
@@ -255,7 +278,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
             "heuristic_below_best_static": sum(each[HEURISTIC] < each[STATIC] for each in speeds),
             "heuristic_below_ddqn": sum(each[HEURISTIC] < each[LEARNED] for each in speeds),
             "all": {
-                way: _rounded(throughput(own)) | _sizes(own)
+                way: _rounded(throughput(own)) | _per_call(own) | _sizes(own)
                 for (way,), own in grouped(some, "way").items()
             },
             **found,
@@ -264,7 +287,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """One panel per source; the cloud alone is the same in both."""
+    """One panel per source."""
     looks = {
         CLOUD: charts.Look(charts.GREY, "o"),
         S_Q: charts.Look(charts.BLUE, "s", "--"),
@@ -275,8 +298,7 @@ def plot(rows: list[Row], path: Path) -> None:
     titles = {RECORDED: "recorded texts", RUNTIME: "runtime, virtual time"}
     with charts.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
         for axis, (source, title) in zip(axes[0], titles.items(), strict=True):
-            shown = [row for row in rows if row["way"] == CLOUD or row["source"] == source]
-            groups = grouped(shown, "way", "temperature")
+            groups = grouped(having(rows, source=source), "way", "temperature")
             found = {key: throughput(own) for key, own in groups.items()}
             charts.lines(axis, found, looks, apart=0.008)
             axis.set(title=title, xlabel="temperature")

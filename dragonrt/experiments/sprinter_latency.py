@@ -8,7 +8,8 @@ take what they take here. Texts are the same on both.
 
 ROUGE compares with the target's own text: at temperature 0 with the text itself, which exact
 methods must give, above it with other samples of the target. FLOPs are 2 x parameters for each
-token that a model was fed, behind the prompt, for 20 tokens of text. The paper counts one token for
+token that a model was fed, behind the prompt, for 20 tokens of text, of each model and of the heads
+that judge drafts. The paper counts one token for
 each call of a sprinter's target (Eq. 6), although the target has to read the tokens before it, too:
 `paper_gflop`.
 """
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragonrt.experiments import charts
+from dragonrt.experiments.arena import streamed_s
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import (
     Interval,
@@ -30,6 +32,7 @@ from dragonrt.experiments.intervals import (
     exactly,
     grouped,
     having,
+    mean,
 )
 from dragonrt.side import Side
 
@@ -126,7 +129,7 @@ def _rows(
     )
 
     def row(method: str, tokens: list[int], seconds: float, **more: float) -> Row:
-        scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in ("gflop", "paper_gflop")}
+        scaled = {name: more.pop(name) * TOKENS / len(tokens) for name in (*PARTS, *GFLOPS)}
         return {
             "kind": asked.prompt.kind,
             "text": asked.question.seed,
@@ -141,14 +144,18 @@ def _rows(
         }
 
     text, seconds = lineup.target_text(asked.question, asked.prompt)
+    rtt_s, read = rtt_ms / 1e3, len(text) - 1
     yield row(
         TARGET_ALONE,
         text,
-        (seconds if real else len(text) * TARGET_S) + rtt_ms / 1e3,
+        seconds + rtt_s if real else streamed_s(len(text), TARGET_S, rtt_s),
         target_calls=len(text),
         drafts_standing=0,
         unverified=0,
-        gflop=per_target * len(text),
+        draft_gflop=0.0,
+        target_gflop=per_target * read,
+        verifier_gflop=0.0,
+        gflop=per_target * read,
         paper_gflop=per_target * len(text),
     )
     forward_s: dict[Side, float] | None = None
@@ -167,6 +174,9 @@ def _rows(
             target_calls=counts.verified,
             drafts_standing=counts.accepted["device"],
             unverified=counts.unverified,
+            draft_gflop=per_draft * fed["device"],
+            target_gflop=per_target * fed["cloud"],
+            verifier_gflop=lineup.head_flop(method) / 1e9 * fed["device"],
             gflop=per_draft * fed["device"] + per_target * fed["cloud"],
             paper_gflop=per_draft * counts.forwards + per_target * judged,
         )
@@ -177,27 +187,38 @@ def _quality(lineup: "SprinterLineup", tokens: list[int], references: list[str])
 
     text = lineup.pair.target.decode(tokens)
     return {
+        "rouge1": float(np.mean([rouge_n(text, each, 1) for each in references])),
         "rouge2": float(np.mean([rouge_n(text, each, 2) for each in references])),
         "rougeL": float(np.mean([rouge_l(text, each) for each in references])),
     }
 
 
-METRICS = ("ms_per_token", "rouge2", "rougeL", "gflop", "paper_gflop")
+PARTS = {
+    "draft_gflop": "draft model",
+    "target_gflop": "target",
+    "verifier_gflop": "verifier",
+}
+GFLOPS = ("gflop", "paper_gflop")
+METRICS = ("ms_per_token", "rouge1", "rouge2", "rougeL", *PARTS, *GFLOPS)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Table 2 for each kind of text, temperature and round trip: means with their intervals over
-    texts, and the speed-up over speculative decoding, which is a ratio of means."""
+    texts, and ratios of means: the speed-ups over speculative decoding and the target alone."""
     keys = ("kind", "temperature", "rtt_ms", "method")
     found = {metric: estimates(rows, metric, *keys, statistic="mean") for metric in METRICS}
     summary: dict[str, Any] = {}
     for key, group in grouped(rows, *keys).items():
         kind, temperature, rtt_ms, method = key
         case = f"{kind}, temperature {temperature:g}, round trip {rtt_ms} ms"
-        baseline = found["ms_per_token"][kind, temperature, rtt_ms, BASELINE].value
+        own_ms, baseline_ms, alone_ms = (
+            found["ms_per_token"][kind, temperature, rtt_ms, each].value
+            for each in (method, BASELINE, TARGET_ALONE)
+        )
         summary.setdefault(case, {})[method] = {
             **_per_call(group),
-            "speedup": round(baseline / found["ms_per_token"][key].value, 3),
+            "speedup": round(baseline_ms / own_ms, 3),
+            "over_target_alone": round(alone_ms / own_ms, 3),
             **{metric: found[metric][key].to_json() for metric in METRICS},
         }
     return summary
@@ -218,7 +239,7 @@ def _per_call(rows: list[Row]) -> dict[str, float | None]:
 
 def plot(rows: list[Row], path: Path) -> None:
     """For each kind of text, at the highest temperature: ms per token by round trip, tokens per
-    target call, ROUGE-L and FLOPs."""
+    target call, ROUGE-L, and FLOPs by component."""
     hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
     hot = [
         row | {"case": f"{row['kind']}, round trip {row['rtt_ms']} ms"}
@@ -235,13 +256,25 @@ def plot(rows: list[Row], path: Path) -> None:
             (axes[0, 0], "ms per token", "case", _means(hot, "ms_per_token", "case")),
             (axes[0, 1], "tokens per target call", "kind", calls),
             (axes[1, 0], "ROUGE-L against the target's texts", "kind", _means(far, "rougeL")),
-            (axes[1, 1], "GFLOP for 20 tokens", "kind", _means(far, "gflop")),
         ):
             looks = charts.looks(distinct(hot, cases))
             charts.bars(axis, found, looks, distinct(rows, "method"), horizontal=True)
             axis.set_xlabel(label)
             axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
+        _stack(axes[1, 1], far)
         figure.suptitle(f"temperature {hottest:g}")
+
+
+def _stack(axis: Any, rows: list[Row]) -> None:
+    """FLOPs of each method, part by part, the mean of both kinds of text."""
+    methods = distinct(rows, "method")
+    left = np.zeros(len(methods))
+    for (part, name), look in zip(PARTS.items(), charts.looks(PARTS).values(), strict=True):
+        widths = np.array([mean(having(rows, method=method), part) for method in methods])
+        axis.barh(range(len(methods)), widths, 0.6, left, color=look.colour, label=name)
+        left += widths
+    axis.set_xlabel("GFLOP for 20 tokens, both kinds of text")
+    axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3)
 
 
 def _means(rows: list[Row], metric: str, by: str = "kind") -> dict[tuple[Any, ...], Interval]:

@@ -85,6 +85,12 @@ class SprinterLineup:
         )
         return settings, heads
 
+    def head_flop(self, method: str) -> int:
+        """Of the head that judges each drafted token, if the method has one."""
+        if method in SPRINTERS:
+            return 2 * self.sprinter.weight.size
+        return 2 * self.specdec.weight.size if method == SPECDEC else 0
+
     def answer(
         self,
         method: str,

@@ -29,6 +29,7 @@ RATE = 100e3
 """Of the uplink, in bit/s."""
 DRAFT_S, TARGET_S = 0.010, 0.050
 TOKENS, TOKENS_QUICK = 48, 24
+CLOUD = "cloud alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,10 @@ CODINGS_QUICK = (SqsCoding(k=32), SqsCoding(beta=0.01, eta=ETA), SqsCoding(beta=
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per text, temperature and coding; `latency_s` is up to the answer's last token."""
+    """A row per text, temperature and coding, and one of the cloud alone.
+
+    `latency_s` is up to the answer's last token.
+    """
     from dragonrt.experiments.model_sides import PromptCase
     from dragonrt.experiments.parallel import measure_all
 
@@ -92,7 +96,25 @@ def _measure(
     answers = text.answers()
     pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(up=RATE))
     question = text.question(temperature, tokens)
-    rows: list[Row] = []
+    count = answers.alone(question)
+    rows: list[Row] = [
+        {
+            "kind": text.prompt.kind,
+            "method": CLOUD,
+            "parameter": "",
+            "temperature": temperature,
+            "text": text.number,
+            "tokens": count,
+            "batches": 0,
+            "resampled": None,
+            "latency_s": pace.streamed_s(count),
+            "resampling_rate": None,
+            "drafted_per_batch": None,
+            "accepted_per_batch": None,
+            "bits_per_token": None,
+            "tokens_per_call": 1.0,
+        }
+    ]
     for coding in codings:
         settings = SpeculativeSettings(
             rule="rejection",
@@ -120,12 +142,19 @@ def _measure(
                 "drafted_per_batch": counts.block_tokens / counts.blocks,
                 "accepted_per_batch": counts.stood / counts.verified,
                 "bits_per_token": counts.bits / len(answer.tokens),
+                "tokens_per_call": len(answer.tokens) / counts.verified,
             }
         )
     return rows
 
 
-METRICS = ("latency_s", "resampling_rate", "drafted_per_batch", "bits_per_token")
+METRICS = (
+    "latency_s",
+    "resampling_rate",
+    "drafted_per_batch",
+    "bits_per_token",
+    "tokens_per_call",
+)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
@@ -140,8 +169,11 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         for metric in METRICS
     }
     for method, parameter, heat in found["latency_s"]:
-        summary.setdefault(f"{method}, {parameter}", {})[str(heat)] = {
-            metric: found[metric][method, parameter, heat].to_json() for metric in METRICS
+        name = f"{method}, {parameter}" if parameter else method
+        summary.setdefault(name, {})[str(heat)] = {
+            metric: found[metric][method, parameter, heat].to_json()
+            for metric in METRICS
+            if (method, parameter, heat) in found[metric]
         }
     return summary
 
@@ -175,7 +207,8 @@ def plot(rows: list[Row], path: Path) -> None:
     """Columns: both methods at their best, K-SQS, C-SQS. Rows: latency, resampling rate."""
     best = chosen(rows)
     columns = {
-        "best K and β (Fig. 2, 6)": {
+        "best K and β (Fig. 2, 6)": {(CLOUD, ""): charts.Look(charts.GREY, "o", ":", label=CLOUD)}
+        | {
             (method, best[method]): replace(look, label=f"{method}, {best[method]}")
             for method, look in charts.looks(("K-SQS", "C-SQS")).items()
         },

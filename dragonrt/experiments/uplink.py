@@ -24,9 +24,10 @@ CLOCKS: tuple[Clock, ...] = ("virtual",)
 RATES = (5e3, 10e3, 20e3, 50e3, 100e3, 200e3, 500e3, 1e6)
 RATES_QUICK = (10e3, 50e3, 200e3)
 """Of the uplink, in bit/s."""
-IDS = "ids"
+IDS, CLOUD = "ids", "cloud alone"
 SQS = ("ksqs:16:100", "ksqs:64:100", "csqs:0.05:100", "csqs:0.01:100")
 CODECS = (IDS, *SQS, "qs:100", "topp:0.95", "topk:64:residual", "dense:fp16")
+CLOUDS = {CLOUD: charts.Look(charts.GREY, "", ":")}
 OUTSTANDING = (1, 4)
 """Blocks under way: without and with drafting ahead of the verdicts."""
 DRAFT_S, TARGET_S, LATENCY_S = 0.010, 0.050, 0.025
@@ -38,6 +39,7 @@ TOKENS, TOKENS_QUICK = 48, 24
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per text, codec, number of blocks under way, and rate.
 
+    The cloud alone, with nothing under way, is one of the codecs: its tokens cross once, downlink.
     `tokens_per_s` is from the question to the last token; None where the link was so slow that the
     device took it for lost, and went on alone.
     """
@@ -57,7 +59,25 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
 
     answers = case.answers()
     question = case.question(TEMPERATURE, tokens)
+    alone = answers.alone(question)
     rows: list[Row] = []
+    for rate in rates:
+        pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))
+        rows.append(
+            {
+                "kind": case.prompt.kind,
+                "text": case.number,
+                "codec": CLOUD,
+                "outstanding": 0,
+                "rate": rate,
+                "tokens": alone,
+                "bits_per_token": None,
+                "bytes_per_token": None,
+                "accepted_share": None,
+                "tokens_per_call": 1.0,
+                "tokens_per_s": alone / pace.streamed_s(alone),
+            }
+        )
     for codec in CODECS:
         for outstanding in OUTSTANDING:
             settings = SpeculativeSettings(
@@ -82,6 +102,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
                         "bits_per_token": counts.bits / count,
                         "bytes_per_token": answer.answer.bytes_sent / count,
                         "accepted_share": counts.stood / max(counts.judged, 1),
+                        "tokens_per_call": None if lost else count / counts.verified,
                         "tokens_per_s": None if lost else count / answer.seconds,
                     }
                 )
@@ -91,8 +112,9 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Medians over texts with their intervals, and the zero-distribution uplink against SQS.
 
-    The best SQS at a rate is the setting and the number of blocks under way with the highest
-    median; the ratio is paired by text.
+    Tokens per forward of the target say what speculation is worth to a shared cloud. The best SQS
+    at a rate is the setting and the number of blocks under way with the highest median; the ratio
+    is paired by text.
     """
     speeds = estimates(rows, "tokens_per_s", "codec", "outstanding", "rate")
     bits = estimates(
@@ -101,10 +123,14 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         "codec",
         "outstanding",
     )
+    calls = estimates(rows, "tokens_per_call", "codec", "outstanding")
     summary: dict[str, Any] = {"zero_distribution_against_best_sqs": _against(rows)}
-    for (codec, outstanding), measured in bits.items():
-        summary[f"{codec}, {outstanding} under way"] = {
-            "bits_per_token": measured.to_json(),
+    for (codec, outstanding), per_call in calls.items():
+        measured = bits.get((codec, outstanding))
+        name = codec if codec == CLOUD else f"{codec}, {outstanding} under way"
+        summary[name] = {
+            "tokens_per_call": per_call.to_json(),
+            "bits_per_token": measured and measured.to_json(),
             "tokens_per_s": {
                 f"{rate:g}": each.to_json()
                 for (one, under_way, rate), each in speeds.items()
@@ -156,7 +182,7 @@ def plot(rows: list[Row], path: Path) -> None:
     }
     kbits = [row | {"kbit/s": row["rate"] / 1e3} for row in rows]
     speeds = estimates(kbits, "tokens_per_s", "outstanding", "codec", "kbit/s")
-    with charts.picture(path, columns=3, height_inches=4.4, legend=5, width_ratios=(1, 1, 0.8)) as (
+    with charts.picture(path, columns=3, height_inches=4.4, legend=6, width_ratios=(1, 1, 0.8)) as (
         _,
         axes,
     ):
@@ -165,6 +191,10 @@ def plot(rows: list[Row], path: Path) -> None:
             of_ids = {rate: each for (codec, rate), each in found.items() if codec == IDS}
             charts.band(axis, of_ids, looks[IDS].colour)  # bands of all would hide the lines
             charts.lines(axis, found, looks, intervals=False)
+            alone = {
+                rate: each for (under_way, codec, rate), each in speeds.items() if codec == CLOUD
+            }
+            charts.lines(axis, {(CLOUD, rate): each for rate, each in alone.items()}, CLOUDS)
             axis.set(
                 xscale="log",
                 xlabel="uplink (kbit/s)",

@@ -16,8 +16,13 @@ def test_one_answer_is_measured_in_every_way() -> None:
     case = experiment.RuntimeCase(experiment.Texts(PAIR, None, 6, 0.8), 3, Action(2, 10))
     rows = experiment._answer(case)
     ways = [row["way"] for row in rows]
-    assert ways == [experiment.S_Q, experiment.STATIC, experiment.HEURISTIC, experiment.LEARNED]
+    drafting = [experiment.S_Q, experiment.STATIC, experiment.HEURISTIC, experiment.LEARNED]
+    assert ways == [experiment.CLOUD, *drafting]
+    alone = rows.pop(0)
+    assert (alone["tokens"], alone["calls"]) == (6, 6)
+    assert alone["seconds"] >= 5 * 0.05
     for row in rows:
+        assert row["calls"] <= 6
         assert row["tokens"] == 6
         assert row["seconds"] > 6 * 0.01
         assert row["bytes"] > row["bits"] / 8 > 0
@@ -52,6 +57,7 @@ def rows() -> list[Row]:
             "resolution": 3,
             "tokens": 100,
             "seconds": 100 / speed + episode,
+            "calls": 40,
             "bits": None,
             "bytes": None,
         }
@@ -70,6 +76,7 @@ def test_the_summary_counts_the_orderings_and_the_picture_is_drawn(tmp_path: Pat
     assert summary["heuristic_below_best_static"] == 2
     learned = summary["1.0"][experiment.LEARNED]
     assert learned["tokens_per_s"] == pytest.approx(200 / (200 / 26 + 1), abs=1e-3)
+    assert summary["all"][experiment.LEARNED]["tokens_per_call"] == 2.5
     assert learned["low"] < learned["tokens_per_s"] < learned["high"]
     experiment.plot(rows(), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000

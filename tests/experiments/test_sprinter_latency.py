@@ -27,7 +27,7 @@ def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert row["rougeL"] == 1.0, "an exact method gives the target's own text"
         seconds = row["ms_per_token"] * row["tokens"] / 1e3
         if row["method"] == TARGET_ALONE:
-            assert seconds == pytest.approx(0.05 * row["tokens"] + 0.1)
+            assert seconds == pytest.approx(0.05 * (row["tokens"] - 1) + 0.1)
         elif row["method"] != "coupled, pipelined":
             drafts = row["tokens"] - row["target_calls"] if not sprinter else 0
             floor = 0.15 * row["target_calls"] + 0.01 * (drafts - 1)  # the first needs no forward
@@ -46,8 +46,12 @@ def row_of(kind: str, rtt_ms: int, method: str, **values: Any) -> Row:
         "target_calls": 10,
         "drafts_standing": 10,
         "unverified": 0,
+        "draft_gflop": 0.1,
+        "target_gflop": 0.3,
+        "verifier_gflop": 0.1,
         "gflop": 0.5,
         "paper_gflop": 0.4,
+        "rouge1": 0.5,
         "rouge2": 0.3,
         "rougeL": 0.4,
     }
@@ -60,6 +64,7 @@ def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
         for kind in ("answers", "prose")
         for rtt_ms in (0, 100)
         for row in (
+            row_of(kind, rtt_ms, TARGET_ALONE, ms_per_token=30.0),
             row_of(kind, rtt_ms, BASELINE),
             row_of(kind, rtt_ms, BASELINE, tokens=10, target_calls=2, ms_per_token=40.0),
             row_of(kind, rtt_ms, "SPRINTER", target_calls=0, unverified=20, ms_per_token=20.0),
@@ -70,6 +75,7 @@ def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
     assert table[BASELINE]["drafts_standing_per_call"] == pytest.approx(20 / 12, abs=1e-3)
     assert table[BASELINE]["speedup"] == 1.0
     assert table["SPRINTER"]["speedup"] == 3.0
+    assert table["SPRINTER"]["over_target_alone"] == 1.5
     assert table["SPRINTER"]["tokens_per_call"] is None
     assert table["SPRINTER"]["unverified"] == 1.0
     plot(rows, tmp_path / "picture.png")

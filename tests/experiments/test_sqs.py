@@ -23,7 +23,9 @@ def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
     codings = (SqsCoding(k=128), SqsCoding(beta=0.05, eta=0.001), SqsCoding(beta=0.05))
     case = PromptCase(0, ("dragon-draft", "dragon-small"), Prompt("prose", (40, 41, 42)), 3)
     rows = sqs._measure(codings, 8, (case, 1.0))
-    dense, adaptive, fixed = rows
+    alone, dense, adaptive, fixed = rows
+    assert alone["latency_s"] == pytest.approx(7 * 0.05)
+    assert dense["tokens_per_call"] == 8 / dense["batches"]
     # K = 128 of 8192 at ℓ = 100 takes 1117 bits and at most 7 of a rank: four fit in 5000.
     assert dense["drafted_per_batch"] <= 4
     assert dense["resampling_rate"] == dense["resampled"] / dense["batches"]
@@ -33,6 +35,7 @@ def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
 def rows() -> list[Row]:
     latencies = {("K-SQS", "K = 8"): (1.0, 4.0), ("C-SQS", "β = 0.01"): (2.0, 3.0)}
     latencies |= {("K-SQS", "K = 32"): (9.0, 9.0), ("C-SQS, η = 0", "β = 0.01"): (3.0, 4.0)}
+    latencies |= {(sqs.CLOUD, ""): (0.5, 0.5)}
     return [
         {
             "method": method,
@@ -40,9 +43,10 @@ def rows() -> list[Row]:
             "temperature": heat,
             "text": text,
             "latency_s": seconds[int(heat)] + text,
-            "resampling_rate": seconds[int(heat)] / 10,
+            "resampling_rate": None if method == sqs.CLOUD else seconds[int(heat)] / 10,
             "drafted_per_batch": 4.0,
             "bits_per_token": 100.0,
+            "tokens_per_call": 2.0,
         }
         for (method, parameter), seconds in latencies.items()
         for heat in (0.0, 1.0)
@@ -59,5 +63,6 @@ def test_the_summary_finds_the_crossover_and_the_picture_is_drawn(tmp_path: Path
     assert crossover["1.0"]["lower latency_s"] == "C-SQS"
     assert crossover["1.0"]["lower resampling_rate"] == "C-SQS"
     assert summary["C-SQS, η = 0, β = 0.01"]["1.0"]["latency_s"]["mean"] == 4.5
+    assert "resampling_rate" not in summary[sqs.CLOUD]["1.0"]
     sqs.plot(rows(), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
