@@ -4,7 +4,7 @@ A side asks when it has both drafts of the next step and cannot prove the winner
 later it can. It asks only for tokens that it has listed itself, so what may be asked of a decided
 step is known when it is decided, and little has to be kept. A request lowers the threshold of the
 side that it comes to, which then lists more; steps without one raise it. So about REQUESTS of all
-steps lead to one, whatever the models say; the text does not depend on it.
+steps lead to one to either side, whatever the models say; the text does not depend on it.
 """
 
 from dataclasses import replace
@@ -27,8 +27,8 @@ from dragonrt.modes.mode import ModeError
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_WANTED
 
-REQUESTS = 0.005
-"""The share of steps that should lead to a request."""
+REQUESTS = 0.0025
+"""The share of steps that should lead to a request to this side: with both half a per cent."""
 FALL = 0.5
 """What a request multiplies the threshold by."""
 LEAST_TAU = 1e-4

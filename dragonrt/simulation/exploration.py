@@ -31,7 +31,7 @@ from dragonrt.traces import events
 LONGEST_RUN_S = 1800.0
 """Virtual seconds after which a run counts as hung."""
 LONGEST_COMPUTING_S = 60.0
-"""Real seconds after which it does too; a run takes some hundredths of one."""
+"""Seconds of the processor after which it does too; a run takes some hundredths of one."""
 SETTLED_S = 5.0
 SETTLED_WITH_FAULTS_S = 40.0
 """Virtual seconds after which nothing of an answer may be left on a living connection."""
@@ -105,13 +105,13 @@ def _limited() -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise HangError(f"the run computes for more than {LONGEST_COMPUTING_S:g} s")
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_COMPUTING_S, LONGEST_COMPUTING_S)
+    before = signal.signal(signal.SIGPROF, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_COMPUTING_S, LONGEST_COMPUTING_S)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _first(error: BaseException) -> BaseException:
