@@ -28,11 +28,12 @@ def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
     entry above zero; ties: lower index.
     """
     for ids in _heads(p):
-        if p[ids].sum(dtype=np.float64) >= mass:
+        head = p[ids]
+        if head.sum(dtype=np.float64) >= mass:
             break
-    ids = _descending(p, ids)
-    cumulated = p[ids].cumsum(dtype=np.float64)
-    return ids[: int(cumulated.searchsorted(mass)) + 1]
+    order = np.argsort(-head, kind="stable")
+    cumulated = head[order].cumsum(dtype=np.float64)
+    return ids[order[: int(cumulated.searchsorted(mass)) + 1]]
 
 
 def _heads(p: NDArray[np.floating[Any]]) -> Iterator[NDArray[np.int64]]:

@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from dragonrt.language.batch import Reading, read_alone
-from dragonrt.language.decoder import RowOutputs
+from dragonrt.language.decoder import Output, RowOutputs
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.relevance import RowWeights
 from dragonrt.language.sequence import Extension, Sequence
@@ -78,8 +79,9 @@ class Mixture:
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """What each row gives to the probabilities of these tokens [rows, tokens]."""
-        said = self._rows.log_probabilities[:, tokens].double().numpy(force=True)
-        shares: NDArray[np.float64] = np.exp(said) * self.weights[:, None]
+        rows = self._rows.log_probabilities
+        said = rows.index_select(1, torch.from_numpy(tokens).to(rows.device)).double()
+        shares: NDArray[np.float64] = np.exp(said.numpy(force=True)) * self.weights[:, None]
         return shares
 
     @cached_property
@@ -96,10 +98,21 @@ class Reader:
     """
 
     def __init__(
-        self, rows: Sequence, prompt: RowOutputs, weighing: Weighing, start: int, *, in_blocks: bool
+        self,
+        rows: Sequence,
+        last: int,
+        prompt: RowOutputs | None,
+        weighing: Weighing,
+        start: int,
+        *,
+        in_blocks: bool,
     ) -> None:
-        """`rows` have read the prompt, `prompt` is what follows it; `start` is the empty text."""
+        """`rows` have read the prompt, whose `last` token this is; `prompt` is what follows it.
+
+        `start` is the empty text.
+        """
         self._rows = rows
+        self._last = last
         self._prompt_length = rows.length
         self._weighing = weighing
         self._initial = RowWeights(weighing.initial)
@@ -140,15 +153,14 @@ class Reader:
         """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
         said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
-        # its own: others' logits lie in the same memory
-        own = RowOutputs(*(part.clone() for part in said.after(0)))
-        return cls(rows, own, weighing, start, in_blocks=in_blocks)
+        return cls(rows, prompt[-1], _own(said), weighing, start, in_blocks=in_blocks)
 
     def fork(self) -> "Reader":
         """A reader of another text behind the same prompt, which goes its own way from here."""
         other = Reader(
             self._rows.fork(),
-            self._prompt,
+            self._last,
+            None,
             self._weighing,
             self._hashes[0],
             in_blocks=self.in_blocks,
@@ -162,9 +174,9 @@ class Reader:
         return self._rows.longest_document + self._prompt_length
 
     @property
-    def prompt(self) -> Mixture:
-        """What the model says after the prompt."""
-        return Mixture(self._prompt, lambda: self._initial)
+    def relevance(self) -> float:
+        """h̃ after the prompt."""
+        return self._initial.relevance
 
     def read(
         self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
@@ -180,6 +192,10 @@ class Reader:
     ) -> Reading[list[Mixture]]:
         """Like `read`, in forwards that may be shared. One at a time."""
         tokens, hashes = list(tokens), list(hashes)
+        if self._rows.length < self._prompt_length or (first == 0 and self._prompt is None):
+            self._rows.truncate(self._prompt_length - 1)
+            said = yield Extension(self._rows, [self._last], False, preemption, prompt=True)
+            self._prompt = _own(said)
         keep = self.kept(hashes, first)
         self._rows.truncate(self._prompt_length + keep)
         self._hashes = hashes
@@ -187,10 +203,12 @@ class Reader:
             # An answer is resumed: without this, each of its tokens would give [rows, vocabulary].
             yield Extension(self._rows, tokens[keep : first - 1], False, preemption)
             keep = first - 1
-        after = {0: self._prompt}
+        after = {} if self._prompt is None else {0: self._prompt}
         for start, block in self._blocks(tokens, keep):
             output = yield Extension(self._rows, block, True, preemption)
             after.update((start + 1 + place, output.after(place)) for place in range(len(block)))
+        if first:  # where answers go on; [rows, vocabulary] is much to keep for who begins again
+            self._prompt = None
         return [
             self._mixture(after[length], tokens, hashes, length)
             for length in range(first, len(tokens) + 1)
@@ -198,7 +216,7 @@ class Reader:
 
     def kept(self, hashes: Tokens[int], first: int) -> int:
         """How many tokens of the text with these hashes `read` would not feed again."""
-        length = min(self._rows.length - self._prompt_length, len(hashes) - 1)
+        length = max(0, min(self._rows.length - self._prompt_length, len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1
         return min(length, max(first - 1, 0))
@@ -229,3 +247,8 @@ class Reader:
         size = max(len(tokens) - keep, 1) if self.in_blocks else 1
         for start in range(keep, len(tokens), size):
             yield start, tokens[start : start + size]
+
+
+def _own(said: Output) -> RowOutputs:
+    """What follows a prompt, in memory of its own: others' logits lie beside it."""
+    return RowOutputs(*(part.clone() for part in said.after(0)))

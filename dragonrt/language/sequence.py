@@ -49,7 +49,8 @@ class Sequence:
             self._check_document(document)
         self._check_context(self.longest_document)
         capacity = max(1, min(capacity, decoder.geometry.context_length - self.longest_document))
-        self._room = None if pool is None else pool.room(decoder.memory(documents, capacity))
+        self._pool, self._bytes = pool, decoder.memory(documents, capacity)
+        self._room = None if pool is None else pool.room(self._bytes)
         with torch.inference_mode():
             self._cache = decoder.open(documents, capacity)
 
@@ -100,8 +101,13 @@ class Sequence:
         self._length = length
 
     def fork(self) -> "Sequence":
-        """A copy that goes its own way: another text behind the same documents and prompt."""
+        """A copy that goes its own way: another text behind the same documents and prompt.
+
+        Raises:
+            BusyError: the pool has no room for it now.
+        """
         other = copy(self)
+        other._room = None if self._pool is None else self._pool.room(self._bytes)
         with torch.inference_mode():
             other._cache = self._cache.fork(self._length)
         return other

@@ -57,7 +57,7 @@ class DraftMaker:
             along.append(self._draft(step, hashes[step], each, listing, files))
         beside = [
             self._draft(branch.first, branch.hashes[-1], each, listing, files)
-            for branch, each in zip(branches, said[count:], strict=True)
+            for branch, each in zip(branches, said[count:], strict=False)
         ]
         return Drafts(len(guess), along, beside)
 

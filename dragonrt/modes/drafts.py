@@ -4,7 +4,7 @@ A draft of step `t` carries a 64-bit running hash of the tokens it was condition
 else, no step number and no order of arrival, decides whether it may be aggregated.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dragonrt.distributions import Distribution
@@ -42,9 +42,13 @@ LINES_PER_STEP = 16
 """Drafts kept per step: the newest. A side puts its drafts into its own queue in the order in which
 it sends them, so it forgets what the other side does, and drafts that anew where it is needed."""
 
+BYTES_PER_STEP = 512 * 1024
+"""Payloads kept per step, too: of dense codecs over large vocabularies the newest draft alone."""
+
 
 class DraftQueue:
-    """Bounded: at most `LINES_PER_STEP` drafts for each undecided step inside the window.
+    """Bounded: at most `LINES_PER_STEP` drafts for each undecided step inside the window, and of
+    those as many of the newest as have BYTES_PER_STEP together, but one.
 
     The window begins at `decided`, the first undecided step, and moves on with every decision.
     """
@@ -65,7 +69,7 @@ class DraftQueue:
         lines = self._drafts.setdefault(draft.step, {})
         lines.pop(draft.prefix_hash, None)
         lines[draft.prefix_hash] = draft
-        if len(lines) > LINES_PER_STEP:
+        while len(lines) > LINES_PER_STEP or (len(lines) > 1 and _bytes(lines) > BYTES_PER_STEP):
             del lines[next(iter(lines))]
 
     def get(self, step: int, prefix_hash: int) -> SideDraft | None:
@@ -75,7 +79,8 @@ class DraftQueue:
 
     def crowded(self, step: int) -> bool:
         """Whether one more draft of that step might push out one that is still needed."""
-        return len(self._drafts.get(step, ())) >= LINES_PER_STEP // 2
+        lines = self._drafts.get(step, {})
+        return len(lines) >= LINES_PER_STEP // 2 or _bytes(lines) > BYTES_PER_STEP // 2
 
     def decide(self, step: int) -> None:
         """Drop everything up to and including `step`."""
@@ -94,3 +99,7 @@ class DraftQueue:
 
     def __len__(self) -> int:
         return sum(len(lines) for lines in self._drafts.values())
+
+
+def _bytes(lines: Mapping[int, SideDraft]) -> int:
+    return sum(len(draft.payload) for draft in lines.values())

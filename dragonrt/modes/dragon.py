@@ -570,7 +570,7 @@ class Dragon(Partnered):
                 break
             self._estimates.decoded(self.side, step, decode_s)
             self._keep(replace(each, decode_s=decode_s), now)
-        for branch, each in zip(branches, result.branches, strict=True):
+        for branch, each in zip(branches, result.branches, strict=False):
             if branch.hashes[min(self._decided, branch.first)] == line.hashes[self._decided]:
                 self._keep(each, now)
         self._advance("own", now)

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
+from dragonrt.distributions.distribution import FEW
 from dragonrt.modes.mode import Said
 
 MOST_BITS = 20.0
 """What one token counts at most, as where a codec cut the cloud's probability off."""
 
 LEAST = 1e-4
-"""Tokens that a side gives less than this are not kept: no file can have made them likely."""
+"""Of many tokens those that a side gives less are not kept: no file can have made them likely."""
 
 
 def evidence_bits(p: float, q: float) -> float:
@@ -46,7 +47,9 @@ class RowShares:
     @classmethod
     def of(cls, said: Said, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
         """Of the rows that a model read; `token` was drafted from `p`."""
-        tokens = p.ids[p.probabilities >= min(LEAST, p.probability(token))]
+        tokens = p.ids
+        if len(p) > FEW:
+            tokens = tokens[p.probabilities >= min(LEAST, p.probability(token))]
         return cls(files, tokens, said.weights, said.shares(tokens))
 
     def carrier(self, token: int) -> int:

@@ -107,7 +107,8 @@ class Work:
     """What a mode wants done: `head` over what the model says along `span`.
 
     `guess` is read behind the span in the same forward: the head then gets so many more. So are
-    `branches`, other texts, each for what follows all of it; the head gets those last.
+    `branches`, other texts, each for what follows all of it; the head gets those last, and without
+    the last ones where memory has no room for them.
     Without a span the head gets nothing to read and does not wait for the model. `peer` is whose
     input it computes on: a DragonError then ends that session, otherwise the answer. `following`,
     given the head's result, is the Work that is wanted next unless something comes in between; it

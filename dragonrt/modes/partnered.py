@@ -33,7 +33,7 @@ class Partnered(ABC):
         self._peer: str | None = None
         self._session = 0
         self._alone = False
-        self._loss = ""
+        self._loss = self._waits = ""
         self._waiting_since_s: float | None = None
         self._progress_s = self._owed_s = 0.0
         self._useful = False
@@ -102,7 +102,10 @@ class Partnered(ABC):
         """Wait for the partner if it may come back: it is not said where that is for a moment."""
         may_return = self._waiting_since_s is not None
         if may_return and self._on_loss == "wait":
-            self._notice(f"waiting for the cloud at token {len(self.decided)}: {self._loss}")
+            text = f"waiting for the cloud at token {len(self.decided)}: {self._loss}"
+            if text != self._waits:  # who is busy is asked again and again
+                self._waits = text
+                self._notice(text)
         elif not may_return or not self._met or self._alone:  # who was not there is not waited for
             self._leave_alone(self._loss, now)
 

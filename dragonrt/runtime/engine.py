@@ -9,6 +9,7 @@ own, unless nobody else waits for the model: then the one that reads goes on at 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from dragonrt.modes.line import extended
 from dragonrt.modes.mode import Said, Span, Work
 from dragonrt.runtime.preparing import Outcome
 from dragonrt.runtime.worker import WorkerThread, settle
+from dragonrt.wire.reasons import BusyError
 
 T = TypeVar("T")
 
@@ -191,12 +193,16 @@ class ModelContext:
             self._engine.add(reading, partial(parts.take, place))
 
     def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
-        """For every branch the fork of the reader that has most of its text already."""
-        while len(self._forks) < len(branches):
-            self._forks.append(reader.fork())
+        """For every branch the fork of the reader that has most of its text already.
+
+        Of the last branches none where there is no room for more forks.
+        """
+        with suppress(BusyError):
+            while len(self._forks) < len(branches):
+                self._forks.append(reader.fork())
         free = list(self._forks)
         texts: list[tuple[Reader, Span]] = []
-        for branch in branches:
+        for branch in branches[: len(free)]:
             best = max(free, key=lambda fork: fork.kept(branch.hashes, branch.first))
             free.remove(best)
             texts.append((best, branch))

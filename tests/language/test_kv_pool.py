@@ -188,3 +188,18 @@ def test_a_branch_shares_the_documents_and_goes_its_own_way(
     session.extend([9])
     branch.truncate(6)
     assert torch.equal(branch.extend([8]), said[1])
+
+
+def test_a_branch_is_counted_like_a_session(model: LanguageModel, stored: list[DocumentKV]) -> None:
+    pool = KvPool()
+    session = model.sequence(stored, 40, pool)
+    one = pool.used
+    pool.limit = 2.5 * one
+    branch = session.fork()
+    assert pool.used == 2 * one
+    with pytest.raises(BusyError):
+        session.fork()
+    del session
+    assert pool.used == one
+    del branch
+    assert pool.used == 0

@@ -9,7 +9,7 @@ import torch
 from dragonrt.language import batch, reader
 from dragonrt.language.decoder import RowOutputs
 from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
+from dragonrt.language.preemption import Preempted, Preemption
 from dragonrt.language.reader import Mixture, Reader, Weighing
 from dragonrt.language.relevance import RowWeights
 from dragonrt.language.sequence import Extended, Extension, extend_together
@@ -95,6 +95,23 @@ def test_a_resumed_answer_gives_no_more_predictions_than_are_wanted(
     assert fed == [first - 1, 3, 3]  # nothing before what is wanted is fed twice
 
 
+def test_who_begins_again_reads_the_end_of_the_prompt_again_with_the_same_bits(
+    model: LanguageModel,
+) -> None:
+    tokens = [5, 6]
+    expected = [each.p.tobytes() for each in read(fresh(model), tokens, 0)]
+    one = fresh(model)
+    read(one, tokens, 1)
+    stopped = Preemption()
+    stopped.request()
+    with pytest.raises(Preempted):
+        one.read(tokens, named(tokens), 0, stopped)
+    assert read(one, tokens, 1)[1].p.tobytes() == expected[2]
+    for first in (0, 2, 0):
+        found = [each.p.tobytes() for each in read(one, tokens, first)]
+        assert found == expected[first:]
+
+
 def test_rows_are_mixed_by_relevance() -> None:
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
     rows = RowOutputs(torch.tensor(np.log(p), dtype=torch.float32), torch.eye(2))
@@ -126,7 +143,7 @@ def test_relevances_are_taken_again_for_a_prefix_once_and_when_asked_for(
     assert [each.relevance for each in said] == pytest.approx(
         [initial, initial, two, two, four, four]
     )
-    assert one.prompt.relevance == pytest.approx(initial)
+    assert one.relevance == pytest.approx(initial)
     for each in said:
         assert each.p.sum() == pytest.approx(1, abs=1e-4)
     assert asked == [tokens[:2], tokens[:4]]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.modes.drafts import LINES_PER_STEP, DraftQueue, SideDraft
+from dragonrt.modes.drafts import BYTES_PER_STEP, LINES_PER_STEP, DraftQueue, SideDraft
 
 
 def draft(step: int, prefix_hash: int, token: int = 1, payload: bytes = b"") -> SideDraft:
@@ -51,3 +51,19 @@ def test_a_queue_is_bounded_and_keeps_the_newest_lines(puts: list[tuple[int, int
             assert queue.get(step, prefix_hash) is not None
         for prefix_hash in newest[LINES_PER_STEP:]:
             assert queue.get(step, prefix_hash) is None
+
+
+def test_of_long_drafts_a_step_keeps_fewer_and_always_the_newest() -> None:
+    queue = DraftQueue(window=8)
+    third = bytes(BYTES_PER_STEP // 3)
+    for number in range(5):
+        queue.put(draft(2, number, payload=third))
+        assert queue.crowded(2) == (number > 0)
+    assert [number for number in range(5) if queue.get(2, number)] == [2, 3, 4]
+    queue.put(draft(2, 9, payload=bytes(2 * BYTES_PER_STEP)))
+    assert len(queue) == 1
+    assert queue.get(2, 9) is not None
+    queue.put(draft(2, 1))
+    assert [number for number in (1, 9) if queue.get(2, number)] == [1]
+    queue.put(draft(3, 1, payload=third))
+    assert len(queue) == 2

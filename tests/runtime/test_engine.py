@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Reader, Weighing
 from dragonrt.modes.line import Line, start_hash
@@ -136,6 +137,19 @@ async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) 
                 tokens.append(int(said.argmax()))
             else:
                 tokens[chance.randrange(len(tokens) + 1) :] = [chance.randrange(2, 500)]
+
+
+async def test_branches_without_room_are_left_out(model: LanguageModel) -> None:
+    beside = [Span.of(Line(start_hash(7), [token]), 1, 1) for token in (5, 6)]
+    pool = KvPool()
+    async with WorkerThread("heads") as heads, Engine(heads) as engine:
+        rows = model.sequence([model.document_kv(())], 64, pool)
+        reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
+        on = Bench(engine, reader, ModelContext(engine, reader))
+        for room, said in ((1, 1), (2.5, 2), (3, 3)):
+            pool.limit = room * pool.used / max(1, said - 1)
+            outcome = await on.start(work(TEXT[:1], branches=beside))
+            assert len(outcome.value) == said
 
 
 async def test_branches_have_the_bits_of_forwards_of_their_own(exact: LanguageModel) -> None:

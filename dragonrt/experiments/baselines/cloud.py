@@ -68,7 +68,7 @@ async def _answer(channel: Channel, side: BaselineSide, request: BaselineRequest
             drawn = [each async for each in decoded]
             tokens, p = zip(*drawn, strict=True)
             said = _said(request.what, tokens, p)
-            await channel.send(Drawn(pack(tokens), reader.prompt.relevance, said))
+            await channel.send(Drawn(pack(tokens), reader.relevance, said))
             theirs = unpack((await channel.receive(Score)).tokens)
             along = await side.distributions(reader, theirs)
             await channel.send(Scored(_said(request.what, theirs, along)))

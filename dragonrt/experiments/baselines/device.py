@@ -145,7 +145,7 @@ class BaselineDevice:
         theirs = unpack(drawn.tokens)
         theirs_here = log_probability(theirs, await side.distributions(reader, theirs))
         own_there = _log_probability(what, (await channel.receive(Scored)).said, own)
-        h = reader.prompt.relevance, drawn.relevance
+        h = reader.relevance, drawn.relevance
         own_score = np.logaddexp(h[0] + log_probability(own, p), h[1] + own_there)
         theirs_there = _log_probability(what, drawn.said, theirs)
         theirs_score = np.logaddexp(h[0] + theirs_here, h[1] + theirs_there)
