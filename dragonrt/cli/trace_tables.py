@@ -132,6 +132,17 @@ def _block_cells(total: dict[str, Any]) -> dict[str, str]:
         "blocks with a token replaced": _share(total["resampling_rate"]),
         "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
         "workers that missed a round": str(total["absences"]),
+        **(_conformal_cells(total["conformal"]) if total["conformal"] else {}),
+    }
+
+
+def _conformal_cells(found: dict[str, Any]) -> dict[str, str]:
+    """C-SQS's threshold for the next token, and what all tokens dropped (SQS Th. 2)."""
+    says_nothing = " (says nothing)" if found["says_nothing"] else ""
+    return {
+        "C-SQS: next threshold": _number(found["beta"], 5, ""),
+        "C-SQS: mass dropped per token": _number(found["average_dropped"], 5, ""),
+        "C-SQS: it is at most": _number(found["bound"], 5, "") + says_nothing,
     }
 
 

@@ -20,9 +20,8 @@ from dragonrt.language.prompt import Prompt
 from dragonrt.language.reader import Mixture, Reader
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings, Stopping
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
 from dragonrt.training.model_pair import ModelPair
@@ -72,18 +71,15 @@ class SprinterLineup:
             return SprinterSettings(threshold=SPRINTERS[method]), {"verifier": self.sprinter}
         if method == PIPELINED:
             return SpeculativeSettings(), {}
-        stopping: dict[str, dict[str, Any]] = {
-            SPECDEC: {"stopping": SpecDecPlusPlus(LONGEST), "acceptance": self.specdec},
-            ADAEDL: {"stopping": AdaEDL(LONGEST)},
-        }
-        heads = stopping.get(method, {})
+        stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
         settings = SpeculativeSettings(
             rule="rejection",
             codec=SprinterSettings().codec,
-            block_tokens=LONGEST if heads else LENGTH,
+            block_tokens=LONGEST if method in stopping else LENGTH,
+            stopping=stopping.get(method),
             pipelined=False,
         )
-        return settings, heads
+        return settings, {"acceptance": self.specdec} if method == SPECDEC else {}
 
     def head_flop(self, method: str) -> int:
         """Of the head that judges each drafted token, if the method has one."""

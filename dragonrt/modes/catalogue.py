@@ -91,12 +91,14 @@ def _dragon_cloud(question: Question, settings: DragonSettings, kit: Kit) -> Mod
 
 
 def _speculative_device(question: Question, settings: SpeculativeSettings, kit: Kit) -> Mode:
+    if settings.stopping == "specdec++" and kit.acceptance is None:
+        raise DragonError("specdec++ needs a verifier trained for the two models: --verifier")
     drafting = SpeculativeDrafting(
         question,
         settings,
         kit.vocabulary,
         kit.controller,
-        kit.stopping,
+        kit.stopping or settings.stopping_rule,
         kit.acceptance,
         kit.threshold,
     )

@@ -18,6 +18,7 @@ from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
 from dragonrt.sampling.verification import (
     Rejection,
     SampleQuantize,
@@ -29,6 +30,9 @@ from dragonrt.wire.limits import MAX_32, MAX_BLOCK, MAX_RUN_AHEAD
 
 MAX_OUTSTANDING = 8
 """Blocks of one session that may be under way and unanswered."""
+
+Stopping = Literal["adaedl", "specdec++"]
+"""What ends blocks of mode speculative early: the rules of `sampling.stopping`."""
 
 Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
@@ -163,7 +167,7 @@ class SpeculativeSettings:
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
-    more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent on
+    more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next blocks are drafted and sent on
     the guess that those before them stand. `learning_rate` and `target` are η and α of C-SQS;
     with a `horizon` of T tokens both are divided by √T (SQS App. A.3).
     """
@@ -173,13 +177,29 @@ class SpeculativeSettings:
     )
     codec: str = setting("ids", "What travels: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
     block_tokens: int | None = setting(
-        None, "Tokens of a block; else 4 if pipelined, 8 if not.", low=1, high=256, travels=False
+        None,
+        "Tokens of a block; else 4 if pipelined, 8 if not, 16 with --stopping.",
+        low=1,
+        high=256,
+        travels=False,
     )
     budget: int | None = setting(None, "Bits a block may take.", low=1, travels=False)
     controller: str | None = setting(
         None,
         "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
         "or a FILE.",
+        limit=4096,
+        travels=False,
+    )
+    stopping: Stopping | None = setting(
+        None,
+        "Ends a block early: adaedl, where the draft is unsure; specdec++, where a trained "
+        "verifier expects a refusal.",
+        travels=False,
+    )
+    verifier: str | None = setting(
+        None,
+        "Made by `dragonrt train verifier`; else the bundled one for the two models.",
         limit=4096,
         travels=False,
     )
@@ -218,6 +238,8 @@ class SpeculativeSettings:
             raise DragonError(
                 "--controller chooses the tokens of a block: leave out --block-tokens"
             )
+        if self.verifier is not None and self.stopping != "specdec++":
+            raise DragonError("a verifier of blocks is read by --stopping specdec++ alone")
 
     # Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at 100 ms
     # round trip and acceptances from 0.5 to 0.95.
@@ -225,7 +247,19 @@ class SpeculativeSettings:
     @property
     def length(self) -> int:
         """The tokens of a block where nothing else chooses."""
+        if self.stopping is not None:
+            return self.block_tokens or 16
         return self.block_tokens or (4 if self.pipelined else 8)
+
+    @property
+    def stopping_rule(self) -> StoppingRule | None:
+        """What ends a block before it has that length (SPRINTER Table 2)."""
+        match self.stopping:
+            case "adaedl":
+                return AdaEDL(self.length)
+            case "specdec++":
+                return SpecDecPlusPlus(self.length)
+        return None
 
     @property
     def outstanding(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dragonrt.control import Controller, controller
-from dragonrt.control.verifier import Verifier
+from dragonrt.control.verifier import Kind, Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
@@ -31,11 +31,13 @@ class Trained:
 
 def trained_for(how: Settings) -> Trained:
     """Load what the settings name; raises ControlError for what is none."""
-    if isinstance(how, SpeculativeSettings) and how.controller is not None:
-        return Trained(controller=controller(how.controller))
-    if isinstance(how, SprinterSettings) and how.verifier is not None:
-        return Trained(verifier=Verifier.load(Path(how.verifier)))
-    return Trained()
+    if not isinstance(how, SpeculativeSettings | SprinterSettings):
+        return Trained()
+    control = how.controller if isinstance(how, SpeculativeSettings) else None
+    return Trained(
+        controller(control) if control is not None else None,
+        Verifier.load(Path(how.verifier)) if how.verifier is not None else None,
+    )
 
 
 def kit_of(
@@ -54,15 +56,16 @@ def kit_of(
     )
     trained = trained_for(how)
     if isinstance(how, SpeculativeSettings):
-        return replace(kit, controller=trained.controller)
-    if isinstance(how, SprinterSettings):
+        kit = replace(kit, controller=trained.controller)
+    specdec = isinstance(how, SpeculativeSettings) and how.stopping == "specdec++"
+    if specdec or isinstance(how, SprinterSettings):
         peer = connectors[members[0].name].peer
         cloud = peer.connection.peer if peer is not None else None
         if cloud is None:
             raise DragonError("the cloud was lost as soon as it was reached: try again")
-        return replace(
-            kit, verifier=verifier_of(side.model.fingerprint, cloud.weights, trained.verifier)
-        )
+        kind: Kind = "specdec++" if specdec else "sprinter"
+        found = verifier_of(side.model.fingerprint, cloud.weights, trained.verifier, kind)
+        return replace(kit, acceptance=found) if specdec else replace(kit, verifier=found)
     return kit
 
 
@@ -73,17 +76,17 @@ def completed(how: Settings, kit: Kit) -> Settings:
     return how
 
 
-def verifier_of(draft: str, target: str, given: Verifier | None) -> Verifier:
+def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> Verifier:
     """`given`, if it was trained for the models with these fingerprints, else the bundled one.
 
     Raises DragonError where the given one does not fit, or none was given and none is bundled.
     """
     if given is None:
-        return Verifier.for_pair(draft, target, "sprinter")
-    if given.kind != "sprinter":
+        return Verifier.for_pair(draft, target, kind)
+    if given.kind != kind:
         raise DragonError(
-            f"a {given.kind} verifier does not predict what sprinter needs: "
-            "train one with `dragonrt train verifier --kind sprinter`"
+            f"a {given.kind} verifier does not predict what {kind} needs: "
+            f"train one with `dragonrt train verifier --kind {kind}`"
         )
     given.check_pair(draft, target)
     return given

@@ -16,6 +16,7 @@ from dragonrt.modes.settings import (
     Settings,
     SpeculativeSettings,
     SprinterSettings,
+    Stopping,
 )
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.samplers import Sampler
@@ -42,6 +43,7 @@ VERIFICATIONS = (
     ("rejection", "dense:fp16"),
     ("sample-quantize", "ksqs:5:20"),
 )
+STOPPINGS: tuple[Stopping | None, ...] = (None, None, "adaedl", "specdec++")
 DISTRIBUTIONS = (
     "race",
     "race",
@@ -167,6 +169,7 @@ class Scenario:
             members=self.clouds,
             controller=None if name is None else controller(name),
             verifier=PrefixVerifier(),
+            acceptance=PrefixVerifier(),
             marker=MARKER_TOKENS,
         )
 
@@ -276,6 +279,7 @@ def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
                 block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
                 budget=chance.choice((None, None, 80)),
                 controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
+                stopping=chance.choice(STOPPINGS) if rule == "coupled" else None,
                 pipelined=chance.random() < 0.7,
                 learning_rate=0.05,
                 target=0.02,

@@ -22,6 +22,7 @@ from dragonrt.traces.events import (
     Event,
     MessageReceived,
     Record,
+    ThresholdMoved,
     TokenDecided,
     TraceStarted,
 )
@@ -131,10 +132,12 @@ def test_a_trace_that_is_none_is_one_line(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path: Path) -> None:
-    opened = AnswerOpened("speculative", 0, {"seed": 1})
+    rates = {"learning_rate": 0.5, "target": 0.1, "horizon": None}
+    opened = AnswerOpened("speculative", 0, {"seed": 1, **rates})
     decided = TokenDecided(0, 5, None, None, "target", 0.1, 0.0)
     blocks = (BlockSent(1, 0, 4, 90, 0.1), BlockJudged(1, 4, 1, 5, 0.1, 0.02))
-    ours = (opened, *blocks, decided, decided, AnswerClosed("length"))
+    moved = ThresholdMoved(0, 0.1, 0.25)
+    ours = (opened, *blocks, moved, decided, decided, AnswerClosed("length"))
     write_trace(tmp_path / "ours", "device", "m", *ours)
     write_trace(tmp_path / "theirs", "cloud", "m", opened)
     rows = {
@@ -147,6 +150,9 @@ def test_a_trace_with_blocks_is_summed_up_beside_one_without(run: Run, tmp_path:
     assert rows["bits sent per token"] == ["-", "45.0"]
     assert rows["blocks with a token replaced"] == ["-", "100%"]
     assert rows["time to verify a block"] == ["-", "20.00 ms"]
+    assert rows["C-SQS: mass dropped per token"] == ["-", "0.25000"]
+    assert rows["C-SQS: it is at most"] == ["-", "2.40000 (says nothing)"]
+    assert rows["C-SQS: next threshold"] == ["-", "0.02500"]
 
 
 def test_a_clouds_many_devices_take_no_number_its_place(

@@ -16,6 +16,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 
 ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
 
@@ -53,6 +54,8 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (SpeculativeSettings, {"rule": "rejection"}, "the codec ids sends none"),
         (SpeculativeSettings, {"controller": "static:1:2", "block_tokens": 3}, "leave out"),
         (SpeculativeSettings, {"codec": "zip"}, "unknown codec"),
+        (SpeculativeSettings, {"stopping": "soon"}, "one of adaedl, specdec"),
+        (SpeculativeSettings, {"verifier": "x", "stopping": "adaedl"}, "--stopping specdec"),
         (FederatedSettings, {"codec": "ids"}, "ids"),
         (FederatedSettings, {"rule": "sample-quantize"}, "coupled or rejection"),
         (FederatedSettings, {"block_tokens": 256}, "255"),
@@ -105,3 +108,12 @@ def test_a_question_knows_its_bounds() -> None:
     assert Question(seed=3).resumed((1, 2)) == Question(seed=3, accepted=(1, 2))
     with pytest.raises(DragonError, match="at most"):
         Question(history=(("a" * 2**20, "b" * 2**20),) * 9)
+
+
+def test_a_stopping_rule_ends_blocks_of_at_most_sixteen_tokens() -> None:
+    assert SpeculativeSettings().stopping_rule is None
+    assert SpeculativeSettings(stopping="adaedl").stopping_rule == AdaEDL(16)
+    specdec = SpeculativeSettings(stopping="specdec++", block_tokens=9)
+    assert specdec.stopping_rule == SpecDecPlusPlus(9)
+    with pytest.raises(DragonError, match="--verifier"):
+        entry_of(specdec).device(Question(), specdec, Kit(vocabulary=8))

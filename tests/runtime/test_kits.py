@@ -15,11 +15,13 @@ def trained(kind: Kind = "sprinter") -> Verifier:
 
 def test_a_verifier_is_for_its_two_models_only() -> None:
     given = trained()
-    assert verifier_of("aaaa", "bbbb", given) is given
+    assert verifier_of("aaaa", "bbbb", given, "sprinter") is given
+    stops = trained("specdec++")
+    assert verifier_of("aaaa", "bbbb", stops, "specdec++") is stops
     for draft, target in (("cccc", "bbbb"), ("aaaa", "cccc")):
         with pytest.raises(DragonError, match="train one with"):
-            verifier_of(draft, target, given)
+            verifier_of(draft, target, given, "sprinter")
     with pytest.raises(DragonError, match="no sprinter verifier"):
-        verifier_of("aaaa", "bbbb", None)
+        verifier_of("aaaa", "bbbb", None, "sprinter")
     with pytest.raises(DragonError, match="specdec"):
-        verifier_of("aaaa", "bbbb", trained("specdec++"))
+        verifier_of("aaaa", "bbbb", stops, "sprinter")
