@@ -4,6 +4,7 @@ from dragonrt.errors import DragonError
 from dragonrt.experiments import (
     acceptance_rates,
     branch_latency,
+    delta_z,
     disclosure_figure,
     first_token,
     latency_figure,
@@ -31,6 +32,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     first_token,
     perplexity,
     scheduling,
+    delta_z,
     pipeline,
     speedup_theory,
     acceptance_rates,

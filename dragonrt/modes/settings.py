@@ -167,9 +167,9 @@ class SpeculativeSettings:
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
-    more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next blocks are drafted and sent on
-    the guess that those before them stand. `learning_rate` and `target` are η and α of C-SQS;
-    with a `horizon` of T tokens both are divided by √T (SQS App. A.3).
+    more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next
+    blocks are drafted and sent on the guess that those before them stand. `learning_rate` and
+    `target` are η and α of C-SQS; with a `horizon` of T tokens both are divided by √T (SQS A.3).
     """
 
     rule: str = setting(
