@@ -254,3 +254,6 @@ def plot(rows: list[Row], path: Path) -> None:
             upper.set_ylabel("bytes per draft")
             lower.set(xscale="log", xlabel="τ", ylabel="steps that ask (%)")
             upper.legend(fontsize=8)
+            for axis in (upper, lower):
+                axis.set_xticks(TAUS, [f"{tau:g}" for tau in TAUS])
+                axis.set_xticks((), minor=True)
