@@ -31,11 +31,6 @@ class Branching:
         self._forwards = 0
 
     @property
-    def measures(self) -> bool:
-        """Whether what alternatives cost decides how many there are."""
-        return self._fixed is None
-
-    @property
     def on(self) -> bool:
         """Whether there may ever be alternatives."""
         return self._fixed != 0
@@ -44,6 +39,10 @@ class Branching:
     def probabilities(self) -> Sequence[float]:
         """That the target is the own race's best token, the second best, and so on."""
         return [each / self._steps for each in self._ranks]
+
+    def wants_rate(self, rtt_s: float) -> bool:
+        """Whether the number of alternatives may depend on the link's rate."""
+        return self._fixed is None and self._saves(rtt_s)
 
     def decided(self, rank: int | None) -> None:
         """A target was the own race's token of that rank, 0 being the draft, or none of them."""
@@ -70,7 +69,7 @@ class Branching:
         """
         if self._fixed is not None:
             return self._fixed
-        if self._single_s is None or rtt_s / 2 <= self._single_s:
+        if self._single_s is None or not self._saves(rtt_s):
             return 0
         draft_s, most = 0.0, MOST
         if self._draft_bits is not None:
@@ -82,6 +81,10 @@ class Branching:
         saved_s = rtt_s / 2 + self._single_s
         worth = [each * saved_s > cost_s for each in self.probabilities[1 : most + 1]]
         return worth.index(False) if False in worth else max(0, most)
+
+    def _saves(self, rtt_s: float) -> bool:
+        """Whether a wait for drafts is longer than a forward."""
+        return self._single_s is not None and rtt_s / 2 > self._single_s
 
 
 def _smoothed(before: float | None, sample: float) -> float:

@@ -140,7 +140,8 @@ class Dragon(Partnered):
     @property
     def times_bandwidth(self) -> bool:
         sends = self.side == "cloud" or not self._settings.keeps_drafts
-        return self._aggregating.schedules or (sends and self._branching.measures)
+        branches = sends and self._branching.wants_rate(self._aggregating.rtt_s)
+        return self._aggregating.schedules or branches
 
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
         self._aggregating.rtt_s, self._aggregating.bits_per_s = rtt_s, bits_per_s

@@ -50,6 +50,13 @@ def test_where_targets_land_decides() -> None:
     assert sum(first.probabilities) < 1
 
 
+def test_the_rate_is_wanted_where_it_may_decide() -> None:
+    assert seen(0.05, 0.0).wants_rate(0.3)
+    assert not seen(0.05, 0.0).wants_rate(0.05), "there is no wait to save"
+    assert not Branching(None).wants_rate(0.3), "before one forward was seen"
+    assert not Branching(4).wants_rate(0.3)
+
+
 def test_a_draft_more_costs_the_time_in_which_the_link_carries_it() -> None:
     branching = seen(0.05, 0.0)
     assert branching.count(0.3, None) == MOST, "what is not sent costs nothing"
