@@ -99,7 +99,8 @@ class LoadedSide:
         stored = [library.document_kv(model, hit.chunk) for hit in hits]
         rows = model.sequence(stored, len(prompt) + question.max_tokens)
         relevances = np.array([hit.score for hit in hits]) / question.relevance_temperature
-        return Reader.behind(rows, prompt, start_hash(question.seed), Weighing(relevances))
+        weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
+        return Reader.behind(rows, prompt, start_hash(question.seed), weighing)
 
     def connected(
         self, port: int, emulate: Callable[[Stream], Stream] | None = None

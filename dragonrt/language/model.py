@@ -115,6 +115,11 @@ class LanguageModel:
         return self._decoder.exact_blocks
 
     @property
+    def refusal(self) -> int | None:
+        """The token that begins what the model says if it knows no answer, where that is known."""
+        return self.encode(self.prompt.refusal)[0] if self.prompt.refusal else None
+
+    @property
     def answer_stops(self) -> tuple[int, ...]:
         """Tokens that end an answer: the stop tokens, and what the prompt's form ends it with."""
         return self.with_stops(self.prompt.stops)

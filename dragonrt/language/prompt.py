@@ -35,6 +35,10 @@ class PromptFormat(Protocol):
     def stops(self) -> tuple[str, ...]:
         """Strings that end an answer."""
 
+    @property
+    def refusal(self) -> str:
+        """What the model answers if the document has no answer; empty if that is not known."""
+
     def document_text(self, title: str, text: str) -> str:
         """What precedes the question."""
 
@@ -54,6 +58,7 @@ class PlainPrompt:
 
     start: str = ""
     stops: tuple[str, ...] = ("\n",)
+    refusal: str = " I don't know."
 
     def document_text(self, title: str, text: str) -> str:
         """The document without its title, for the bundled models never saw one."""
@@ -72,6 +77,7 @@ class ChatPrompt:
 
     tokenizer: Any
     stops: tuple[str, ...] = ()
+    refusal: str = ""
 
     def document_text(self, title: str, text: str) -> str:
         """The template up to and including the document."""

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dragonrt.language.batch import Reading, read_alone
 from dragonrt.language.decoder import Output, RowOutputs
@@ -27,6 +28,9 @@ REMEMBERED_WEIGHINGS = 8
 LONGEST_RUN = 256
 """Tokens without a prediction that are fed together with others; more are fed by themselves."""
 
+SUREST = 1 - 1e-6
+"""No row is surer than that of not knowing: its weight stays above 0."""
+
 Relevances = NDArray[np.float64]
 """Document relevances [rows], already divided by their temperature."""
 
@@ -36,12 +40,28 @@ class Weighing:
     """The documents' relevances, taken again every `every` tokens (0: never) by `again`.
 
     They depend on the text alone, never on when they were computed, so rollbacks cannot change
-    what is drafted (SPEC section 0).
+    what is drafted (SPEC section 0). Where the model has words for not knowing, which begin with
+    the token `refusal`, `doubt` says how much they count against a row (see `at_first`).
     """
 
     initial: Relevances
     every: int = 0
     again: Callable[[list[int]], Relevances] | None = None
+    refusal: int | None = None
+    doubt: float = 0.0
+
+    def at_first(self, log_probabilities: Tensor) -> Relevances:
+        """The relevances for an answer's first token, of rows that say this after the prompt.
+
+        A row that is about to say that it does not know is no witness: doubt * log(1 - P(refusal))
+        is added. Later tokens go on with an answer, whoever knew how it begins.
+        `log_probabilities` are float32 [rows, vocabulary].
+        """
+        if self.refusal is None:
+            return self.initial
+        refused = log_probabilities[:, self.refusal].double().exp().numpy(force=True)
+        first: Relevances = self.initial + self.doubt * np.log1p(-np.minimum(refused, SUREST))
+        return first
 
 
 class Mixture:
@@ -175,7 +195,7 @@ class Reader:
 
     @property
     def relevance(self) -> float:
-        """h̃ after the prompt."""
+        """h̃ of the documents as they were found."""
         return self._initial.relevance
 
     def read(
@@ -226,6 +246,8 @@ class Reader:
     ) -> Mixture:
         """What `rows` say after `step` tokens, weighed as the text up to there asks for."""
         weighing = self._weighing
+        if step == 0:
+            return Mixture(rows, lambda: RowWeights(weighing.at_first(rows.log_probabilities)))
         again = weighing.again
         length = step - step % weighing.every if weighing.every else 0
         if again is None or length == 0:

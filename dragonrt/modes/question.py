@@ -31,9 +31,10 @@ class Question:
     `instructions` are read before the conversation; no document is looked for by them.
     `stop_tokens` end the answer and belong to it. Each side reads `documents` of its documents;
     their relevances are divided by `relevance_temperature` and taken again every `reweight_every`
-    tokens (0: never). `accepted` are the tokens of the answer that are decided already, where it is
-    resumed. `shown` is what a cloud may read of the answers in the history, where that is less: of
-    the latest ones, if not of all. Raises SettingError for values out of range.
+    tokens (0: never). `doubt` is how much the model's own "I don't know." counts against a
+    document (see `Weighing`). `accepted` are the tokens of the answer that are decided already,
+    where it is resumed. `shown` is what a cloud may read of the answers in the history, where that
+    is less: of the latest ones, if not of all. Raises SettingError for values out of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
@@ -65,6 +66,12 @@ class Question:
     )
     reweight_every: int = setting(
         0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
+    )
+    doubt: float = setting(
+        0.2,
+        'How much "I don\'t know." behind a document counts against it; 0: nothing.',
+        low=0,
+        high=100,
     )
     accepted: tuple[int, ...] = setting(
         (), "Tokens decided already.", low=0, high=MAX_TOKEN, limit=MAX_TOKENS, traced=False

@@ -175,15 +175,16 @@ class LocalSide:
         library = self.library
         scores = np.array([hit.score for hit in hits] or [0.0])
         initial = scores / question.relevance_temperature
+        refusal, doubt = self.model.refusal, question.doubt
         if library is None or not hits:
-            return Weighing(initial)
+            return Weighing(initial, refusal=refusal, doubt=doubt)
         chunks = [hit.chunk for hit in hits]
 
         def again(tokens: list[int]) -> Relevances:
             text = f"{question.prompt} {self.model.decode(tokens)}"
             return np.array(library.score(text, chunks)) / question.relevance_temperature
 
-        return Weighing(initial, question.reweight_every, again)
+        return Weighing(initial, question.reweight_every, again, refusal, doubt)
 
 
 def _evidence(hits: Sequence[Hit]) -> str:

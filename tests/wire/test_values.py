@@ -41,6 +41,7 @@ QUESTIONS = st.builds(
     documents=st.integers(0, 256),
     relevance_temperature=st.floats(1e-9, 1e9),
     reweight_every=st.integers(0, 100),
+    doubt=st.floats(0, 100),
     accepted=st.lists(TOKEN, max_size=5).map(tuple),
 )
 EVERY = (
