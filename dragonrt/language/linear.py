@@ -12,6 +12,16 @@ FEWEST_ROWS = 4
 And where weights come from memory, four take no longer than one, and less than two."""
 
 
+def whole_rows(rows: int) -> int:
+    """The next number of rows that products are made with: 4, 8, ..., 32, 40, 48, 56, 64, 80, ...
+
+    oneDNN keeps a program, of half a megabyte, for every number that it has met: with all of them
+    memory grew for thousands of answers.
+    """
+    step = max(FEWEST_ROWS, (1 << (rows - 1).bit_length()) // 8)
+    return -(-rows // step) * step
+
+
 class Linear:
     """y = x Wᵀ + b, with W [outputs, inputs] and x [n, inputs].
 
@@ -37,16 +47,13 @@ class Linear:
     def __call__(self, x: Tensor) -> Tensor:
         if not self._packed:
             return functional.linear(x, self._weight, self._bias)
-        rows = x.shape[0]
-        if rows >= FEWEST_ROWS:
-            return _multiply(x, self._weight, self._bias)
-        return _multiply(filled_up(x), self._weight, self._bias)[:rows]
+        return _multiply(filled_up(x), self._weight, self._bias)[: x.shape[0]]
 
 
 def filled_up(x: Tensor) -> Tensor:
-    """x [n, ...] with rows of zeros behind, so that there are enough for a product."""
-    missing = FEWEST_ROWS - x.shape[0]
-    return x if missing <= 0 else functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing))
+    """x [n, ...] with rows of zeros behind, so that there are as many as for a product."""
+    missing = whole_rows(x.shape[0]) - x.shape[0]
+    return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)) if missing else x
 
 
 MakeLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]

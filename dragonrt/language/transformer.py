@@ -17,7 +17,7 @@ from dragonrt.language.attention import PLAIN, AttentionForm
 from dragonrt.language.decoder import Feed, Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.kv_cache import BlockLayout, KvCache
-from dragonrt.language.linear import FEWEST_ROWS, filled_up, is_row_invariant
+from dragonrt.language.linear import filled_up, is_row_invariant, whole_rows
 from dragonrt.language.vocabulary import Embed, OutputLayer
 
 Pointwise = Callable[[Tensor], Tensor]
@@ -253,14 +253,14 @@ class Transformer:
     def _embedded(self, parts: Sequence[_Part]) -> Tensor:
         """What goes into the first layer, all rows and tokens of all parts: [n, hidden].
 
-        There are at least as many as a product takes: others fill them up, so that none has to.
+        There are as many as a product takes: others fill them up, so that none has to.
         """
         weights = self._weights
         ids: list[int] = []
         for part in parts:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
-        ids += [0] * (FEWEST_ROWS - len(ids))
+        ids += [0] * (whole_rows(len(ids)) - len(ids))
         tokens = torch.tensor(ids, device=self._geometry.device)
         hidden = weights.embed(tokens)
         if weights.embedding_scale != 1.0:
@@ -332,7 +332,7 @@ def _moved_together(parts: Sequence[_Part], device: torch.device) -> Tensor:
     for part in parts:
         start, part.start = part.start, len(places)
         places += range(start, start + part.size)
-    places += [0] * (FEWEST_ROWS - len(places))
+    places += [0] * (whole_rows(len(places)) - len(places))
     return torch.tensor(places, device=device)
 
 

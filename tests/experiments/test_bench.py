@@ -288,9 +288,12 @@ def test_a_crowd_of_devices_is_answered() -> None:
 
 def test_growth_is_that_after_the_warm_up() -> None:
     sizes = [
-        bench_soak.Size(100 * n, 700.0 + (50.0 if n > 5 else 10.0 * n), 800.0 + 0.3 * n)
+        bench_soak.Size(100 * n, 700.0 + (50.0 if n > 10 else 5.0 * n), 800.0 + 0.3 * n)
         for n in range(1, 21)
     ]
     device, cloud = bench_soak.growths(sizes)
     assert (device["side"], device["mb_per_1000"], device["warm_mb"]) == ("device", 0.0, 750.0)
     assert (cloud["side"], cloud["mb_per_1000"], cloud["last_mb"]) == ("cloud", 3.0, 806.0)
+    low, high = cloud["interval"]
+    assert low <= 3.0 <= high
+    assert high - low < 0.01

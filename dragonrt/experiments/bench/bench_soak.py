@@ -25,10 +25,10 @@ from dragonrt.sampling.samplers import Sampler
 
 NOTE = (
     "Resident memory, sampled as the answers go on; growth: the slope of a line through the "
-    "samples after the first {warm_up} answers, in MB per 1,000 answers."
+    "samples of the last {counted} answers, in MB per 1,000, give or take two standard errors."
 )
 SAMPLES = 60
-WARM_UP = 0.25
+WARM_UP = 0.5
 """The part of the answers in which whatever is made once is made."""
 AT_ONCE = 4
 """Answers under way at the same time."""
@@ -76,12 +76,13 @@ def bench_soak(
 
             sizes, alone = run(soak(), virtual=False)
     results = growths(sizes)
-    table = bench_table("side", "warm", "at the end", "growth")
+    table = bench_table("side", "warm", "at the end", "growth", "from", "to")
     for result in results:
         result["alone"] = alone
         cells = (f"{result[name]:.1f} MB" for name in ("warm_mb", "last_mb"))
-        table.add_row(result["side"], *cells, f"{result['mb_per_1000']:+.2f} MB")
-    note = NOTE.format(warm_up=round(WARM_UP * answers))
+        slopes = (result["mb_per_1000"], *result["interval"])
+        table.add_row(result["side"], *cells, *(f"{each:+.2f} MB" for each in slopes))
+    note = NOTE.format(counted=round((1 - WARM_UP) * answers))
     print_report(output, "soak", table, results, seed=seed, note=note)
 
 
@@ -91,14 +92,16 @@ def growths(sizes: Sequence[Size]) -> list[dict[str, Any]]:
     warm = [each for each in sizes if each.answers > WARM_UP * sizes[-1].answers]
     for side in ("device", "cloud"):
         mb = [getattr(each, f"{side}_mb") for each in warm]
-        slope, _ = np.polyfit([each.answers / 1000 for each in warm], mb, 1)
+        line, spread = np.polyfit([each.answers / 1000 for each in warm], mb, 1, cov=True)
+        slope, error = float(line[0]), 2 * float(spread[0, 0]) ** 0.5
         found.append(
             {
                 "side": side,
                 "answers": sizes[-1].answers,
                 "warm_mb": round(mb[0], 1),
                 "last_mb": round(mb[-1], 1),
-                "mb_per_1000": round(float(slope), 3),
+                "mb_per_1000": round(slope, 3),
+                "interval": [round(slope - error, 3), round(slope + error, 3)],
                 "samples_mb": [round(getattr(each, f"{side}_mb"), 1) for each in sizes],
             }
         )
