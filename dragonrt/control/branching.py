@@ -64,17 +64,18 @@ class Branching:
         self._draft_bits = _smoothed(self._draft_bits, 8 * size)
 
     def count(self, rtt_s: float, bits_per_s: float | None) -> int:
-        """How many alternatives the next forward should have; one while the link's rate, in
-        bit/s, is not known and drafts are sent over it.
+        """How many alternatives the next forward should have.
+
+        While the link's rate, in bit/s, is not known, it counts as carrying them for nothing.
         """
         if self._fixed is not None:
             return self._fixed
         if self._single_s is None or not self._saves(rtt_s):
             return 0
         draft_s, most = 0.0, MOST
-        if self._draft_bits is not None:
-            draft_s = self._draft_bits / bits_per_s if bits_per_s else 0.0
-            most = min(MOST, int(self._single_s / draft_s) - 1) if draft_s else 1
+        if self._draft_bits is not None and bits_per_s:
+            draft_s = self._draft_bits / bits_per_s
+            most = min(MOST, int(self._single_s / draft_s) - 1)
         if most > 0 and (self._row_s is None or self._forwards % EXPLORE == 0):
             return 1
         cost_s = (self._row_s or 0.0) + draft_s
