@@ -53,6 +53,17 @@ class AnswerReader:
         return [each.p for each in said]
 
 
+def _difference(draft: LanguageModel, target: LanguageModel) -> str:
+    """What two tokenizers differ in, in a few words."""
+    if draft.vocabulary != target.vocabulary:
+        return f"{draft.vocabulary} and {target.vocabulary} tokens"
+    for token in range(draft.vocabulary):
+        ours, theirs = draft.decode([token]), target.decode([token])
+        if ours != theirs:
+            return f"token {token} is {ours!r} and {theirs!r}"
+    return "the same tokens, but texts are cut in other ways"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelPair:
     """A draft model and the target that verifies what it drafts.
@@ -67,7 +78,12 @@ class ModelPair:
         if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
             raise TrainingError(
                 f"{self.draft.name} and {self.target.name} have different tokenizers: "
-                "choose a pair with one"
+                f"choose a pair with one ({_difference(self.draft, self.target)})"
+            )
+        if self.draft.vocabulary != self.target.vocabulary:
+            raise TrainingError(
+                f"{self.draft.name} gives probabilities of {self.draft.vocabulary} tokens, "
+                f"{self.target.name} of {self.target.vocabulary}: choose a pair with as many"
             )
 
     def record(

@@ -306,14 +306,16 @@ class Connection:
         if device.tokenizer != cloud.tokenizer:
             raise HandshakeError(
                 Reason.TOKENIZER,
-                f"the device's tokenizer is {_shorten(device.tokenizer)}, the cloud's is "
-                f"{_shorten(cloud.tokenizer)}: start both sides with models that share a tokenizer",
+                f"the device's {device.model} has tokenizer {_shorten(device.tokenizer)}, the "
+                f"cloud's {cloud.model} has {_shorten(cloud.tokenizer)}: start both sides with "
+                "models that share a tokenizer, as those of one family do",
             )
         if device.vocabulary != cloud.vocabulary:
             raise HandshakeError(
                 Reason.VOCABULARY,
-                f"the device's vocabulary has {device.vocabulary} tokens, the cloud's has "
-                f"{cloud.vocabulary}: start both sides with models of one vocabulary",
+                f"the device's {device.model} has {device.vocabulary} tokens, the cloud's "
+                f"{cloud.model} has {cloud.vocabulary} with the same tokenizer: start both sides "
+                "with models whose layers of tokens are equally long",
             )
 
     def _proof(self, prover: Hello) -> bytes:

@@ -101,6 +101,8 @@ def test_models_must_share_a_tokenizer(pair: ModelPair) -> None:
     other.tokenizer_fingerprint = "another"
     with pytest.raises(TrainingError, match="have different tokenizers: choose a pair with one"):
         ModelPair(other, pair.target)
+    with pytest.raises(TrainingError, match="cut in other ways"):
+        ModelPair(other, pair.draft)
 
 
 def test_prompts_from_a_corpus(pair: ModelPair, tmp_path: Path) -> None:

@@ -130,15 +130,15 @@ def test_hello_is_not_delivered_before_the_key_is_proven() -> None:
             DEVICE,
             replace(CLOUD, tokenizer="91bc" * 4),
             Reason.TOKENIZER,
-            "the device's tokenizer is 3fa23fa2…, the cloud's is 91bc91bc…: start both sides with "
-            "models that share a tokenizer",
+            "the device's small has tokenizer 3fa23fa2…, the cloud's large has 91bc91bc…: start "
+            "both sides with models that share a tokenizer, as those of one family do",
         ),
         (
             DEVICE,
             replace(CLOUD, vocabulary=1001),
             Reason.VOCABULARY,
-            "the device's vocabulary has 1000 tokens, the cloud's has 1001: start both sides with "
-            "models of one vocabulary",
+            "the device's small has 1000 tokens, the cloud's large has 1001 with the same "
+            "tokenizer: start both sides with models whose layers of tokens are equally long",
         ),
         (
             DEVICE,
@@ -175,11 +175,13 @@ def test_proof_cannot_be_reflected() -> None:
 def test_another_version_is_named_even_if_its_hello_has_other_fields() -> None:
     cloud = Connection("cloud", CLOUD)
     with pytest.raises(HandshakeError) as caught:
-        cloud.receive_data(encode_frame(msgpack.packb([Hello.TYPE, 5, "something new"])))
+        cloud.receive_data(
+            encode_frame(msgpack.packb([Hello.TYPE, PROTOCOL_VERSION + 1, "something new"]))
+        )
     assert caught.value.reason is Reason.VERSION
     assert caught.value.text == (
-        "the other side speaks version 5 of the protocol, this side version 4: "
-        "install the same dragonrt on both sides"
+        f"the other side speaks version {PROTOCOL_VERSION + 1} of the protocol, this side version "
+        f"{PROTOCOL_VERSION}: install the same dragonrt on both sides"
     )
     assert messages_in(cloud.data_to_send()) == [CLOUD, Goodbye(Reason.VERSION, caught.value.text)]
 
