@@ -15,21 +15,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dragonrt.control.branching import MOST as MOST_BRANCHES
-from dragonrt.control.branching import Branching
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import codec
 from dragonrt.modes.aggregating import Aggregating
-from dragonrt.modes.branches import Branches
 from dragonrt.modes.deciding import Deciding, Found, Missing, Mixed
 from dragonrt.modes.disclosure import refuse_more
-from dragonrt.modes.drafting import DraftMaker, Drafts
+from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.evidence import evidence_bits
-from dragonrt.modes.line import LOW_BITS, Line, extended, start_hash
-from dragonrt.modes.lookahead import Lookahead
-from dragonrt.modes.lookup import Lookup
+from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
     Effects,
@@ -37,16 +32,15 @@ from dragonrt.modes.mode import (
     Grounds,
     Leave,
     ModeError,
-    Said,
-    Span,
     Work,
 )
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
+from dragonrt.modes.reading_ahead import ReadingAhead
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
 from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.aggregation import Coupled, rule
+from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
 from dragonrt.traces import events
@@ -100,28 +94,20 @@ class Dragon(Partnered):
         self._estimates = self._aggregating.estimates
         self._deciding = Deciding(side, self._rule, self._codec, self._aggregating.expects)
         self._missing = MissingEntries(self._codec, settings.run_ahead)
-        sync = settings.placement is Aggregator.SYNC
-        self._lookahead = Lookahead(
-            1 if sync else settings.run_ahead,
-            question.max_tokens,
-            question.stop_tokens,
-            settings.follow and not sync,
+        self._ahead = ReadingAhead(
+            side,
+            question,
+            settings,
+            self._rule,
+            self._codec,
             self._line,
             self._own,
+            self._theirs,
             self._their_draft,
-            self._deciding.light_target,
-            lambda: self._estimates.trusts_other(side),
+            self._deciding,
+            self._missing,
+            self._aggregating,
         )
-        self._ahead = not sync
-        coupled = settings.rule == Coupled.name
-        self._branching = Branching(settings.most_branches if coupled else 0)
-        others = MOST_BRANCHES if self._branching.on else 0
-        self._drafting = DraftMaker(side, self._rule, self._codec, others)
-        self._branches = Branches(
-            question.stop_tokens, self._own, self._theirs, self._deciding.light_target
-        )
-        self._grounds = Grounds()
-        self._lookup = Lookup(())
         # What is known of the other side.
         self._other_decided: tuple[int, int] | None = None
         self._diverged = False
@@ -129,7 +115,6 @@ class Dragon(Partnered):
         self._reading: Work | None = None
         self._mixing: Work | None = None
         self._decision_s = 0.0
-        self._has_read = False
 
     # What the driver asks.
 
@@ -140,7 +125,7 @@ class Dragon(Partnered):
     @property
     def times_bandwidth(self) -> bool:
         sends = self.side == "cloud" or not self._settings.keeps_drafts
-        branches = sends and self._branching.wants_rate(self._aggregating.rtt_s)
+        branches = sends and self._ahead.branching.wants_rate(self._aggregating.rtt_s)
         return self._aggregating.schedules or branches
 
     def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
@@ -164,7 +149,7 @@ class Dragon(Partnered):
         return question.redacted(MARKER, self._told.tokens, self._marker)
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._grounds, self._lookup = grounds, Lookup(grounds.texts)
+        self._ahead.prepared(grounds)
         self._decision_s = now
         self._aggregating.prepared(grounds.context)
         self._tell_coefficients()
@@ -424,7 +409,7 @@ class Dragon(Partnered):
                     out.preempt = True
         if own is not None:
             self._missing.decided(own, theirs)
-            self._branching.decided(own.rank(token))
+            self._ahead.branching.decided(own.rank(token))
         self._decided = step + 1
         self._own.decide(step)
         told = self._told.tell(token, withheld=withheld)
@@ -475,58 +460,8 @@ class Dragon(Partnered):
             return heavy
         if self._reading is not None:
             return None
-        self._lookahead.extend(self._decided)
-        span = self._lookahead.unpredicted(self._decided)
-        if span is None:
-            return None
-        line = Span.of(self._line, *span)
-        self._reading = self._drafts(line, self._beside(line))
+        self._reading = self._ahead.wanted(self._decided, self._peer is not None)
         return self._reading
-
-    def _beside(self, span: Span) -> list[Span]:
-        """The branches that are worth a row beside the span (SPEC 1.9)."""
-        count = 0
-        if self._peer is not None:
-            count = self._branching.count(self._aggregating.rtt_s, self._aggregating.bits_per_s)
-        if not (count and self._ahead):
-            return []
-        return self._branches.leaves(
-            self.decided,
-            self._line.hashes[: self._decided + 1],
-            self._lookahead.limit(self._decided),
-            count,
-            span.hashes[span.first :],
-        )
-
-    def _drafts(self, span: Span, branches: Sequence[Span] = ()) -> Work:
-        """Drafts after every prefix of the span, after what its documents say next, and beside."""
-        guess, listing = self._guess(span.tokens), self._deciding.listing(self._missing.tau)
-
-        def head(said: Sequence[Said]) -> Drafts:
-            files = self._grounds.files
-            return self._drafting.drafts(span, guess, branches, said, listing, files)
-
-        def following(result: Drafts) -> Work | None:
-            new = [draft.token for draft in result.drafts[span.count - 1 :]]
-            length = len(span.tokens) + len(new)
-            ends = new[-1] in self._question.stop_tokens or length >= self._question.max_tokens
-            if ends or not self._ahead:
-                return None
-            hashes = extended(span.hashes, new)
-            return self._drafts(Span([*span.tokens, *new], hashes, length))
-
-        alone = self._branching.count(self._aggregating.rtt_s, self._aggregating.bits_per_s) == 0
-        return Work(head, span, guess, following=following if alone else None, branches=branches)
-
-    def _guess(self, tokens: list[int]) -> list[int]:
-        """What the lookup offers, as far as the answer may go."""
-        if not (tokens and self._lookahead.follows and self._grounds.exact_blocks):
-            return []
-        guess = self._lookup.guess(tokens, self._question.max_tokens - len(tokens) - 1)
-        for length, token in enumerate(guess):
-            if token in self._question.stop_tokens:
-                return guess[:length]
-        return guess
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._deciding.begin()
@@ -539,7 +474,7 @@ class Dragon(Partnered):
                 self._advance("other", now)
         elif work.span is not None:
             self._reading = None
-            self._take(work.span, work.branches, result, seconds, now)
+            self._take(work, work.span.first, result, seconds, now)
         return self._effects()
 
     def dropped(self, work: Work, seconds: float, now: float) -> Effects:
@@ -551,41 +486,20 @@ class Dragon(Partnered):
             self._out.events.append(events.ForwardStopped(step, seconds))
         return self._effects()
 
-    def _take(
-        self, span: Span, branches: Sequence[Span], result: Drafts, seconds: float, now: float
-    ) -> None:
+    def _take(self, work: Work, first: int, result: Drafts, seconds: float, now: float) -> None:
         """Queue and send own drafts, as far as the line is alive that they were computed for."""
         self._progress_s = now
-        drafts, line, last = result.drafts, self._line, len(span.tokens)
-        self._out.events.append(events.ForwardDone(span.first, len(drafts), seconds, len(branches)))
-        self._lookup.learn(result.guessed, len(drafts) - span.count)
-        if span.count == 1 and not result.guessed:
-            self._branching.took(len(result.branches), seconds)
-        # The first one needs no forward, or reads all that was decided: it says nothing of others.
-        decode_s, self._has_read = seconds / len(drafts) if self._has_read else 0.0, True
-        if len(line) < last or line.hashes[last] != span.hashes[last]:
-            drafts = []
-        for place, each in enumerate(drafts):
-            step, before = each.step, drafts[place - 1].token
-            if step > last and not self._lookahead.step_to(step, before, self._decided):
-                break
-            self._estimates.decoded(self.side, step, decode_s)
-            self._keep(replace(each, decode_s=decode_s), now)
-        for branch, each in zip(branches, result.branches, strict=False):
-            if branch.hashes[min(self._decided, branch.first)] == line.hashes[self._decided]:
-                self._keep(each, now)
-        self._advance("own", now)
-
-    def _keep(self, draft: SideDraft, now: float) -> None:
-        """Queue and send an own draft."""
-        self._out.events.append(
-            events.Drafted(
-                draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
+        count, beside = len(result.drafts), len(work.branches)
+        self._out.events.append(events.ForwardDone(first, count, seconds, beside))
+        for draft in self._ahead.took(work, result, seconds, self._decided):
+            self._out.events.append(
+                events.Drafted(
+                    draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
+                )
             )
-        )
-        if draft.step >= self._decided:
-            self._own.put(draft)
-            self._send_draft(draft, now)
+            if draft.step >= self._decided:
+                self._send_draft(draft, now)
+        self._advance("own", now)
 
     def _send_draft(self, draft: SideDraft, now: float) -> None:
         if self._peer is None or (self.side == "device" and self._settings.keeps_drafts):
@@ -607,7 +521,7 @@ class Dragon(Partnered):
         self._out.send.append((self._peer, message))
         size = FRAME_BYTES + len(draft.payload)
         padded = self._settings.pads and self._settings.cadence is None
-        self._branching.sent(len(in_cells(bytes(size))) if padded else size)
+        self._ahead.branching.sent(len(in_cells(bytes(size))) if padded else size)
         self._disclose(draft.step, draft.token, distribution=True)
 
     def _disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
