@@ -97,9 +97,9 @@ class ReadingAhead:
             raise ValueError("a forward reads a line")
         drafts, last = result.drafts, len(span.tokens)
         self._lookup.learn(result.guessed, len(drafts) - span.count)
-        if span.count == 1 and not result.guessed:
-            self.branching.took(len(result.branches), seconds)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
+        if self._has_read and span.count == 1 and not result.guessed:
+            self.branching.took(len(result.branches), seconds)
         decode_s, self._has_read = seconds / len(drafts) if self._has_read else 0.0, True
         if len(line) < last or line.hashes[last] != span.hashes[last]:
             drafts = []
