@@ -253,7 +253,7 @@ def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
     assert (result["model"], result["dtype"], result["sessions"]) == ("dragon-draft", "float32", 3)
     assert result["same_texts"] is True
     shared, single = result["shared"], result["single"]
-    assert shared["forwards_per_token"] < 0.7 < single["forwards_per_token"]
+    assert shared["forwards_per_token"] < 0.9 < single["forwards_per_token"]
     assert 0 < shared["p50_ms"] <= shared["p95_ms"]
     assert result["ratio"] == pytest.approx(
         shared["tokens_per_s"]["median"] / single["tokens_per_s"]["median"], rel=0.01
