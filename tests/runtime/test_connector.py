@@ -65,7 +65,7 @@ def test_the_first_connection_says_why_there_is_none() -> None:
         assert connector.peer is None
 
         connector = Connector(Network(vocabulary=33).dial)
-        with pytest.raises(HandshakeError, match="32 tokens, the cloud.s simulated has 33"):
+        with pytest.raises(HandshakeError, match="the cloud's simulated has 33"):
             await connector.connect()
         assert not connector.connected
 
