@@ -16,6 +16,7 @@ from dragonrt.modes.settings import (
 )
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.mixing import relevance_weights, renormalise
+from dragonrt.simulation.liveness import may_seem_mute
 from dragonrt.simulation.oracle import Attendance, oracle
 from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
 from dragonrt.simulation.scenario import MARKER_TOKENS, Request, Scenario
@@ -149,7 +150,8 @@ def check(
             raise ViolationError(f"a side broke the protocol: {notice}")
         missed = "missed the deadline" in notice or "takes part again" in notice
         named = "is used" in notice  # a codec that takes another's place
-        if not scenario.faulty and not given_up and not missed and not named:
+        mute = "nothing useful" in notice and may_seem_mute(scenario, request)
+        if not (scenario.faulty or given_up or missed or named or mute):
             raise ViolationError(f"the answer was disturbed without need: {notice}")
 
 

@@ -48,6 +48,14 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     return recovery_s + preparation_s + (request.question.max_tokens + 2) * turn_s
 
 
+def may_seem_mute(scenario: Scenario, request: Request) -> bool:
+    """Whether drafts of answers on one slow link may keep a cloud's first word back too long."""
+    beside = [each.settings for each in scenario.requests if each.device == request.device]
+    drafts = sum(_drafts(each) for each in beside if isinstance(each, DragonSettings))
+    links = scenario.schedules[request.device]
+    return max(_trip_s(link, drafts) for link in links) > scenario.patience.mute_s
+
+
 def longest_absence_s(scenario: Scenario) -> float:
     """The longest that a cloud may be away, or do nothing, by all that goes wrong in a row."""
     return max(

@@ -68,9 +68,13 @@ def test_scenarios_differ_in_everything_that_may_go_wrong(mode: str) -> None:
     assert any(not scenario.faulty for scenario in drawn)
 
 
-@pytest.mark.parametrize("seed", [105296])
+@pytest.mark.parametrize("seed", [105296, 1009118])
 def test_runs_that_once_violated_something_do_not(seed: int) -> None:
-    """105296: after a reconnection only the branch's second draft was there, and none came."""
+    """105296: after a reconnection only the branch's second draft was there, and none came.
+
+    1009118: one answer's drafts kept another's first word back over a link of 50 kbit/s for longer
+    than a mute cloud is waited for. Going on alone is right then; the invariant said otherwise.
+    """
     assert explore_one(Scenario.draw(seed, "dragon")).violation is None
 
 
