@@ -84,8 +84,8 @@ def bench_memory(
     for count in (max(answers), *answers):  # the first fills what all share
         with messages.status(f"{count} answers at once"):
             run = _held(loaded, stored, pool, question, prompts[:count])
-            held, counted = asyncio.run(run)
-        sessions = 2 * count
+            held, counted, under_way = asyncio.run(run)
+        sessions = 2 * under_way
         own = documents * (prompt_tokens + tokens) * token_bytes
         result = {
             "sessions": sessions,
@@ -107,9 +107,11 @@ async def _held(
     pool: KvPool,
     question: Question,
     prompts: Sequence[Sequence[int]],
-) -> tuple[int, int]:
-    """Bytes that all answers hold together at their last tokens, and those that are counted."""
-    found: list[tuple[int, int]] = []
+) -> tuple[int, int, int]:
+    """Bytes that all answers hold together when the last one is near its end, those that are
+    counted, and how many answers are under way: some may have ended.
+    """
+    found: list[tuple[int, int, int]] = []
     decided = dict.fromkeys(range(len(prompts)), 0)
 
     async with AsyncExitStack() as stack:
@@ -123,7 +125,11 @@ async def _held(
         engines = [each for side in sides if (each := side.engine) is not None]
         threads = [*engines, *(each.heads for each in engines)]
         # All of them at rest: a forward's logits are the forward's, not the sessions'.
-        pause = Barrier(len(threads), lambda: found.append((_memory() - before, pool.used)))
+        pause = Barrier(len(threads), lambda: found.append(look()))
+
+        def look() -> tuple[int, int, int]:
+            ended = sum(step == question.max_tokens - 1 for step in decided.values())
+            return _memory() - before, pool.used, len(decided) - ended
 
         def rest() -> None:
             pause.wait(LONGEST_PAUSE_S)
