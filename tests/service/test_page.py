@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, async_playwright, expect
 
 from dragonrt.service.http.application import PAGE
 from dragonrt.service.http.http_settings import ApiKeys
@@ -119,11 +119,11 @@ async def test_an_answer_is_stopped_and_what_fails_is_told() -> None:
     answers = {"long?": "x" * 300}
     async with served(answers, halt_at=3) as service, browsing(service.url) as page:
         await ask(page, "long?")
-        await page.locator(".answered .text", has_text="xxx").wait_for()
+        text = page.locator(".answered .text")
+        await expect(text).to_have_text("xxxx", timeout=15_000)  # the first needs no forward
         await page.keyboard.press("Escape")
         await page.locator(".answered .notice", has_text="stopped").wait_for()
-        shown = await page.locator(".answered .text").text_content()
-        assert shown == "xxxx", "the first needs no forward"
+        assert await text.text_content() == "xxxx"
         await ask(page, "what?")
         await page.locator(".problem", has_text="the question is too long").wait_for()
         assert await page.locator("#send").is_enabled()
