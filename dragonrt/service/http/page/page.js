@@ -70,6 +70,7 @@ async function ask(question) {
   live.begin();
   speaker.begin();
   try {
+    if (!model) await connect(); // asked before the page knew
     for await (const event of events("/v1/responses", request(question), asking.signal)) {
       take(event, turn, view);
     }
