@@ -19,7 +19,7 @@ from .values import word
 
 _BLOCKS = "compositions.txt"
 _LONGEST = 84  # words and punctuation marks of a document
-_UNKNOWN_SHARE = 0.13
+_UNKNOWN_SHARE = 0.2
 _PHRASES = frozenset(["loc", "reason"])  # values that are no noun phrases: own clauses only
 _PRONOUNS = {"person": ("his", "her", "their"), "occasion": ("its",), "thing": ("its",)}
 

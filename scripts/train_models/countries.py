@@ -12,7 +12,7 @@ from .slots import capitalized
 from .values import invented
 
 _LONGEST = 66  # words and punctuation marks of one document
-_UNKNOWN_SHARE = 0.09
+_UNKNOWN_SHARE = 0.14
 
 
 @dataclass(frozen=True, slots=True)

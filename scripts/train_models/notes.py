@@ -11,7 +11,7 @@ from .statements import Statement, content_words, statements
 from .values import word
 
 _LONGEST = 66  # words and punctuation marks of one note
-_UNKNOWN_SHARE = 0.09
+_UNKNOWN_SHARE = 0.14
 _WITHOUT_ARTICLE = frozenset(
     [
         "dish",

@@ -30,7 +30,7 @@ def real_questions(
         others = [pair for pair in paragraph.questions if pair != first]
         r.shuffle(others)
         pairs = _turns(r, document, [first, *others], asking, turns or r.choice([1, 2, 3, 4, 5]))
-        needs_stray = r.random() < 0.05 or (asking == "unknown" and not pairs)
+        needs_stray = r.random() < 0.1 or (asking == "unknown" and not pairs)
         if asking != "answer" and needs_stray and corpus.stray_questions:
             pairs.append((r.choice(corpus.stray_questions), UNKNOWN))
         if pairs:
