@@ -189,6 +189,7 @@ BENCHES = {
     "memory": "What answers hold in memory: KV, and what is beside it.",
     "answers": "Right answers in forms that training never saw: a model, and the pair.",
     "retrieval": "What is found by meaning, by words and by both.",
+    "index": "A large index: to open, to search, to update, and beside an answer.",
     "loop": "How long the event loop is held in each mode.",
     "soak": "Memory of both sides over thousands of short answers.",
     "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",

@@ -121,7 +121,7 @@ async def _held(
             side.engine = await stack.enter_async_context(engine())
             sides.append(side)
         arena = await stack.enter_async_context(linked(sides[0], sides[1:]))
-        before = _memory()
+        before = held_bytes()
         engines = [each for side in sides if (each := side.engine) is not None]
         threads = [*engines, *(each.heads for each in engines)]
         # All of them at rest: a forward's logits are the forward's, not the sessions'.
@@ -129,7 +129,7 @@ async def _held(
 
         def look() -> tuple[int, int, int]:
             ended = sum(step == question.max_tokens - 1 for step in decided.values())
-            return _memory() - before, pool.used, len(decided) - ended
+            return held_bytes() - before, pool.used, len(decided) - ended
 
         def rest() -> None:
             pause.wait(LONGEST_PAUSE_S)
@@ -181,7 +181,7 @@ def _side(
     return ReadingSide(side=side, script=lambda _: script, read=read)
 
 
-def _memory() -> int:
+def held_bytes() -> int:
     """What this process holds, in bytes, once the allocator has given back what is free."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
