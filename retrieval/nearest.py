@@ -8,6 +8,7 @@ A relevance is therefore always exact.
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,9 +23,18 @@ Vectors = NDArray[np.float32]
 
 def build(vectors: Vectors, ids: NDArray[np.int64]) -> Any:
     """A searchable index over normalised `vectors` [n, d] (n > 0), which have `ids` [n]."""
-    import faiss
-
-    inner = _approximate(vectors) if len(vectors) >= APPROXIMATE_FROM else _exact(vectors)
+    n, dimension = vectors.shape
+    inner: Any
+    if n < APPROXIMATE_FROM:
+        inner = faiss.IndexFlatIP(dimension)
+    else:
+        lists = max(1, min(int(2 * np.sqrt(n)), n // _TRAINING_PER_LIST))
+        kind = f"IVF{lists},SQ8,RFlat"
+        inner = faiss.index_factory(dimension, kind, faiss.METRIC_INNER_PRODUCT)
+        sample = np.random.default_rng(0).permutation(n)[: max(lists * _TRAINING_PER_LIST, 256)]
+        inner.train(vectors[np.sort(sample)])
+        proposing: Any = faiss.downcast_index(inner.base_index)
+        proposing.nprobe = min(_PROBES, lists)
     index = faiss.IndexIDMap(inner)
     index.add_with_ids(vectors, ids)
     return index
@@ -36,8 +46,6 @@ def write(index: Any, path: Path) -> None:
     Raises:
         OSError: the disk refuses.
     """
-    import faiss
-
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:
@@ -46,15 +54,11 @@ def write(index: Any, path: Path) -> None:
 
 def restore(path: Path) -> Any:
     """The index in a whole file of `write`; it stays on disk until searched."""
-    import faiss
-
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
 
 
 def search(index: Any, query: Vectors, k: int) -> list[tuple[int, float]]:
     """Ids and cosines of the `k` (or all) nearest to `query` [d], nearest first."""
-    import faiss
-
     chosen = None
     if isinstance(faiss.downcast_index(index.index), faiss.IndexRefineFlat):
         chosen = faiss.IndexRefineSearchParameters()
@@ -66,27 +70,3 @@ def search(index: Any, query: Vectors, k: int) -> list[tuple[int, float]]:
     finally:
         faiss.omp_set_num_threads(threads)
     return [(int(i), float(s)) for i, s in zip(ids[0], scores[0], strict=True) if i >= 0]
-
-
-def _exact(vectors: Vectors) -> Any:
-    import faiss
-
-    return faiss.IndexFlatIP(vectors.shape[1])
-
-
-def _approximate(vectors: Vectors) -> Any:
-    import faiss
-
-    n, dimension = vectors.shape
-    lists = max(1, min(int(2 * np.sqrt(n)), n // _TRAINING_PER_LIST))
-    proposing = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatIP(dimension),
-        dimension,
-        lists,
-        faiss.ScalarQuantizer.QT_8bit,
-        faiss.METRIC_INNER_PRODUCT,
-    )
-    sample = np.random.default_rng(0).permutation(n)[: max(lists * _TRAINING_PER_LIST, 256)]
-    proposing.train(np.ascontiguousarray(vectors[np.sort(sample)]))
-    proposing.nprobe = min(_PROBES, lists)
-    return faiss.IndexRefineFlat(proposing)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 
@@ -345,7 +346,7 @@ def test_large_indexes_are_searched_approximately(
     where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest, "APPROXIMATE_FROM", 4)
-    monkeypatch.setattr(nearest, "_exact", None)
+    monkeypatch.setattr(faiss, "IndexFlatIP", None)
     Index.update(where, documents, embedder)
     assert found(where, embedder, "ferry", 2)[0] == "ferry.txt"
 
