@@ -13,8 +13,7 @@ from .follow_up import in_context
 from .index import Hit, Index, Progress, Report
 from .ingestion import content_hash, index_name
 from .kv_store import KvStore, KvWriter
-from .reranking import Reranker
-from .retriever import Retriever
+from .retriever import Reranker, Retriever
 from .store import Chunk, Manifest, Place, Search
 
 __all__ = [

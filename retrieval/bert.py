@@ -9,7 +9,7 @@ Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.nn import functional
 
 _KINDS = ["Transformer", "Pooling", "Normalize"]
-
 
 Linear = Callable[[Tensor], Tensor]
 
@@ -42,10 +41,9 @@ class _Layer:
 class BertEncoder:
     """A BERT encoder with mean pooling, loaded from a sentence-transformers directory."""
 
-    def __init__(self, directory: Path, device: str) -> None:
+    def __init__(self, directory: Path) -> None:
         config = _json(directory / "config.json")
-        weights = load_file(directory / "model.safetensors", device=device)
-        self._device = torch.device(device)
+        weights = load_file(directory / "model.safetensors")
         self._heads = int(config["num_attention_heads"])
         self._epsilon = float(config["layer_norm_eps"])
         self._words = weights["embeddings.word_embeddings.weight"]
@@ -63,42 +61,24 @@ class BertEncoder:
         limit = _json(directory / "sentence_bert_config.json").get("max_seq_length")
         self._tokenizer.enable_truncation(int(limit or config["max_position_embeddings"]))
 
+    @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Mean-pooled embeddings, float32 [texts, dimension], not yet normalised."""
         out = np.empty((len(texts), self._words.shape[1]), dtype=np.float32)
-        for rows, ids in self._batches([e.ids for e in self._tokenizer.encode_batch(list(texts))]):
-            out[rows] = self._embed(ids)
-        return out
-
-    def _batches(self, ids: list[list[int]]) -> Iterator[tuple[list[int], list[list[int]]]]:
         # On a CPU a batch is no faster, and alone a text gets the same bits whatever else is
         # indexed with it: an updated index equals a rebuilt one.
-        size = 1 if self._device.type == "cpu" else 64
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            yield rows, [ids[i] for i in rows]
+        for row, text in enumerate(self._tokenizer.encode_batch(list(texts))):
+            x = self._words[text.ids] + self._positions[: len(text.ids)]
+            x = self._normalise(x[None], self._norm)
+            for layer in self._layers:
+                x = self._forward(layer, x)
+            out[row] = x[0].mean(0).float().numpy()
+        return out
 
-    @torch.inference_mode()
-    def _embed(self, ids: list[list[int]]) -> NDArray[np.float32]:
-        longest = max(len(row) for row in ids)
-        tokens = torch.tensor(
-            [row + [0] * (longest - len(row)) for row in ids], device=self._device
-        )
-        lengths = torch.tensor([len(row) for row in ids], device=self._device)
-        real = torch.arange(longest, device=self._device) < lengths[:, None]
-        mask = None if len(ids) == 1 else real[:, None, None, :]
-        x = self._normalise(self._words[tokens] + self._positions[:longest], self._norm)
-        for layer in self._layers:
-            x = self._forward(layer, x, mask)
-        pooled: Tensor = (x * real[:, :, None]).sum(1) / lengths[:, None]
-        return pooled.float().cpu().numpy()
-
-    def _forward(self, layer: _Layer, x: Tensor, mask: Tensor | None) -> Tensor:
+    def _forward(self, layer: _Layer, x: Tensor) -> Tensor:
         rows, length, width = x.shape
         qkv = layer.qkv(x).view(rows, length, 3, self._heads, -1)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        mixed = functional.scaled_dot_product_attention(*qkv.permute(2, 0, 3, 1, 4))
         mixed = mixed.transpose(1, 2).reshape(rows, length, width)
         x = self._normalise(x + layer.out(mixed), layer.out_norm)
         inner = layer.down(functional.gelu(layer.up(x)))
@@ -154,7 +134,7 @@ def _linear(weight: Tensor, bias: Tensor) -> Linear:
     Of lengths only every fourth up to 32 is multiplied, every eighth up to 64, and so on: oneDNN
     keeps a program, of half a megabyte, for each that it has met.
     """
-    if weight.device.type != "cpu" or not _packing_works():
+    if not _packing_works():
         return partial(functional.linear, weight=weight, bias=bias)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 

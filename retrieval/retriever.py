@@ -1,11 +1,43 @@
 """From a question to the chunks that may answer it."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .embedding import Embedder
 from .index import Hit, Index
-from .reranking import Reranker
+from .model_files import loaded, model_directory
 from .store import Search
+
+
+class Reranker:
+    """A sentence-transformers cross-encoder.
+
+    It reads question and text together, slower and better than the cosine of their embeddings.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Use `Reranker.load`."""
+        self._model = model
+
+    @classmethod
+    def load(cls, name: str | Path) -> "Reranker":
+        """A cross-encoder with one output, by directory or Hugging Face id.
+
+        Raises:
+            RetrievalError: there is no such model, or the hub cannot be reached.
+        """
+        return cls(loaded("CrossEncoder", model_directory(str(name)), num_labels=1))
+
+    def score(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """How well each text answers the question, float32 [texts], in (0, 1) for most models."""
+        if not texts:
+            return np.empty(0, dtype=np.float32)
+        pairs = [(question, text) for text in texts]
+        return np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
 
 
 class Retriever:

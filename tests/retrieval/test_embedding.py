@@ -57,19 +57,11 @@ def test_a_text_has_the_same_bits_in_any_batch(minilm: Embedder) -> None:
     assert together.tobytes() == alone.tobytes()
 
 
-def test_padding_does_not_show() -> None:
-    encoder = BertEncoder(MINILM, "cpu")
-    ids = [[101, 7592, 102], [101, 7592, 2088, 2003, 2307, 102]]
-    together = encoder._embed(ids)
-    alone = np.concatenate([encoder._embed([row]) for row in ids])
-    assert np.allclose(together, alone, atol=1e-6)
-
-
 def test_packed_weights_compute_the_same(minilm: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bert._packing_works()
     texts = ["Short.", "A somewhat longer text about ferries and museums.", "word " * 300]
     monkeypatch.setattr(bert, "_packing_works", lambda: False)
-    plain = BertEncoder(MINILM, "cpu").encode(texts)
+    plain = BertEncoder(MINILM).encode(texts)
     plain /= np.linalg.norm(plain, axis=1, keepdims=True)
     assert np.abs(minilm.encode(texts) - plain).max() < 1e-6
 

@@ -38,7 +38,7 @@ def test_hits_come_by_cosine(index: Index, embedder: Embedder) -> None:
 
 
 def test_a_reranker_has_the_last_word(index: Index, embedder: Embedder) -> None:
-    retriever = Retriever(index, embedder, Reranker("likes luggage", Preferring("luggage")))
+    retriever = Retriever(index, embedder, Reranker(Preferring("luggage")))
     hits = retriever.retrieve("Which gate for my flight?", 2)
     assert [(hit.chunk.source, hit.score) for hit in hits] == [
         ("travel/hotel.html", 0.75),
@@ -47,7 +47,7 @@ def test_a_reranker_has_the_last_word(index: Index, embedder: Embedder) -> None:
 
 
 def test_no_texts_have_no_scores() -> None:
-    assert Reranker("none", None).score("question", []).shape == (0,)
+    assert Reranker(None).score("question", []).shape == (0,)
 
 
 @pytest.mark.parametrize("k", [0, -1])

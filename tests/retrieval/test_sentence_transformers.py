@@ -43,9 +43,9 @@ def tiny(tmp_path: Path) -> Path:
 def test_the_direct_path_computes_what_sentence_transformers_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    direct = BertEncoder(MINILM, "cpu").encode(TEXTS)
+    direct = BertEncoder(MINILM).encode(TEXTS)
     monkeypatch.setattr("retrieval.bert.runs_directly", lambda _: False)
-    general = _encoders(MINILM, "cpu")[0](TEXTS)
+    general = _encoders(MINILM)[0](TEXTS)
     direct /= np.linalg.norm(direct, axis=1, keepdims=True)
     assert np.abs(direct - general).max() < 2e-6
 
