@@ -63,11 +63,11 @@ class Experiment(Protocol):
         """What it is called on the command line."""
 
     @property
-    def SUMMARY(self) -> str:  # noqa: N802
+    def SUMMARY(self) -> str:  # noqa: N802 - a module's constant
         """One line: what it measures, and which figure of which paper that is."""
 
     @property
-    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802
+    def CLOCKS(self) -> tuple[Clock, ...]:  # noqa: N802 - a module's constant
         """The clocks it can run on, its default first."""
 
     def run(self, settings: Settings, progress: Progress) -> list[Row]:

@@ -192,8 +192,7 @@ class PaddedKvCache:
         return Cache(layers=list(self._layers))
 
 
-# transformers has no types for the base class, nor for its constructor.
-class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has no types
     """One layer's buffers behind the interface that attention modules write through.
 
     Every layer of every model comes by here once per forward: the place to notice a preemption.
@@ -202,7 +201,7 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     is_sliding = False
 
     def __init__(self, rows: int, shape: LayerShape, columns: int, geometry: Geometry) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # it has no types
         self.is_initialized = True
         self.start = 0
         self.preemption = Preemption()
