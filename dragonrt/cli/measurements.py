@@ -103,7 +103,13 @@ def experiment(
         Path | None,
         option("The text that perplexity is measured on, or that generated texts go on from."),
     ] = None,
-    model: Annotated[str, option("What both sides run.", default=TARGET)] = TARGET,
+    model: Annotated[
+        tuple[str, ...],
+        option(
+            "What both sides run; latency, ttft, perplexity and scheduling take several.",
+            default="dragon-small; those four, if not quick, dragon-opt too",
+        ),
+    ] = (),
     draft: Annotated[str, option("Drafts in sqs and the like.", default=DRAFT)] = DRAFT,
     target: Annotated[str, option("Verifies the drafts.", default=TARGET)] = TARGET,
     worker: Annotated[
@@ -137,6 +143,7 @@ def experiment(
     if cloud is not None and clock != "real":
         raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
     address = _address(cloud, key_file) if cloud is not None else None
+    models = figures.models_of(chosen, model, one=quick or cloud is not None)
     files = framework.files(chosen, results)
     if replot:
         framework.draw_again(chosen, files)
@@ -148,14 +155,14 @@ def experiment(
             seed,
             files.directory,
             corpus,
-            model,
+            model[0] if model else TARGET,
             draft,
             target,
             worker,
             address,
         )
         with counting(name) as progress:
-            framework.run_experiment(chosen, plan, progress)
+            framework.run_experiment(chosen, plan, progress, models)
     for path in (files.rows, files.record, *files.pictures):
         output.print(str(path), markup=False, soft_wrap=True)
 

@@ -1,5 +1,7 @@
 """All experiments, in the order in which they are listed. A new one adds its module here."""
 
+from collections.abc import Sequence
+
 from dragonrt.errors import DragonError
 from dragonrt.experiments import (
     acceptance_rates,
@@ -58,6 +60,26 @@ OVER_A_NETWORK: tuple[Experiment, ...] = (latency_figure, first_token, pipeline)
 
 The others ask no cloud: they run in virtual time, or read texts in one process.
 """
+
+TWO_MODELS = ("dragon-small", "dragon-opt")
+"""Of two families, as DRAGON's Qwen2.5 and OPT are."""
+
+BY_MODEL: tuple[Experiment, ...] = (latency_figure, first_token, perplexity, scheduling)
+"""Those that DRAGON shows of two models (Fig. 5-8): each model has its rows and its picture."""
+
+
+def models_of(chosen: Experiment, asked: Sequence[str], *, one: bool) -> tuple[str, ...]:
+    """The models that an experiment of `BY_MODEL` is made with, one after another; else ().
+
+    Without any asked for, the two bundled ones, or the first of them if `one` is enough.
+    Raises DragonError where several are asked for and the experiment has one.
+    """
+    if chosen in BY_MODEL:
+        return tuple(dict.fromkeys(asked)) or (TWO_MODELS[:1] if one else TWO_MODELS)
+    if len(asked) > 1:
+        names = ", ".join(each.NAME for each in BY_MODEL)
+        raise DragonError(f"{chosen.NAME} has one model, and several are for {names}")
+    return ()
 
 
 def experiment(name: str) -> Experiment:

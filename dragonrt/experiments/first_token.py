@@ -17,7 +17,7 @@ from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, grouped
 
 NAME = "ttft"
-SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 6 minutes)"
+SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 12 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 DRAGON = "DRAGON"
@@ -101,11 +101,12 @@ def plot(rows: list[Row], path: Path) -> None:
     looks = {name: charts.Look(COLOURS[name]) for name in names}
     with charts.picture(
         path, columns=len(panels), height_inches=4.2, legend=len(names), sharey=True
-    ) as (_, axes):
+    ) as (figure, axes):
         for axis, ((documents,), some) in zip(axes[0], panels, strict=True):
             found = estimates(some, "first_ms", "method", "round_trip_ms")
             charts.bars(axis, found, looks, round_trips)
             axis.set(title=f"{documents} documents a side", xlabel=f"{what} round trip (ms)")
+        figure.suptitle(rows[0]["model"])
         axes[0, 0].set_ylabel("time to the first token (ms)\nmedian, 95 %")
 
 

@@ -6,14 +6,15 @@ from the rows alone, so that the CSV is all that has to be kept.
 
 import csv
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.intervals import Row, grouped
 
 if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address
@@ -97,12 +98,13 @@ class Files:
 
     @property
     def pictures(self) -> list[Path]:
-        """Those that were drawn: one, or one of each kind of text."""
+        """Those that were drawn: one, or one of each model and kind of text."""
         return sorted(self.directory.glob(f"{self.name}*.png"))
 
-    def pictured(self, kind: str | None) -> Path:
-        """Where the picture of all rows goes, or that of one kind of text."""
-        return self.directory / (f"{self.name}-{kind}.png" if kind else f"{self.name}.png")
+    def pictured(self, part: str | None) -> Path:
+        """Where the picture of all rows goes, or that of one model or kind of text."""
+        told = "" if part is None else "-" + re.sub(r"[^\w.]+", "-", part).strip("-")
+        return self.directory / f"{self.name}{told}.png"
 
 
 def files(experiment: Experiment, results: Path) -> Files:
@@ -127,14 +129,24 @@ def clock(experiment: Experiment, real: bool | None) -> Clock:
     return asked
 
 
-def run_experiment(experiment: Experiment, settings: Settings, progress: Progress) -> Files:
+def run_experiment(
+    experiment: Experiment, settings: Settings, progress: Progress, models: Sequence[str] = ()
+) -> Files:
     """Measure, then write rows, record and picture. `settings.results` is the experiment's own.
 
-    The record has the command, versions, hardware, seed and settings, and the summary.
+    With `models` each of them is the settings' model in turn, and rows say which one it was. The
+    record has the command, versions, hardware, seed and settings, and the summary.
     """
     where = Files(settings.results, experiment.NAME)
     start_s = time.monotonic()
-    rows = experiment.run(settings, progress)
+    rows: list[Row] = [] if models else experiment.run(settings, progress)
+    for number, model in enumerate(models):
+
+        def reached(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(models) * total)
+
+        own = experiment.run(replace(settings, model=model), reached)
+        rows += [{"model": model} | row for row in own]
     seconds = time.monotonic() - start_s
     write_rows(rows, where.rows)
     from dragonrt.experiments.bench.report import environment
@@ -156,22 +168,28 @@ def run_experiment(experiment: Experiment, settings: Settings, progress: Progres
     return where
 
 
-def by_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
-    """Rows of answers and of prose apart, for no figure may mix them; None where there is one."""
-    kinds = {row.get("kind"): True for row in rows}
-    if len(kinds) == 1:
+def by_model_and_kind(rows: list[Row]) -> dict[str | None, list[Row]]:
+    """Rows of each model, and of answers and prose: no figure mixes them. None where all are alike.
+
+    Events have these columns too, some of them empty: those belong together.
+    """
+    values = {name: {row.get(name) for row in rows} for name in ("model", "kind")}
+    columns = [name for name, found in values.items() if len(found) > 1 and None not in found]
+    if not columns:
         return {None: rows}
-    return {kind: [row for row in rows if row["kind"] == kind] for kind in kinds}
+    return {", ".join(key): some for key, some in grouped(rows, *columns).items()}
 
 
 def _summary(experiment: Experiment, rows: list[Row]) -> dict[str, Any]:
-    found = {kind: experiment.summarise(some) for kind, some in by_kind(rows).items()}
-    return found.get(None) or {str(kind): each for kind, each in found.items()}
+    found = {part: experiment.summarise(some) for part, some in by_model_and_kind(rows).items()}
+    return found.get(None) or {str(part): each for part, each in found.items()}
 
 
 def _draw(experiment: Experiment, rows: list[Row], where: Files) -> None:
-    for kind, some in by_kind(rows).items():
-        experiment.plot(some, where.pictured(kind))
+    for earlier in where.pictures:
+        earlier.unlink()
+    for part, some in by_model_and_kind(rows).items():
+        experiment.plot(some, where.pictured(part))
 
 
 def draw_again(experiment: Experiment, where: Files) -> None:

@@ -27,7 +27,7 @@ from dragonrt.experiments.intervals import (
 )
 
 NAME = "latency"
-SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 10 minutes)"
+SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 20 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real", "virtual")
 
 TOKENS, DOCUMENTS = 20, 2
@@ -162,9 +162,11 @@ def plot(rows: list[Row], path: Path) -> None:
             charts.lines(axes[1, column], found, without)
             axes[0, column].set_title(title)
             axes[1, column].set(title=f"the same without {TW}", xlabel="extra round trip (ms)")
+        model = rows[0]["model"]
         if few:
-            figure.suptitle(f"over a network with a measured round trip of {round_trips[0]} ms")
+            figure.suptitle(f"{model}, with a measured round trip of {round_trips[0]} ms")
             return
+        figure.suptitle(model)
         for axis in axes[:, 0]:
             axis.set_ylabel("ms per token (median, 95 %)")
         axes[0, 0].set_ylim(bottom=0)

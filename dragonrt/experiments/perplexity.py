@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
 
 NAME = "perplexity"
-SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 10 minutes)"
+SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 20 minutes)"
 CLOCKS: tuple[Clock, ...] = ("real",)
 
 WINDOW = 256
@@ -70,7 +70,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
             rows.append(
                 {
                     "corpus": name,
-                    "model": model.name,
                     "window": number,
                     "documents": documents,
                     "method": method,

@@ -14,7 +14,7 @@ from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.arena import linked
 from dragonrt.experiments.framework import ExperimentError, read_rows, write_rows
-from dragonrt.experiments.intervals import grouped
+from dragonrt.experiments.intervals import Row, grouped, having
 from dragonrt.experiments.model_sides import LoadedSide, document_side, run, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -28,6 +28,7 @@ SIDES: tuple[Side, ...] = ("device", "cloud")
 TEMPERATURE = 0.8
 QUESTIONS = [question.text for question in bundled.questions()]
 LONGEST_ANSWER = 64
+COLUMNS = {"source", "sequence", "step", "device", "cloud"}
 DECODE_S = 0.01
 """Of virtual time: nothing recorded here depends on it."""
 
@@ -37,12 +38,15 @@ def recorded(
 ) -> list[Acceptances]:
     """A sequence of so many tokens for each seed; `progress` hears how many there are.
 
-    They are kept as a CSV at `path`. One that has them is used, whoever recorded it.
+    They are kept as a CSV at `path`, beside those of other models. One that has them is used,
+    whoever recorded it.
     """
-    kept = _read(path, model, tokens)
+    rows = _read(path)
+    kept = _sequences(having(rows, source=source(model)), tokens)
     if not all(seed in kept for seed in seeds):
         kept = _record(model, seeds, tokens, progress)
-        _write(kept, model, path)
+        others = [row for row in rows if row["source"] != source(model)]
+        write_rows(others + _rows(kept, model), path)
     return [kept[seed] for seed in seeds]
 
 
@@ -88,8 +92,8 @@ def source(model: str) -> str:
     return f"{model} on the sample questions, coupled rule, temperature {TEMPERATURE}"
 
 
-def _write(sequences: dict[int, Acceptances], model: str, path: Path) -> None:
-    rows = [
+def _rows(sequences: dict[int, Acceptances], model: str) -> list[Row]:
+    return [
         {
             "source": source(model),
             "sequence": seed,
@@ -100,20 +104,24 @@ def _write(sequences: dict[int, Acceptances], model: str, path: Path) -> None:
         for seed, each in sequences.items()
         for step, (device, cloud) in enumerate(zip(each.device, each.cloud, strict=True))
     ]
-    write_rows(rows, path)
 
 
-def _read(path: Path, model: str, tokens: int) -> dict[int, Acceptances]:
-    """The kept sequences of that source and length, by seed; none where there is no such file."""
+def _read(path: Path) -> list[Row]:
+    """What is kept; nothing where there is no such file of sequences."""
     try:
-        rows = [row for row in read_rows(path) if row["source"] == source(model)]
-        sequences = {
-            seed: Acceptances(
-                tuple(bool(row["device"]) for row in group),
-                tuple(bool(row["cloud"]) for row in group),
-            )
-            for (seed,), group in grouped(rows, "sequence").items()
-        }
-    except (ExperimentError, KeyError):
-        return {}
+        rows = read_rows(path)
+    except ExperimentError:
+        return []
+    return rows if rows[0].keys() == COLUMNS else []
+
+
+def _sequences(rows: list[Row], tokens: int) -> dict[int, Acceptances]:
+    """Those of that length, by seed."""
+    sequences = {
+        seed: Acceptances(
+            tuple(bool(row["device"]) for row in group),
+            tuple(bool(row["cloud"]) for row in group),
+        )
+        for (seed,), group in grouped(rows, "sequence").items()
+    }
     return {seed: each for seed, each in sequences.items() if len(each.device) == tokens}

@@ -7,6 +7,7 @@ from dragonrt.experiments.intervals import Row
 
 ROWS: list[Row] = [
     {
+        "model": "m",
         "method": name,
         "round_trip_ms": ms,
         "documents": 2,

@@ -17,6 +17,7 @@ from dragonrt.experiments.framework import (
     Files,
     Progress,
     Settings,
+    by_model_and_kind,
     clock,
     draw_again,
     files,
@@ -82,6 +83,54 @@ def test_answers_and_prose_are_told_and_drawn_apart(where: Files) -> None:
     assert record["summary"] == {"answers": {"sum": 4.0}, "prose": {"sum": 8.0}}
     assert where.pictures == [where.pictured("answers"), where.pictured("prose")]
     assert "prose" not in where.pictured("answers").read_text()
+
+
+class OfModels(OfKinds):
+    """The same, of the settings' model."""
+
+    def run(self, settings: Settings, progress: Progress) -> list[Row]:
+        rows = super().run(settings, progress)
+        return [row | {"twice": row["twice"] + len(settings.model)} for row in rows]
+
+
+def test_each_model_has_its_rows_its_summary_and_its_picture(where: Files) -> None:
+    seen: list[tuple[int, int]] = []
+    where.pictured("of before").touch()
+    settings = Settings(True, False, 1, 0, where.directory)
+    models = ("m", "hub/larger one")
+    run_experiment(OfModels(), settings, lambda *now: seen.append(now), models)
+    assert seen == [(1, 2), (2, 2)]
+    assert [(row["model"], row["twice"]) for row in read_rows(where.rows)] == [
+        ("m", 1.0),
+        ("hub/larger one", 14.0),
+    ]
+    record = json.loads(where.record.read_text())
+    assert record["summary"] == {"m": {"sum": 1.0}, "hub/larger one": {"sum": 14.0}}
+    assert [path.name for path in where.pictures] == [
+        "doubling-hub-larger-one.png",
+        "doubling-m.png",
+    ]
+    run_experiment(OfModels(), settings, lambda *now: None, models[:1])
+    assert [path.name for path in where.pictures] == ["doubling.png"]
+
+
+def test_models_and_kinds_are_never_mixed() -> None:
+    rows: list[Row] = [
+        {"model": model, "kind": kind} for model in ("a", "b") for kind in ("answers", "prose")
+    ]
+    found = by_model_and_kind(rows)
+    assert list(found) == ["a, answers", "a, prose", "b, answers", "b, prose"]
+    assert list(by_model_and_kind(rows[:2])) == ["answers", "prose"]
+
+
+def test_dragons_figures_take_several_models() -> None:
+    perplexity, wire = map(figures.experiment, ("perplexity", "wire"))
+    assert figures.models_of(perplexity, (), one=False) == ("dragon-small", "dragon-opt")
+    assert figures.models_of(perplexity, (), one=True) == ("dragon-small",)
+    assert figures.models_of(perplexity, ("a", "b", "a"), one=True) == ("a", "b")
+    assert figures.models_of(wire, ("a",), one=False) == ()
+    with pytest.raises(DragonError, match="wire has one model, and several are for latency, ttft"):
+        figures.models_of(wire, ("a", "b"), one=False)
 
 
 def test_the_csv_is_enough_to_draw_again(where: Files) -> None:

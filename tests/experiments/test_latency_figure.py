@@ -17,6 +17,7 @@ QUESTION = "What is needed to make lemon cake?"
 
 def row(method: str, round_trip_ms: int, total_ms: float, accepted: float | None = None) -> Row:
     return {
+        "model": "m",
         "decode_ms": 50.0,
         "round_trip_ms": round_trip_ms,
         "question": 0,

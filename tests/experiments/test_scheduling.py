@@ -53,6 +53,11 @@ def test_sequences_are_recorded_once_and_kept(
     for missing, tokens in ((5, 12), (3, 13)):
         with pytest.raises(AssertionError, match="no recording"):
             recorded((missing,), tokens, kept, heard.append)
+    monkeypatch.undo()
+    other = recorded_acceptance.recorded("dragon-draft", (3,), 4, kept, heard.append)
+    monkeypatch.setattr(recorded_acceptance, "_record", nothing)
+    assert recorded_acceptance.recorded("dragon-draft", (3,), 4, kept, heard.append) == other
+    assert recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
     kept.write_text("source,sequence\n1,2\n")
     with pytest.raises(AssertionError, match="no recording"):
         recorded((3,), 12, kept, heard.append)
