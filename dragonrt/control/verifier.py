@@ -135,12 +135,12 @@ class Verifier:
 
     @classmethod
     def for_pair(cls, draft_fingerprint: str, target_fingerprint: str, kind: Kind) -> Self:
-        """The verifier of this kind for these models: bundled, or trained here.
+        """The verifier of this kind for these models: trained here, or else bundled.
 
         Raises ControlError if there is none.
         """
         trained_here = sorted(trained_verifiers().glob("*.json"))
-        names: list[str | Path] = [*bundled.verifiers(), *trained_here]
+        names: list[str | Path] = [*trained_here, *bundled.verifiers()]
         for name in names:
             found = cls.load(name)
             known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
@@ -148,7 +148,7 @@ class Verifier:
                 return found
         raise ControlError(
             f"there is no {kind} verifier for these two models: train one with `dragonrt train "
-            "verifier`"
+            f"verifier --kind {kind} --corpus TEXT`, and their --draft and --target"
         )
 
 

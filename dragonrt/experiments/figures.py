@@ -18,6 +18,7 @@ from dragonrt.experiments import (
     scheduling,
     specfed_throughput,
     speedup_theory,
+    sprinter_examples,
     sprinter_latency,
     sprinter_roc,
     sprinter_theory,
@@ -52,6 +53,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sprinter_roc,
     sprinter_theory,
     sprinter_latency,
+    sprinter_examples,
     disclosure_figure,
 )
 

@@ -1,10 +1,13 @@
-"""`sprinter-latency`: what approximate verification saves, and what it costs (SPRINTER Table 2).
+"""`sprinter-latency`: what approximate verification saves, and costs (SPRINTER Tables 2 and 3).
 
 By the paper's methods with the same rule and codec, and by the speculative mode as it comes. Two
 kinds of text: answers to the sample questions behind the document that holds the answer, to their
 end but 20 tokens at most, and 20 tokens of prose behind the beginnings of articles. On the virtual
 clock a forward of the draft model takes 10 ms and one of the target 50 ms; on the real clock they
 take what they take here. Texts are the same on both.
+
+The paper's second table is of another pair of models. Our second pair has the same draft model, and
+a target that is hardly larger: it saves no FLOPs, and its 50 ms are those of the clock.
 
 ROUGE compares with the target's own text: at temperature 0 with the text itself, which exact
 methods must give, above it with other samples of the target. FLOPs are 2 x parameters for each
@@ -42,9 +45,11 @@ if TYPE_CHECKING:
     from dragonrt.modes.question import Question
 
 NAME = "sprinter-latency"
-SUMMARY = "Tokens per target call, time per token, ROUGE and FLOPs (SPRINTER Table 2; 5 minutes)"
+SUMMARY = "Tokens per target call, time, ROUGE and FLOPs (SPRINTER Tables 2, 3; 10 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual", "real")
 
+PAIRS = (("dragon-draft", "dragon-small"), ("dragon-draft", "dragon-opt"))
+"""Draft model and target, measured unless others are asked for; a quick run has the first."""
 TOKENS = 20
 DRAFT_S, TARGET_S = 0.01, 0.05
 ROUND_TRIPS_MS = (0, 100)
@@ -65,20 +70,26 @@ class PromptedQuestion:
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per prompt, temperature, round trip and method."""
+    """A row per pair of models, prompt, temperature, round trip and method."""
     from dragonrt.experiments.sprinter_lineup import METHODS, SprinterLineup
 
-    lineup = SprinterLineup.load(settings.draft, settings.target)
-    asked = list(_asked(lineup, settings))
+    lineups = [SprinterLineup.load(*names) for names in pairs(settings)]
+    asked = [(lineup, each) for lineup in lineups for each in _asked(lineup, settings)]
     total = len(asked) * len(ROUND_TRIPS_MS) * (1 + len(METHODS))
     rows: list[Row] = []
-    for each in asked:
+    for lineup, each in asked:
         references = _references(lineup, each)
         for rtt_ms in ROUND_TRIPS_MS:
             for row in _rows(lineup, each, references, rtt_ms, settings.real):
-                rows.append(row)
+                rows.append({"pair": lineup.name} | row)
                 progress(len(rows), total)
     return rows
+
+
+def pairs(settings: Settings) -> tuple[tuple[str, str], ...]:
+    """The pairs to measure: both bundled ones, or the one that is asked for."""
+    asked = (settings.draft, settings.target)
+    return PAIRS if asked == PAIRS[0] and not settings.quick else (asked,)
 
 
 def _asked(lineup: "SprinterLineup", settings: Settings) -> "Iterator[PromptedQuestion]":
@@ -203,19 +214,20 @@ METRICS = ("ms_per_token", "rouge1", "rouge2", "rougeL", *PARTS, *GFLOPS)
 
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
-    """Table 2 for each kind of text, temperature and round trip: means with their intervals over
-    texts, and ratios of means: the speed-ups over speculative decoding and the target alone."""
-    keys = ("kind", "temperature", "rtt_ms", "method")
+    """A table for each pair of models, kind of text, temperature and round trip: means with their
+    intervals over texts, and ratios of means: the speed-ups over speculative decoding and the
+    target alone."""
+    keys = ("pair", "kind", "temperature", "rtt_ms", "method")
     found = {metric: estimates(rows, metric, *keys, statistic="mean") for metric in METRICS}
     summary: dict[str, Any] = {}
     for key, group in grouped(rows, *keys).items():
-        kind, temperature, rtt_ms, method = key
+        *common, method = key
+        pair, kind, temperature, rtt_ms = common
         case = f"{kind}, temperature {temperature:g}, round trip {rtt_ms} ms"
         own_ms, baseline_ms, alone_ms = (
-            found["ms_per_token"][kind, temperature, rtt_ms, each].value
-            for each in (method, BASELINE, TARGET_ALONE)
+            found["ms_per_token"][*common, each].value for each in (method, BASELINE, TARGET_ALONE)
         )
-        summary.setdefault(case, {})[method] = {
+        summary.setdefault(pair, {}).setdefault(case, {})[method] = {
             **_per_call(group),
             "speedup": round(baseline_ms / own_ms, 3),
             "over_target_alone": round(alone_ms / own_ms, 3),
@@ -238,44 +250,50 @@ def _per_call(rows: list[Row]) -> dict[str, float | None]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """For each kind of text, at the highest temperature: ms per token by round trip, tokens per
-    target call, ROUGE-L, and FLOPs by component."""
+    """A column for each pair of models, at the highest temperature: ms per token by round trip,
+    tokens per target call, ROUGE-L, and FLOPs by component."""
     hottest, farthest = (max(row[name] for row in rows) for name in ("temperature", "rtt_ms"))
     hot = [
-        row | {"case": f"{row['kind']}, round trip {row['rtt_ms']} ms"}
+        row | {"case": f"round trip {row['rtt_ms']} ms"}
         for row in having(rows, temperature=hottest)
     ]
-    far = having(hot, rtt_ms=farthest)
-    calls = {
-        key: exactly(each)
-        for key, group in grouped(far, "kind", "method").items()
-        if (each := _per_call(group)["tokens_per_call"]) is not None
-    }
-    with charts.picture(path, rows=2, columns=2, height_inches=7.2, sharey=True) as (figure, axes):
-        for axis, label, cases, found in (
-            (axes[0, 0], "ms per token", "case", _means(hot, "ms_per_token", "case")),
-            (axes[0, 1], "tokens per target call", "kind", calls),
-            (axes[1, 0], "ROUGE-L against the target's texts", "kind", _means(far, "rougeL")),
-        ):
-            looks = charts.looks(distinct(hot, cases))
-            charts.bars(axis, found, looks, distinct(rows, "method"), horizontal=True)
-            axis.set_xlabel(label)
-            axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2)
-        _stack(axes[1, 1], far)
-        figure.suptitle(f"temperature {hottest:g}")
+    methods, names = distinct(hot, "method"), distinct(hot, "pair")
+    with charts.picture(
+        path, rows=4, columns=len(names), height_inches=9.6, sharex="row", sharey=True
+    ) as (figure, axes):
+        for column, name in zip(axes.T, names, strict=True):
+            some = having(hot, pair=name)
+            far = having(some, rtt_ms=farthest)
+            calls = {
+                key: exactly(each)
+                for key, group in grouped(far, "pair", "method").items()
+                if (each := _per_call(group)["tokens_per_call"]) is not None
+            }
+            for axis, label, cases, found in (
+                (column[0], "ms per token", "case", _means(some, "ms_per_token", "case")),
+                (column[1], "tokens per target call", "pair", calls),
+                (column[2], "ROUGE-L against the target's texts", "pair", _means(far, "rougeL")),
+            ):
+                looks = charts.looks(distinct(some, cases))
+                charts.bars(axis, found, looks, methods, horizontal=True)
+                axis.set_xlabel(label)
+            column[0].set_title(name, pad=20)
+            _stack(column[3], far)
+        for axis in axes[(0, 3), 0]:
+            axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
+        figure.suptitle(f"{' and '.join(distinct(rows, 'kind'))}, temperature {hottest:g}")
 
 
 def _stack(axis: Any, rows: list[Row]) -> None:
-    """FLOPs of each method, part by part, the mean of both kinds of text."""
+    """FLOPs of each method, part by part."""
     methods = distinct(rows, "method")
     left = np.zeros(len(methods))
     for (part, name), look in zip(PARTS.items(), charts.looks(PARTS).values(), strict=True):
         widths = np.array([mean(having(rows, method=method), part) for method in methods])
         axis.barh(range(len(methods)), widths, 0.6, left, color=look.colour, label=name)
         left += widths
-    axis.set_xlabel("GFLOP for 20 tokens, both kinds of text")
-    axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3)
+    axis.set_xlabel("GFLOP for 20 tokens")
 
 
-def _means(rows: list[Row], metric: str, by: str = "kind") -> dict[tuple[Any, ...], Interval]:
+def _means(rows: list[Row], metric: str, by: str = "pair") -> dict[tuple[Any, ...], Interval]:
     return estimates(rows, metric, by, "method", statistic="mean")

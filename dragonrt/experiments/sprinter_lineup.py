@@ -65,6 +65,11 @@ class SprinterLineup:
         sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
         return cls(pair, sprinter, specdec)
 
+    @property
+    def name(self) -> str:
+        """What the pair is called in tables."""
+        return f"{self.pair.draft.name}, {self.pair.target.name}"
+
     def settings(self, method: str) -> tuple[Settings, dict[str, Any]]:
         """How a method makes an answer, and what it has learned for that."""
         if method in SPRINTERS:

@@ -75,6 +75,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
                 "bytes_per_token": None,
                 "accepted_share": None,
                 "tokens_per_call": 1.0,
+                "drafts_per_call": 0.0,
                 "tokens_per_s": alone / pace.streamed_s(alone),
             }
         )
@@ -103,6 +104,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
                         "bytes_per_token": answer.answer.bytes_sent / count,
                         "accepted_share": counts.stood / max(counts.judged, 1),
                         "tokens_per_call": None if lost else count / counts.verified,
+                        "drafts_per_call": None if lost else counts.stood / counts.verified,
                         "tokens_per_s": None if lost else count / answer.seconds,
                     }
                 )
@@ -112,9 +114,10 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Medians over texts with their intervals, and the zero-distribution uplink against SQS.
 
-    Tokens per forward of the target say what speculation is worth to a shared cloud. The best SQS
-    at a rate is the setting and the number of blocks under way with the highest median; the ratio
-    is paired by text.
+    Tokens per forward of the target say what speculation is worth to a shared cloud; the mean of
+    drafts that stand in each compares the rules: coupled of ids, rejection of dense:fp16. The best
+    SQS at a rate is the setting and the number of blocks under way with the highest median; the
+    ratio is paired by text.
     """
     speeds = estimates(rows, "tokens_per_s", "codec", "outstanding", "rate")
     bits = estimates(
@@ -124,12 +127,14 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         "outstanding",
     )
     calls = estimates(rows, "tokens_per_call", "codec", "outstanding")
+    stood = estimates(rows, "drafts_per_call", "codec", "outstanding", statistic="mean")
     summary: dict[str, Any] = {"zero_distribution_against_best_sqs": _against(rows)}
     for (codec, outstanding), per_call in calls.items():
         measured = bits.get((codec, outstanding))
         name = codec if codec == CLOUD else f"{codec}, {outstanding} under way"
         summary[name] = {
             "tokens_per_call": per_call.to_json(),
+            "drafts_per_call": stood[codec, outstanding].to_json(),
             "bits_per_token": measured and measured.to_json(),
             "tokens_per_s": {
                 f"{rate:g}": each.to_json()

@@ -1,5 +1,6 @@
 """`sprinter-latency`: exact methods are exact, nothing beats physics, and the table is right."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,15 @@ import pytest
 from dragonrt.experiments import sprinter_latency
 from dragonrt.experiments.framework import Settings
 from dragonrt.experiments.intervals import Row
-from dragonrt.experiments.sprinter_latency import BASELINE, TARGET_ALONE, plot, run, summarise
+from dragonrt.experiments.sprinter_latency import (
+    BASELINE,
+    PAIRS,
+    TARGET_ALONE,
+    pairs,
+    plot,
+    run,
+    summarise,
+)
 
 
 @pytest.mark.slow
@@ -38,8 +47,22 @@ def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert row["paper_gflop"] <= row["gflop"] + first
 
 
-def row_of(kind: str, rtt_ms: int, method: str, **values: Any) -> Row:
-    common = {"kind": kind, "text": 0, "temperature": 1.0, "rtt_ms": rtt_ms, "method": method}
+def test_both_bundled_pairs_are_measured_unless_a_pair_or_a_quick_run_is_asked_for() -> None:
+    settings = Settings(quick=False, real=False, repeats=1, seed=0, results=Path())
+    assert pairs(settings) == PAIRS
+    assert pairs(replace(settings, quick=True)) == PAIRS[:1]
+    assert pairs(replace(settings, target="dragon-opt")) == PAIRS[1:]
+
+
+def row_of(pair: str, rtt_ms: int, method: str, **values: Any) -> Row:
+    common = {
+        "pair": pair,
+        "kind": "prose",
+        "text": 0,
+        "temperature": 1.0,
+        "rtt_ms": rtt_ms,
+        "method": method,
+    }
     numbers = {
         "tokens": 20,
         "ms_per_token": 80.0,
@@ -61,16 +84,16 @@ def row_of(kind: str, rtt_ms: int, method: str, **values: Any) -> Row:
 def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
     rows = [
         row
-        for kind in ("answers", "prose")
+        for pair in ("small, large", "small, other")
         for rtt_ms in (0, 100)
         for row in (
-            row_of(kind, rtt_ms, TARGET_ALONE, ms_per_token=30.0),
-            row_of(kind, rtt_ms, BASELINE),
-            row_of(kind, rtt_ms, BASELINE, tokens=10, target_calls=2, ms_per_token=40.0),
-            row_of(kind, rtt_ms, "SPRINTER", target_calls=0, unverified=20, ms_per_token=20.0),
+            row_of(pair, rtt_ms, TARGET_ALONE, ms_per_token=30.0),
+            row_of(pair, rtt_ms, BASELINE),
+            row_of(pair, rtt_ms, BASELINE, tokens=10, target_calls=2, ms_per_token=40.0),
+            row_of(pair, rtt_ms, "SPRINTER", target_calls=0, unverified=20, ms_per_token=20.0),
         )
     ]
-    table = summarise(rows)["answers, temperature 1, round trip 100 ms"]
+    table = summarise(rows)["small, other"]["prose, temperature 1, round trip 100 ms"]
     assert table[BASELINE]["tokens_per_call"] == 30 / 12
     assert table[BASELINE]["drafts_standing_per_call"] == pytest.approx(20 / 12, abs=1e-3)
     assert table[BASELINE]["speedup"] == 1.0

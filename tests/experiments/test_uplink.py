@@ -30,6 +30,7 @@ def test_tokens_alone_take_their_ids_bits_and_a_faster_uplink_helps(measured: li
     assert len(drafting) == 2 * 2 * 2
     for row in drafting:
         assert row["tokens_per_call"] >= 1
+        assert row["tokens_per_call"] - 1 <= row["drafts_per_call"] <= row["tokens_per_call"]
         assert row["tokens"] == 6
         assert row["bytes_per_token"] > row["bits_per_token"] / 8
         if row["codec"] == "ids":
@@ -51,12 +52,14 @@ def test_the_summary_pairs_texts_with_the_best_sqs_and_the_picture_is_drawn(
         for text in (0, 1)
     ]
     rows.append({**rows[0], "codec": "dense:fp16", "tokens_per_s": None, "tokens_per_call": None})
+    rows[-1]["drafts_per_call"] = None
     rows += measured[:2]
     summary = uplink.summarise(rows)
     against = summary["zero_distribution_against_best_sqs"]["10000"]
     assert against["best_sqs"].startswith("csqs:0.01:100")
     assert against["ratio"]["median"] == 1.5
     assert summary["cloud alone"]["tokens_per_call"]["median"] == 1.0
+    assert summary["cloud alone"]["drafts_per_call"]["mean"] == 0.0
     assert "dense:fp16, 1 under way" not in summary, "the device never heard the cloud"
     uplink.plot(rows, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
