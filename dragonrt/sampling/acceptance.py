@@ -7,14 +7,18 @@ from dragonrt.distributions.distribution import probabilities_on, union_support
 
 
 def expected_acceptance_algorithm1(
-    p_own: Distribution, p_other: Distribution, eta_own: float
+    p_own: Distribution, p_other: Distribution, eta_own: float, gamma_own: float = 0.5
 ) -> float:
-    """α = ½ (1 - η_other δ) + ½ Σ p_own(x) p_t(x), δ = TV(p_own, p_other) (DRAGON Eq. 5, γ = ½)."""
+    """α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), δ = TV(p_own, p_other) (DRAGON Eq. 5).
+
+    γ is how often the own corrected draft is taken. α grows with it (Theorem 4.2).
+    """
     p_target = mix((p_own, p_other), (eta_own, 1 - eta_own))
     ids = p_target.ids
     both = float(probabilities_on(p_own, ids) @ p_target.probabilities)
     both += p_own.rest_density * p_target.rest
-    return 0.5 * (1 - (1 - eta_own) * total_variation(p_own, p_other)) + 0.5 * both
+    kept = 1 - (1 - eta_own) * total_variation(p_own, p_other)
+    return gamma_own * kept + (1 - gamma_own) * both
 
 
 def expected_acceptance_coupled(p_own: Distribution, p_target: Distribution) -> float:

@@ -133,15 +133,17 @@ class Algorithm1:
     """Speculative aggregation of DRAGON (SPEC 1.1): each side's draft is corrected, one is taken.
 
     The sampler acts on each side's distribution before it is encoded, except at temperature 0,
-    where the target is the most likely token of the mixture of what the models said.
+    where the target is the most likely token of the mixture of what the models said. `gamma` is how
+    often the device's is taken: the law of the target does not depend on it (DRAGON §4.3).
     """
 
-    __slots__ = ("_greedy", "_noise", "_sampler")
+    __slots__ = ("_gamma", "_greedy", "_noise", "_sampler")
     name = "algorithm1"
 
-    def __init__(self, noise: Noise, sampler: Sampler) -> None:
+    def __init__(self, noise: Noise, sampler: Sampler, gamma: float = 0.5) -> None:
         self._noise = noise
         self._sampler = sampler
+        self._gamma = gamma
         self._greedy = sampler.temperature == 0
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -157,10 +159,10 @@ class Algorithm1:
     def target(
         self, step: int, device: Candidate, cloud: Candidate, weights: tuple[float, float]
     ) -> int:
-        """One of the two corrected drafts, with probability ½ each: a sample of the mixture."""
+        """A sample of the mixture: one of the corrected drafts, the device's with probability γ."""
         if self._greedy:
             return most_likely(mix((device.distribution, cloud.distribution), weights))
-        if self._noise.uniform(Purpose.CHOICE, None, step) < 0.5:
+        if self._noise.uniform(Purpose.CHOICE, None, step) < self._gamma:
             return self._corrected("device", step, device, cloud.distribution, weights[1])
         return self._corrected("cloud", step, cloud, device.distribution, weights[0])
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling import (
+    Algorithm1,
     Candidate,
     Judgement,
     Noise,
@@ -87,9 +88,12 @@ class ScriptedNoise(Noise):
 class Enumeration:
     """All outcomes of one step of Algorithm 1: the target's law, and P(draft = target)."""
 
-    def __init__(self, device: Distribution, cloud: Distribution, eta_device: float) -> None:
+    def __init__(
+        self, device: Distribution, cloud: Distribution, eta_device: float, gamma: float = 0.5
+    ) -> None:
         self._noise = ScriptedNoise()
-        self._rule = rule("algorithm1", self._noise, Sampler())
+        self._rule = Algorithm1(self._noise, Sampler(), gamma)
+        self._gamma = gamma
         self._weights = (eta_device, 1 - eta_device)
         self._device, self._cloud = device, cloud
         self.law = np.zeros(device.vocabulary)
@@ -121,24 +125,25 @@ class Enumeration:
             return self._rule.target(0, device, cloud, self._weights)
 
         outcomes = []
-        for choice in (0.25, 0.75):
+        for taken, choice in ((self._gamma, 0.0), (1 - self._gamma, np.nextafter(1, 0))):
             # A refused draft is never resampled as itself, so one resample shows every refusal.
             for start, end, _ in pieces(partial(target, choice, resample=0.5)):
                 u = (start + end) / 2
                 for low, high, x in pieces(partial(target, choice, u)):
-                    outcomes.append((0.5 * (end - start) * (high - low), x))
+                    outcomes.append((taken * (end - start) * (high - low), x))
         return outcomes
 
 
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("eta", [0.5, 0.83])
-def test_algorithm1_is_exact(pair: str, eta: float) -> None:
+@pytest.mark.parametrize("gamma", [0.5, 0.0, 0.3, 1.0])
+def test_algorithm1_is_exact(pair: str, eta: float, gamma: float) -> None:
     device, cloud = PAIRS[pair]
-    outcome = Enumeration(device, cloud, eta)
+    outcome = Enumeration(device, cloud, eta, gamma)
     mixture = mix((device, cloud), (eta, 1 - eta)).to_dense()
     assert np.allclose(outcome.law, mixture, rtol=0, atol=1e-12)
-    of_device = expected_acceptance_algorithm1(device, cloud, eta)
-    of_cloud = expected_acceptance_algorithm1(cloud, device, 1 - eta)
+    of_device = expected_acceptance_algorithm1(device, cloud, eta, gamma)
+    of_cloud = expected_acceptance_algorithm1(cloud, device, 1 - eta, 1 - gamma)
     assert outcome.acceptance["device"] == pytest.approx(of_device, abs=1e-12)
     assert outcome.acceptance["cloud"] == pytest.approx(of_cloud, abs=1e-12)
 
