@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from .failures import RetrievalError
@@ -26,22 +25,14 @@ _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 
 
-@dataclass(frozen=True, slots=True)
-class TextRange:
-    """A chunk's place in its text, in characters: `text[start:end]`."""
-
-    start: int
-    end: int
-
-
 def chunk(
     text: str,
     words: int = 64,
     overlap: int = 0,
     starts: Sequence[int] = (),
     tables: Sequence[tuple[int, int]] = (),
-) -> list[TextRange]:
-    """Spans of at most `words` words that cover all words of `text` in order.
+) -> list[tuple[int, int]]:
+    """Spans of at most `words` words, as characters `start:end`, with all words of `text` in order.
 
     A chunk ends where a section starts, else at the last paragraph's or else the last sentence's
     end of its second half, so within a section it is between half full and full; a section of up
@@ -60,18 +51,18 @@ def chunk(
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
     if overlap < 0 or (overlap and 2 * overlap >= words):
         raise RetrievalError(f"an overlap of {overlap} words does not fit chunks of {words}")
-    found = [TextRange(*match.span()) for match in _WORD.finditer(text)]
-    begins = [word.start for word in found]
+    found = list(_WORD.finditer(text))
+    begins = [word.start() for word in found]
     sections = sorted({0, *(bisect_left(begins, start) for start in starts), len(found)})
     rows = [(bisect_left(begins, a), bisect_left(begins, b)) for a, b in tables]
-    spans: list[TextRange] = []
+    spans: list[tuple[int, int]] = []
     for first, end in pairwise(sections):
         while first < end:
             last = _end_of_chunk(text, found[:end], first, words)
             table = next(((a, b) for a, b in rows if a < last <= b and b > first), None)
             if table is not None and last < table[1] <= end:
                 last = _beside_table(text, found, first, last, table, 4 * words)
-            spans.append(TextRange(found[first].start, found[last - 1].end))
+            spans.append((found[first].start(), found[last - 1].end()))
             first = last if last == end or table is not None else last - overlap
     return spans
 
@@ -92,7 +83,7 @@ def words_of(question: str) -> list[str]:
 
 
 def _beside_table(
-    text: str, found: list[TextRange], first: int, last: int, table: tuple[int, int], most: int
+    text: str, found: list[re.Match[str]], first: int, last: int, table: tuple[int, int], most: int
 ) -> int:
     """Where to end a chunk that would end at `last`, within `table`."""
     begin, end = table
@@ -101,20 +92,19 @@ def _beside_table(
     if end - begin <= most:
         return end
     for row in range(last, first, -1):
-        if "\n" in text[found[row - 1].end : found[row].start]:
+        if "\n" in text[found[row - 1].end() : found[row].start()]:
             return row
     return last
 
 
-def _end_of_chunk(text: str, found: list[TextRange], first: int, words: int) -> int:
+def _end_of_chunk(text: str, found: list[re.Match[str]], first: int, words: int) -> int:
     limit = first + words
     if limit >= len(found):
         return len(found)
     sentence = None
     for end in range(limit, first + (words + 1) // 2 - 1, -1):
-        if _PARAGRAPH.search(text, found[end - 1].end, found[end].start):
+        if _PARAGRAPH.search(text, found[end - 1].end(), found[end].start()):
             return end
-        word = text[found[end - 1].start : found[end - 1].end]
-        if sentence is None and _SENTENCE_END.search(word):
+        if sentence is None and _SENTENCE_END.search(found[end - 1][0]):
             sentence = end
     return sentence or limit

@@ -16,7 +16,7 @@ from .ingestion import FoundFiles, content_hash, find, read_file, stamp
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
-from .store import Chunk, IndexedFile, Manifest, Piece, Search, Store
+from .store import Chunk, IndexedFile, Manifest, Search, Store
 
 Vectors = NDArray[np.float32]
 
@@ -277,16 +277,16 @@ class _Update:
             self._stamps[name] = now
             return
         words, overlap = self._settings.words, self._settings.overlap
-        file = read_file(path, content, words, overlap, now, self._parser)
-        if content != known or file.pieces != self._store.pieces(name):
+        file = read_file(name, path, content, words, overlap, now, self._parser)
+        if content != known or file.chunks != self._store.chunks_in(name):
             self._changes[name] = file
         else:
             self._stamps[name] = now
-        new = self._store.without_vector(self._embedder.fingerprint, file.pieces)
+        new = self._store.without_vector(self._embedder.fingerprint, file.chunks)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]
-            vectors = self._embedder.encode([_embedded_text(piece) for piece in part])
-            named = {piece.digest: vector for piece, vector in zip(part, vectors, strict=True)}
+            vectors = self._embedder.encode([_embedded_text(chunk) for chunk in part])
+            named = {chunk.digest: vector for chunk, vector in zip(part, vectors, strict=True)}
             self._store.keep_vectors(self._embedder.fingerprint, named)
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
@@ -318,9 +318,9 @@ class _Update:
         return replace(report, prefilled=total)
 
 
-def _embedded_text(piece: Piece) -> str:
+def _embedded_text(chunk: Chunk) -> str:
     """A chunk is found by its document's title too, unless it begins with it."""
-    title = piece.title.removesuffix("…")
-    if " ".join(piece.text.split()).startswith(title):
-        return piece.text
-    return f"{piece.title}\n{piece.text}"
+    title = chunk.title.removesuffix("…")
+    if " ".join(chunk.text.split()).startswith(title):
+        return chunk.text
+    return f"{chunk.title}\n{chunk.text}"

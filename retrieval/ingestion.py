@@ -11,7 +11,7 @@ from pathlib import Path
 from .chunking import chunk
 from .documents import SUFFIXES, Parser, load
 from .failures import DocumentError, RetrievalError
-from .store import IndexedFile, Piece
+from .store import Chunk, IndexedFile
 
 _SETTLED_NS = 2_000_000_000
 
@@ -96,22 +96,24 @@ def stamp(path: Path) -> str:
 
 
 def read_file(
-    path: Path, content: str, words: int, overlap: int, stamp: str, parser: Parser
+    name: str, path: Path, content: str, words: int, overlap: int, stamp: str, parser: Parser
 ) -> IndexedFile:
     """Load and cut a file whose `content_hash` is `content` and whose `stamp` that was before.
+
+    `name` is what it is called in the index.
 
     Raises:
         DocumentError: the file cannot be read as a document.
     """
     document = load(path, parser)
-    pieces = []
+    chunks = []
     starts = [start for start, _ in document.sections]
-    for span in chunk(document.text, words, overlap, starts, document.tables):
-        text, title = document.text[span.start : span.end], document.name(span.start)
+    for start, end in chunk(document.text, words, overlap, starts, document.tables):
+        text, title = document.text[start:end], document.name(start)
         digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
-        page = document.page(span.start)
-        pieces.append(Piece(digest[:32], text, title, span.start, span.end, page))
-    return IndexedFile(content, tuple(pieces), stamp)
+        page = document.page(start)
+        chunks.append(Chunk(digest[:32], text, title, name, start, end, page))
+    return IndexedFile(content, tuple(chunks), stamp)
 
 
 def _base(paths: Sequence[Path]) -> Path:

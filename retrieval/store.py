@@ -44,8 +44,8 @@ class Chunk:
         title: the document's, and the headings that the chunk stands under: "Museum › Hours".
         source: the file, relative to the indexed directory, with "/" on every system.
         start, end: its characters in the file's text.
-        copies: further places of the same chunk; it is embedded and found only once.
         page: see `Place`.
+        copies: further places of the same chunk; it is embedded and found only once.
     """
 
     digest: str
@@ -54,25 +54,13 @@ class Chunk:
     source: str
     start: int
     end: int
-    copies: tuple[Place, ...] = ()
     page: int = 0
+    copies: tuple[Place, ...] = ()
 
     @property
     def citation(self) -> str:
         """What the chunk is called where it is cited: its title and its page."""
         return f"{self.title}, page {self.page}" if self.page else self.title
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A chunk as found in one file."""
-
-    digest: str
-    text: str
-    title: str
-    start: int
-    end: int
-    page: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +71,7 @@ class IndexedFile:
     """
 
     content: str
-    pieces: tuple[Piece, ...]
+    chunks: tuple[Chunk, ...]
     stamp: str
 
 
@@ -246,22 +234,16 @@ class Store(ABC):
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
 
-    def pieces(self, path: str) -> tuple[Piece, ...]:
+    def chunks_in(self, path: str) -> tuple[Chunk, ...]:
         """The chunks of a file, in their order."""
-        rows = self.run(
-            f"SELECT digest, text, title, first, last, page FROM {PLACES} "
-            "WHERE path = ? ORDER BY first",
-            _key(path),
-        )
-        return tuple(Piece(*row) for row in rows)
+        sql = f"SELECT {CHUNK} FROM {PLACES} WHERE path = ? ORDER BY first"
+        return tuple(_chunk(row) for _, *row in self.run(sql, _key(path)))
 
-    def without_vector(self, fingerprint: str, pieces: Iterable[Piece]) -> list[Piece]:
-        """Those of `pieces` of which no vector by a model is kept, each chunk once."""
+    def without_vector(self, fingerprint: str, chunks: Iterable[Chunk]) -> list[Chunk]:
+        """Those of `chunks` of which no vector by a model is kept, each once."""
         known = "SELECT 1 FROM vectors WHERE digest = ? AND fingerprint = ?"
-        unique = {piece.digest: piece for piece in pieces}
-        return [
-            piece for piece in unique.values() if not self.run(known, piece.digest, fingerprint)
-        ]
+        unique = {chunk.digest: chunk for chunk in chunks}
+        return [chunk for name, chunk in unique.items() if not self.run(known, name, fingerprint)]
 
     def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
         """Keep the vectors of chunks, by digest; they are durable a second later at the latest."""
@@ -311,22 +293,22 @@ class Store(ABC):
             file.stamp,
         )
         self.run("DELETE FROM places WHERE file = ?", number)
-        for piece in file.pieces:
+        for chunk in file.chunks:
             self.run(
                 "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) "
                 "ON CONFLICT (digest) DO NOTHING",
-                piece.digest,
-                piece.text,
-                piece.title,
+                chunk.digest,
+                chunk.text,
+                chunk.title,
             )
             self.run(
                 "INSERT INTO places (file, first, last, page, chunk) "
                 "SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?",
                 number,
-                piece.start,
-                piece.end,
-                piece.page,
-                piece.digest,
+                chunk.start,
+                chunk.end,
+                chunk.page,
+                chunk.digest,
             )
 
 
@@ -336,13 +318,19 @@ _DIMENSION = "SELECT length(vector) / 4 FROM vectors LIMIT 1"
 def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
     """Chunks by their ids, from the columns `CHUNK` of their places."""
     found: dict[int, Chunk] = {}
-    for number, digest, text, title, path, *rest in sorted(rows, key=lambda row: row[4:6]):
-        at = Place(_name(path), *rest)
+    for number, *row in sorted(rows, key=lambda row: row[4:6]):
+        at = _chunk(row)
         if number in found:
-            found[number] = replace(found[number], copies=(*found[number].copies, at))
+            copy = Place(at.source, at.start, at.end, at.page)
+            found[number] = replace(found[number], copies=(*found[number].copies, copy))
         else:
-            found[number] = Chunk(digest, text, title, at.source, at.start, at.end, page=at.page)
+            found[number] = at
     return found
+
+
+def _chunk(row: Sequence[Any]) -> Chunk:
+    digest, text, title, path, *place = row
+    return Chunk(digest, text, title, _name(path), *place)
 
 
 def other_format(where: object, found: str, options: str = "") -> RetrievalError:

@@ -93,9 +93,7 @@ def _windows(
     corpus = read_corpus(settings.corpus or found_corpus())
     random = np.random.Generator(np.random.Philox(settings.seed))
     chunks = [
-        text[span.start : span.end]
-        for text in corpus.retrieved
-        for span in chunk(text, CHUNK_WORDS)
+        text[start:end] for text in corpus.retrieved for start, end in chunk(text, CHUNK_WORDS)
     ]
     if settings.quick and len(chunks) > QUICK_CHUNKS:
         chunks = [chunks[index] for index in random.permutation(len(chunks))[:QUICK_CHUNKS]]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import RetrievalError
-from retrieval.chunking import TextRange, chunk, words_of
+from retrieval.chunking import chunk, words_of
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -13,12 +13,12 @@ TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 @given(TEXTS, st.integers(1, 20))
 def test_chunks_cover_all_words_in_order_and_none_is_too_long(text: str, words: int) -> None:
     spans = chunk(text, words)
-    ends = [0, *(span.end for span in spans)]
-    starts = [*(span.start for span in spans), len(text)]
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
     assert all(not text[e:s].strip() for e, s in zip(ends, starts, strict=True))
-    assert all(span.start < span.end for span in spans)
-    for span in spans:
-        piece = text[span.start : span.end]
+    assert all(start < end for start, end in spans)
+    for start, end in spans:
+        piece = text[start:end]
         assert piece == piece.strip()
         assert len(chunk(piece, words)) == 1
         assert len(piece.split()) <= words
@@ -29,7 +29,7 @@ def test_every_chunk_repeats_the_overlap(count: int, words: int, data: st.DataOb
     overlap = data.draw(st.integers(0, (words - 1) // 2))
     names = [f"w{i}" for i in range(count)]
     text = " ".join(names)
-    pieces = [text[span.start : span.end].split() for span in chunk(text, words, overlap)]
+    pieces = [text[start:end].split() for start, end in chunk(text, words, overlap)]
     joined = pieces[0] if pieces else []
     for piece in pieces[1:]:
         assert joined[len(joined) - overlap :] == piece[:overlap]
@@ -38,12 +38,12 @@ def test_every_chunk_repeats_the_overlap(count: int, words: int, data: st.DataOb
 
 
 def test_a_short_document_is_one_chunk() -> None:
-    assert chunk("  One two. Three.\n\nFour ") == [TextRange(2, 23)]
+    assert chunk("  One two. Three.\n\nFour ") == [(2, 23)]
 
 
 def test_a_chunk_ends_at_a_sentence() -> None:
     text = "One two three. Four five six seven eight nine. Ten eleven twelve."
-    assert [text[s.start : s.end] for s in chunk(text, 10)] == [
+    assert [text[start:end] for start, end in chunk(text, 10)] == [
         "One two three. Four five six seven eight nine.",
         "Ten eleven twelve.",
     ]
@@ -51,12 +51,12 @@ def test_a_chunk_ends_at_a_sentence() -> None:
 
 def test_a_paragraph_is_a_better_end_than_a_later_sentence() -> None:
     text = "One two three four five six.\n\nSeven. Eight nine ten eleven twelve."
-    assert text[: chunk(text, 10)[0].end] == "One two three four five six."
+    assert text[: chunk(text, 10)[0][1]] == "One two three four five six."
 
 
 def test_a_first_sentence_too_short_to_fill_half_a_chunk_is_no_end() -> None:
     text = "One two. " + " ".join("abcdefghijkl")
-    assert text[: chunk(text, 10)[0].end].split()[-1] == "h"
+    assert text[: chunk(text, 10)[0][1]].split()[-1] == "h"
 
 
 def test_text_without_spaces_is_cut_too() -> None:
@@ -71,7 +71,7 @@ def test_impossible_sizes_are_refused(words: int, overlap: int) -> None:
 
 
 def pieces(text: str, words: int, **structure: Any) -> list[str]:
-    return [text[span.start : span.end] for span in chunk(text, words, **structure)]
+    return [text[start:end] for start, end in chunk(text, words, **structure)]
 
 
 def test_a_section_starts_a_chunk() -> None:
@@ -110,10 +110,10 @@ def test_any_structure_leaves_all_words_in_order(
     edges = sorted(data.draw(st.lists(place, max_size=6)))
     tables = list(zip(edges[::2], edges[1::2], strict=False))
     spans = chunk(text, words, starts=starts, tables=tables)
-    ends = [0, *(span.end for span in spans)]
-    begins = [*(span.start for span in spans), len(text)]
+    ends = [0, *(end for _, end in spans)]
+    begins = [*(start for start, _ in spans), len(text)]
     assert all(not text[e:s].strip() for e, s in zip(ends, begins, strict=True))
-    assert all(len(chunk(text[s.start : s.end], 4 * words)) == 1 for s in spans)
+    assert all(len(chunk(text[start:end], 4 * words)) == 1 for start, end in spans)
 
 
 @pytest.mark.parametrize(
