@@ -9,19 +9,19 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
-from .documents import Parser
+from .documents import SUFFIXES, Parser
 from .embedding import Embedder
 from .failures import RetrievalError
 from .index import Index
-from .watching import changes
 
 _WAIT_S = 600.0  # for another process that updates the same index
+_SETTLED_MS = 500  # files are often written in several steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,59 @@ class Order:
     parser: Parser
 
 
+def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
+    """Files that `Index.update` with the same arguments would find changed, in batches.
+
+    From the first batch on nothing is missed, so that an update then and one after each other batch
+    keep the index as the documents are. One of them is empty whenever nothing changes for a while.
+    A renamed file is there with both its names.
+
+    Raises:
+        RetrievalError: a path does not exist, or watchfiles is not installed.
+    """
+    try:
+        import watchfiles
+    except ImportError as error:
+        raise RetrievalError(
+            "watching documents needs one more library: pip install 'dragonrt[watch]'"
+        ) from error
+    named = {path.absolute() for path in documents if not path.is_dir()}
+    folders = {path.absolute() for path in documents if path.is_dir()}
+    index = directory.absolute()
+
+    def wanted(_: watchfiles.Change, name: str) -> bool:
+        path = Path(name)
+        if path in named:
+            return True
+        if path.is_relative_to(index) or path.suffix.lower() not in SUFFIXES:
+            return False
+        below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
+        return any(not any(part.startswith(".") for part in found.parts) for found in below)
+
+    # A file that is replaced in one step is seen by its directory alone.
+    watched = folders | {path.parent for path in named}
+    try:
+        for batch in watchfiles.watch(
+            *watched,
+            watch_filter=wanted,
+            debounce=_SETTLED_MS,
+            step=_SETTLED_MS,
+            rust_timeout=_SETTLED_MS,
+            yield_on_timeout=True,
+        ):
+            yield {Path(name) for _, name in batch}
+    except FileNotFoundError as error:
+        raise RetrievalError(f"there is no file or directory {error}") from error
+
+
 def _follow(order: Order) -> Iterator[dict[str, Any]]:
     documents, directory = [Path(path) for path in order.documents], Path(order.directory)
     embedder = Embedder.load(order.embedder)
-    ready = False
-    for _ in changes(documents, directory, Event()):
-        if not ready:
+    for number, batch in enumerate(changes(documents, directory)):
+        if number == 0:
             yield {}
-            ready = True
+        elif not batch:
+            continue
         try:
             report = Index.update(
                 directory,

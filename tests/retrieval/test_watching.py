@@ -8,8 +8,8 @@ from threading import Event, Thread
 
 import pytest
 
-from retrieval import Embedder, Index, RetrievalError, watching
-from retrieval.watching import changes
+from retrieval import Embedder, Index, RetrievalError, following
+from retrieval.following import changes
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("watchfiles")
@@ -17,12 +17,15 @@ PATIENCE_S = 60
 
 
 @contextmanager
-def watched(documents: Path | list[Path], index: Path) -> Iterator[Callable[[], set[Path]]]:
+def watched(documents: list[Path], index: Path) -> Iterator[Callable[[], set[Path]]]:
     stop, batches = Event(), Queue[set[Path]]()
 
     def run() -> None:
-        for batch in changes(documents, index, stop):
-            batches.put(batch)
+        for number, batch in enumerate(changes(documents, index)):
+            if stop.is_set():
+                return
+            if batch or number == 0:
+                batches.put(batch)
 
     thread = Thread(target=run)
     thread.start()
@@ -36,8 +39,7 @@ def watched(documents: Path | list[Path], index: Path) -> Iterator[Callable[[], 
 
 @pytest.fixture(autouse=True)
 def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_AWAKE_MS", 50)
-    monkeypatch.setattr(watching, "_SETTLED_MS", 50)
+    monkeypatch.setattr(following, "_SETTLED_MS", 50)
 
 
 def until(take: Callable[[], set[Path]], *expected: Path) -> None:
@@ -53,7 +55,7 @@ def test_every_kind_of_change_is_noticed(
 ) -> None:
     where = documents / "index"
     Index.update(where, documents, embedder)
-    with watched(documents, where) as take:
+    with watched([documents], where) as take:
         (documents / "bus.txt").write_text("The bus is yellow.")
         until(take, documents / "bus.txt")
         assert Index.update(where, documents, embedder).added == 1  # writes the index: no notice
@@ -76,4 +78,4 @@ def test_a_named_file_that_is_replaced_is_noticed(tmp_path: Path, documents: Pat
 
 def test_documents_that_are_gone_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(RetrievalError, match="there is no file or directory"):
-        next(changes(tmp_path / "gone" / "a.txt", tmp_path, Event()))
+        next(changes([tmp_path / "gone" / "a.txt"], tmp_path))
