@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from . import mail, office, plain
+from . import office, plain
 from .failures import DocumentError, RetrievalError
 from .layout import Document, laid_out, one_line
 
@@ -79,8 +79,8 @@ _LOADERS: dict[str, tuple[str, Loader]] = {
     ".pptx": ("PowerPoint", office.read_pptx),
     ".xlsx": ("Excel", office.read_xlsx),
     ".epub": ("EPUB", office.read_epub),
-    ".eml": ("e-mail", mail.read_eml),
-    ".mbox": ("mailbox", mail.read_mbox),
+    ".eml": ("e-mail", plain.read_eml),
+    ".mbox": ("mailbox", plain.read_mbox),
 }
 SUFFIXES = tuple(_LOADERS)
 """The kinds of files that `load` reads."""

@@ -1,17 +1,24 @@
-"""Readers of files that are text: plain, Markdown, HTML, CSV.
+"""Readers of files that are text: plain, Markdown, HTML, CSV, e-mail.
 
 Each reader gives a text with the marks of `layout`, and the title if the format has one.
 """
 
 import csv
+import email
+import email.policy
+import mailbox
 import re
+from contextlib import closing
+from email.message import EmailMessage
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from markdown_it import MarkdownIt
 
 from .failures import DocumentError
 from .html import marked_text
-from .layout import table
+from .layout import heading, table
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
@@ -52,6 +59,32 @@ def read_csv(path: Path) -> tuple[str, str]:
     text = decoded(path.read_bytes())
     separator = max(",;\t|", key=text.count)
     return table(csv.reader(text.splitlines(), delimiter=separator)), ""
+
+
+def read_eml(path: Path) -> tuple[str, str]:
+    """One message: its senders, its date and its text; the title is the subject."""
+    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    return _message_text(message), str(message["Subject"] or "")
+
+
+def read_mbox(path: Path) -> tuple[str, str]:
+    """All messages of a mailbox, each under its subject."""
+    parsed: Any = partial(email.message_from_binary_file, policy=email.policy.default)
+    messages: mailbox.Mailbox[Any] = mailbox.mbox(path, parsed, create=False)
+    with closing(messages):
+        return "".join(
+            heading(str(message["Subject"] or "(no subject)")) + _message_text(message)
+            for message in messages
+        ), ""
+
+
+def _message_text(message: EmailMessage) -> str:
+    lines = [f"{name}: {message[name]}" for name in ("From", "To", "Date") if message[name]]
+    body = message.get_body(("plain", "html"))
+    text = body.get_content() if body is not None else ""
+    if body is not None and body.get_content_subtype() == "html":
+        text = marked_text(text)[0]
+    return "\n".join(lines) + "\n\n" + text.strip()
 
 
 def decoded(data: bytes, declared: str | None = None) -> str:
