@@ -6,19 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .chunking import words_of
 from .documents import Parser, require, way
-from .embedding import Embedder
+from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
 from .ingestion import FoundFiles, content_hash, find, read_file, stamp
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
-
-Vectors = NDArray[np.float32]
 
 _AT_ONCE = 64  # chunks embedded before they are kept
 
@@ -93,10 +90,8 @@ class Index:
         Raises:
             RetrievalError: there is no index, or it is damaged or of another version.
         """
-        store = PostgresStore.reading(url) if url else SqliteStore.reading(directory)
-        manifest = store.manifest()
-        assert manifest is not None
-        return cls(store, manifest)
+        store = PostgresStore(url) if url else SqliteStore(directory)
+        return cls(store, store.read())
 
     def require(self, embedder: Embedder) -> None:
         """Raise RetrievalError, with the cure, if the index was made with another model."""

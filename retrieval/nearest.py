@@ -12,13 +12,13 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from .embedding import Vectors
+
 APPROXIMATE_FROM = 60_000
 """Number of vectors from which an index is searched approximately."""
 
 _PROBES = 32
 _TRAINING_PER_LIST = 39  # fewer, and FAISS warns that the clusters are poor
-
-Vectors = NDArray[np.float32]
 
 
 def build(vectors: Vectors, ids: NDArray[np.int64]) -> Any:

@@ -7,14 +7,14 @@ as a query. A search is one query: the same corpus gives the same hits in either
 
 import hashlib
 import re
-import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .chunking import spaced
+from .embedding import Vectors
 from .failures import RetrievalError
 from .store import (
     CHUNK,
@@ -28,7 +28,6 @@ from .store import (
     Manifest,
     Search,
     Store,
-    Vectors,
     chunks_of,
     other_format,
 )
@@ -98,51 +97,23 @@ SELECT rank, cosine, {chunk} FROM {places} JOIN best USING (chunk)
 class PostgresStore(Store):
     """The index in a database."""
 
+    BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     OPTIONS = " --store URL"
+    where = "the database"
 
     def __init__(self, url: str) -> None:
-        """Use `reading` or `writing`; `url` is postgresql://user@host/database."""
+        """The index at postgresql://user@host/database, to be read; use `writing` to change it."""
         try:
             import psycopg
         except ImportError as error:
             raise RetrievalError(
                 "a PostgreSQL store needs one more library: pip install 'dragonrt[postgres]'"
             ) from error
+        self._search = ""
         try:
             super().__init__(psycopg.connect(url))
         except psycopg.Error as error:
             raise self.explained(error) from error
-        self._search = ""
-        weakref.finalize(self, self.connection.close)
-
-    @classmethod
-    def reading(cls, url: str) -> "PostgresStore":
-        """The newest snapshot of the index in the database.
-
-        Raises:
-            RetrievalError: there is no index, or one of another version, or no database that can
-                be reached.
-        """
-        store = cls(url)
-        store.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # holds the snapshot
-        try:
-            manifest = store.manifest() if store._exists() else None
-            if manifest is None:
-                line = "there is no index in the database: make one with dragonrt index DIR"
-                raise RetrievalError(line + cls.OPTIONS)
-        except RetrievalError:
-            store.connection.close()
-            raise
-        store._search = _SEARCH.format(
-            distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
-            rows=_rows_of(manifest),
-            frequent=FREQUENT,
-            fusion=FUSION,
-            chunk=CHUNK,
-            places=PLACES,
-        )
-        store.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
-        return store
 
     @classmethod
     @contextmanager
@@ -155,12 +126,11 @@ class PostgresStore(Store):
             RetrievalError: another process updates it, it is of another version, or the database
                 refuses.
         """
-        store = cls(url)
-        try:
+        with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"
             store._locking(f"SELECT pg_advisory_lock({_LOCK})", wait_s, busy)
             try:
-                store._exists()
+                store.exists()
             except RetrievalError:
                 if not rebuild:
                     raise
@@ -169,15 +139,9 @@ class PostgresStore(Store):
             store.run(_SCHEMA)
             store.flush()
             yield store
-        except BaseException:  # Ctrl-C, too: what was finished is kept
-            with suppress(RetrievalError):
-                store.flush()
-            raise
-        finally:
-            store.connection.close()
 
-    def _exists(self) -> bool:
-        """Whether there is an index; RetrievalError if it is of another format.
+    def exists(self) -> bool:
+        """As `Store.exists`.
 
         A table of the same name without a fingerprint is another program's, and left alone.
         """
@@ -186,8 +150,20 @@ class PostgresStore(Store):
             "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
         )
         if found and found != [(f"format {FORMAT}",)]:
-            raise other_format("the database", found[0][0] or "a former format", self.OPTIONS)
+            raise other_format(self.where, found[0][0] or "a former format", self.OPTIONS)
         return bool(found)
+
+    def open_search(self, manifest: Manifest) -> None:
+        """As `Store.open_search`."""
+        self._search = _SEARCH.format(
+            distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
+            rows=_rows_of(manifest),
+            frequent=FREQUENT,
+            fusion=FUSION,
+            chunk=CHUNK,
+            places=PLACES,
+        )
+        self.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
         """Run what may wait for others; RetrievalError `busy` if it does for too long."""

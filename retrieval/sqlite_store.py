@@ -11,7 +11,6 @@ import heapq
 import os
 import shutil
 import sqlite3
-import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -24,6 +23,7 @@ import numpy as np
 
 from . import nearest
 from .chunking import spaced
+from .embedding import Vectors
 from .failures import RetrievalError
 from .store import (
     FORMAT,
@@ -35,7 +35,6 @@ from .store import (
     Manifest,
     Search,
     Store,
-    Vectors,
     other_format,
 )
 
@@ -64,40 +63,19 @@ COMMIT;
 class SqliteStore(Store):
     """The index in a directory."""
 
-    def __init__(self, directory: Path, mode: str) -> None:
-        """Use `reading` or `writing`."""
-        self._directory = directory
+    def __init__(self, directory: Path, mode: str = "ro") -> None:
+        """The index in `directory`, to be read; use `writing` to change it."""
+        self.where: Path = directory
+        self._nearest: Any = None
+        path = directory / _FILE
+        if mode == "ro" and not path.exists():
+            _refuse_former(directory)
+            raise self.missing()
         try:
-            uri = f"{(directory / _FILE).absolute().as_uri()}?mode={mode}"
-            connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            uri = f"{path.absolute().as_uri()}?mode={mode}"
+            super().__init__(sqlite3.connect(uri, uri=True, check_same_thread=False))
         except sqlite3.Error as error:
             raise self.explained(error) from error
-        super().__init__(connection)
-        weakref.finalize(self, connection.close)
-        self._nearest: Any = None
-
-    @classmethod
-    def reading(cls, directory: Path) -> "SqliteStore":
-        """The newest snapshot of the index in `directory`.
-
-        Raises:
-            RetrievalError: there is no index, or it is damaged or of another version.
-        """
-        _refuse_former(directory)
-        if (directory / _FILE).exists():
-            store = cls(directory, "ro")
-            try:
-                store.run("BEGIN")  # holds the snapshot
-                manifest = store.manifest() if store._version() else None
-                if manifest is not None:
-                    if manifest.chunks:
-                        store._nearest = store._mapped(manifest) or store._built(manifest)
-                    return store
-            except BaseException:  # whatever it is, no connection is left open
-                store.connection.close()
-                raise
-            store.connection.close()
-        raise RetrievalError(f"there is no index in {directory}: make one with dragonrt index DIR")
 
     @classmethod
     @contextmanager
@@ -120,17 +98,9 @@ class SqliteStore(Store):
             with filelock.FileLock(directory / "writer.lock", timeout=wait_s):
                 if not rebuild:
                     _refuse_former(directory)
-                store = cls._opened(directory, rebuild)
-                try:
+                with cls._opened(directory, rebuild) as store:
                     yield store
-                except BaseException:  # Ctrl-C, too: what was finished is kept
-                    with suppress(RetrievalError):
-                        store.flush()
-                    raise
-                else:
                     _sweep(directory, store.manifest())
-                finally:
-                    store.connection.close()
         except filelock.Timeout:
             raise RetrievalError(
                 f"another process is updating the index in {directory}: wait until it is done"
@@ -145,7 +115,7 @@ class SqliteStore(Store):
                 store.run(f"PRAGMA {setting}")
             store.run("PRAGMA foreign_keys = ON")
             store.connection.create_function("spaced", 1, spaced, deterministic=True)
-            if not store._version():
+            if not store.exists():
                 store._create()
             if rebuild and store.run("PRAGMA quick_check(1)") != [("ok",)]:
                 raise RetrievalError("damaged")
@@ -163,12 +133,17 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise self.explained(error) from error
 
-    def _version(self) -> int:
-        """The format of the file, 0 if it is still empty."""
+    def exists(self) -> bool:
+        """As `Store.exists`."""
         ((found,),) = self.run("PRAGMA user_version")
-        if found not in (0, FORMAT):
-            raise other_format(self._directory, f"format {found}")
-        return int(found)
+        if found not in (0, FORMAT):  # it is 0 in an empty file
+            raise other_format(self.where, f"format {found}")
+        return bool(found)
+
+    def open_search(self, manifest: Manifest) -> None:
+        """As `Store.open_search`."""
+        if manifest.chunks:
+            self._nearest = self._mapped(manifest) or self._built(manifest)
 
     def search(
         self, vector: Vectors, words: Sequence[str], k: int, by: Search
@@ -231,7 +206,7 @@ class SqliteStore(Store):
         """Write the vectors of a snapshot as they are searched, before it is the valid one."""
         self.run("DELETE FROM mapped")
         if manifest.chunks:
-            path = _nearest_file(self._directory, manifest)
+            path = _nearest_file(self.where, manifest)
             temporary = path.with_suffix(".tmp")
             try:
                 nearest.write(self._built(manifest), temporary)
@@ -244,7 +219,7 @@ class SqliteStore(Store):
 
     def explained(self, error: Exception) -> RetrievalError:
         """As `Store.explained`."""
-        path = self._directory / _FILE
+        path = self.where / _FILE
         if isinstance(error, sqlite3.OperationalError):
             return RetrievalError(f"cannot use {path}: {error}")
         return RetrievalError(
@@ -253,7 +228,7 @@ class SqliteStore(Store):
 
     def _mapped(self, manifest: Manifest) -> Any:
         """What is searched, from its file; None if that is missing or not whole."""
-        path = _nearest_file(self._directory, manifest)
+        path = _nearest_file(self.where, manifest)
         try:
             # FAISS would read beyond the end of a file that was cut off.
             whole = self.run("SELECT bytes FROM mapped") == [(path.stat().st_size,)]

@@ -7,19 +7,15 @@ the vectors of the finished files.
 """
 
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .embedding import Embedder
+from .embedding import Embedder, Vectors
 from .failures import RetrievalError
-
-Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +133,30 @@ class Store(ABC):
     """A connection to an index: a reader sees the snapshot it began with, the writer the newest.
 
     Paths are stored as bytes, for not every file name is valid Unicode. `connection` is one of the
-    database's own (DB-API 2).
+    database's own (DB-API 2); a writer enters the store as a context, at whose end it is closed.
     """
+
+    BEGIN: ClassVar[str] = "BEGIN"
+    """The statement that holds a snapshot for reading."""
 
     OPTIONS: ClassVar[str] = ""
     """What `dragonrt index` needs beside documents to find this store."""
 
+    where: object
+    """What holds the index, in an error message."""
+
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self._durable = time.monotonic()
+        weakref.finalize(self, connection.close)
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether there are tables of an index; RetrievalError if they are of another format."""
+
+    @abstractmethod
+    def open_search(self, manifest: Manifest) -> None:
+        """Make ready to `search` the snapshot that is held."""
 
     @abstractmethod
     def search(
@@ -170,25 +181,39 @@ class Store(ABC):
     def explained(self, error: Exception) -> RetrievalError:
         """An error of the database, as one line for the user."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:  # Ctrl-C, too: what was finished is kept
+            with suppress(RetrievalError):
+                self.flush()
+        self.connection.close()
+
+    def read(self) -> Manifest:
+        """Hold the newest snapshot for reading, and say what it has.
+
+        Raises:
+            RetrievalError: there is no index, or it is damaged or of another version.
+        """
+        try:
+            self.run(self.BEGIN)
+            manifest = self.manifest() if self.exists() else None
+            if manifest is None:
+                raise self.missing()
+            self.open_search(manifest)
+        except BaseException:  # whatever it is, no connection is left open
+            self.connection.close()
+            raise
+        return manifest
+
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; the values stand where it has "?"."""
         try:
             cursor = self.connection.execute(sql, values)
             return cursor.fetchall() if cursor.description else []
-        except RetrievalError:
-            raise
         except Exception as error:
             raise self.explained(error) from error
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of what is run inside happens, or nothing of it."""
-        try:
-            yield
-            self.flush()
-        except BaseException:  # Ctrl-C, too: all or nothing
-            self.connection.rollback()
-            raise
 
     def flush(self) -> None:
         """Make durable what has been run."""
@@ -203,6 +228,12 @@ class Store(ABC):
         for row in self.run(f"SELECT {_MANIFEST} FROM manifest"):
             return Manifest(*row)
         return None
+
+    def missing(self) -> RetrievalError:
+        """That there is no index, and the command that makes one."""
+        return RetrievalError(
+            f"there is no index in {self.where}: make one with dragonrt index DIR{self.OPTIONS}"
+        )
 
     def require(self, embedder: Embedder, manifest: Manifest) -> None:
         """Raise RetrievalError, with the cure, if the index was made with another model."""
@@ -260,7 +291,7 @@ class Store(ABC):
         Of `settings` the sizes are counted here. The vector of every chunk has been kept.
         """
         self.flush()
-        with self.transaction():
+        try:
             for gone in self.files().keys() - set(paths):
                 self.run("DELETE FROM files WHERE path = ?", _key(gone))
             for path, file in changes.items():
@@ -283,6 +314,10 @@ class Store(ABC):
             places = ", ".join("?" * len(fields(Manifest)))
             self.run(f"INSERT INTO manifest ({_MANIFEST}) VALUES ({places})", *astuple(manifest))
             self.prepare_search(manifest)
+            self.flush()
+        except BaseException:  # Ctrl-C, too: all of it happens, or nothing
+            self.connection.rollback()
+            raise
 
     def _put(self, key: bytes, file: IndexedFile) -> None:
         ((number,),) = self.run(
