@@ -10,7 +10,6 @@ loss of power left with wrong bytes is found by its checksum (0.6 ms for half a 
 
 import math
 import os
-import re
 import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -134,19 +133,6 @@ class KvWriter:
 
     store: KvStore
     compute: Callable[[str, str], Mapping[str, NDArray[Any]]]
-
-
-def parse_size(text: str) -> int:
-    """Bytes from "20GB", "500 MB" or "1e9".
-
-    Raises:
-        RetrievalError: it is no size.
-    """
-    found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
-    try:
-        return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)
-    except (ValueError, OverflowError):
-        raise RetrievalError(f"{text!r} is no size: write it as 500MB or 20GB") from None
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
-"""Durations and bit rates as people write them: `150ms`, `1mbit`."""
+"""Durations, bit rates and sizes as people write them: `150ms`, `1mbit`, `20GB`."""
 
 import re
 
-from dragonrt.errors import LinkError
+from dragonrt.errors import DragonError, LinkError
 
 _DURATIONS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _BANDWIDTHS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -19,6 +19,18 @@ def parse_bandwidth(text: str) -> float:
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")
     return bandwidth
+
+
+def parse_size(text: str) -> int:
+    """Bytes, of a number alone or with one of the units k, M, G, T, each with or without a B.
+
+    Raises DragonError.
+    """
+    found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    try:
+        return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)
+    except (ValueError, OverflowError):
+        raise DragonError(f"{text!r} is no size: write it as 500MB or 20GB") from None
 
 
 def _parse(text: str, units: dict[str, float], kind: str, example: str) -> float:

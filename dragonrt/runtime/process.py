@@ -12,6 +12,7 @@ from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
+from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
 from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.host_profile import load_profile
@@ -23,7 +24,6 @@ from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
 from retrieval.following import Order
-from retrieval.kv_store import parse_size
 from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
@@ -94,10 +94,7 @@ def open_library(
 def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
     if settings.kv_memory is None:
         return usual_limit(model.on)
-    try:
-        return parse_size(settings.kv_memory)
-    except RetrievalError as error:
-        raise DragonError(str(error)) from error
+    return parse_size(settings.kv_memory)
 
 
 @asynccontextmanager

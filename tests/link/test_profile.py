@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled
-from dragonrt.errors import LinkError
+from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.markov import MarkovRates
 from dragonrt.link.models import DeliveryTrace, RttSeries
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.link.units import parse_bandwidth, parse_duration, parse_size
 
 MARKOV = ["lora-markov", "lte-markov", "nb-iot-markov"]
 FIXED = ["3g", "home", "intercontinental", "lan", "lora", "lte", "nb-iot", "satellite", "wifi"]
@@ -145,3 +145,17 @@ def test_wrong_durations(text: str) -> None:
 def test_wrong_bandwidths(text: str) -> None:
     with pytest.raises(LinkError, match="is not a bandwidth: write a number and one of bit, kbit"):
         parse_bandwidth(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("20GB", 20e9), ("1.5 mb", 1.5e6), ("0", 0), ("1e3k", 1e6), ("2TB", 2e12), ("7B", 7)],
+)
+def test_sizes(text: str, size: float) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1..2GB", "20 GiB", "nan", "1e999"])
+def test_what_is_no_size_is_one_line(text: str) -> None:
+    with pytest.raises(DragonError, match="write it as 500MB or 20GB"):
+        parse_size(text)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from retrieval import KvStore, MissingKvError, RetrievalError
-from retrieval.kv_store import parse_size, prune_kv
+from retrieval import KvStore, MissingKvError
+from retrieval.kv_store import prune_kv
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "layer.0.keys": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
@@ -136,17 +136,3 @@ def test_a_changed_byte_is_missing(tmp_path: Path, place: int) -> None:
     path.write_bytes(data)
     with pytest.raises(MissingKvError):
         store.read("a")
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("20GB", 20e9), ("1.5 mb", 1.5e6), ("0", 0), ("1e3k", 1e6), ("2TB", 2e12), ("7B", 7)],
-)
-def test_sizes(text: str, size: float) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1..2GB", "20 GiB", "nan", "1e999"])
-def test_what_is_no_size_is_one_line(text: str) -> None:
-    with pytest.raises(RetrievalError, match="write it as 500MB or 20GB"):
-        parse_size(text)
