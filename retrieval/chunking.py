@@ -28,7 +28,6 @@ _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 def chunk(
     text: str,
     words: int = 64,
-    overlap: int = 0,
     starts: Sequence[int] = (),
     tables: Sequence[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
@@ -37,20 +36,17 @@ def chunk(
     A chunk ends where a section starts, else at the last paragraph's or else the last sentence's
     end of its second half, so within a section it is between half full and full; a section of up
     to `words` words is one chunk. A table of up to 4 `words` words is in one chunk, even if that is
-    then emptier or fuller; a larger one is cut between its lines. Within a section every chunk
-    repeats the last `overlap` words of the one before, unless that ended at a table.
+    then emptier or fuller; a larger one is cut between its lines.
 
     Args:
         starts: the characters at which sections start.
         tables: first character and end of every table.
 
     Raises:
-        RetrievalError: `words` is not positive, or `overlap` is half of it or more.
+        RetrievalError: `words` is not positive.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
-    if overlap < 0 or (overlap and 2 * overlap >= words):
-        raise RetrievalError(f"an overlap of {overlap} words does not fit chunks of {words}")
     found = list(_WORD.finditer(text))
     begins = [word.start() for word in found]
     sections = sorted({0, *(bisect_left(begins, start) for start in starts), len(found)})
@@ -58,12 +54,12 @@ def chunk(
     spans: list[tuple[int, int]] = []
     for first, end in pairwise(sections):
         while first < end:
-            last = _end_of_chunk(text, found[:end], first, words)
+            last = _end_of_chunk(text, found, first, end, words)
             table = next(((a, b) for a, b in rows if a < last <= b and b > first), None)
             if table is not None and last < table[1] <= end:
                 last = _beside_table(text, found, first, last, table, 4 * words)
             spans.append((found[first].start(), found[last - 1].end()))
-            first = last if last == end or table is not None else last - overlap
+            first = last
     return spans
 
 
@@ -97,10 +93,11 @@ def _beside_table(
     return last
 
 
-def _end_of_chunk(text: str, found: list[re.Match[str]], first: int, words: int) -> int:
+def _end_of_chunk(text: str, found: list[re.Match[str]], first: int, last: int, words: int) -> int:
+    """Where to end a chunk that begins at `first`, in a section that ends at `last`."""
     limit = first + words
-    if limit >= len(found):
-        return len(found)
+    if limit >= last:
+        return last
     sentence = None
     for end in range(limit, first + (words + 1) // 2 - 1, -1):
         if _PARAGRAPH.search(text, found[end - 1].end(), found[end].start()):

@@ -70,9 +70,9 @@ class Report:
     ignored: tuple[str, ...]
     chunks: int
     embedded: int
-    prefilled: int
-    deferred: int
     snapshot: int
+    prefilled: int = 0
+    deferred: int = 0
 
 
 class Index:
@@ -100,7 +100,7 @@ class Index:
     def fingerprint(self) -> str:
         """Equal where the files' contents, and how they were cut and embedded, are."""
         manifest, digest = self.manifest, hashlib.sha256()
-        digest.update(f"{manifest.fingerprint} {manifest.words} {manifest.overlap}".encode())
+        digest.update(f"{manifest.fingerprint} {manifest.words}".encode())
         for content in sorted(c + s.partition("/")[2] for c, s in self._store.files().values()):
             digest.update(content.encode())
         return digest.hexdigest()
@@ -153,7 +153,6 @@ class Index:
         documents: Path | Sequence[Path],
         embedder: Embedder,
         words: int = 64,
-        overlap: int = 0,
         progress: Callable[[Progress], None] | None = None,
         kv: KvWriter | None = None,
         rebuild: bool = False,
@@ -168,7 +167,7 @@ class Index:
         the index as it was; the next one takes up the finished files' embeddings and KV.
 
         Args:
-            words, overlap: size of the chunks, see `chunking.chunk`.
+            words: size of the chunks, see `chunking.chunk`.
             progress: called after every file, in a long one and after every chunk's KV; an
                 exception it raises stops the update.
             kv: how to compute and where to keep the KV of every chunk.
@@ -194,9 +193,7 @@ class Index:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
-            settings = Manifest(
-                0, found.root, embedder.name, embedder.fingerprint, words, overlap, 0, 0, 0
-            )
+            settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
             progress = progress or (lambda now: None)
             update = _Update(store, old, settings, found, embedder, progress, parser)
             report = update.run()
@@ -223,9 +220,8 @@ class _Update:
     _embedded: int = 0
 
     def __post_init__(self) -> None:
-        old, new = self._old, self._settings
-        self._files = self._store.files() if old else {}
-        self._same_cut = old is not None and (old.words, old.overlap) == (new.words, new.overlap)
+        self._files = self._store.files() if self._old else {}
+        self._same_cut = self._old is not None and self._old.words == self._settings.words
 
     def run(self) -> Report:
         """Bring the index up to date."""
@@ -241,10 +237,10 @@ class _Update:
             else:
                 kept.append(name)
             self._progress(Progress(name, done + 1, total, self._embedded))
-        self._commit(kept)
+        new, old, manifest = set(kept), self._files.keys(), self._old
+        if manifest is None or self._changes or old - new or manifest.made_with() != self._settings:
+            manifest = self._store.commit(self._settings, self._changes, kept)
         self._store.stamp(self._stamps)
-        new, old = set(kept), self._files.keys()
-        manifest = self._store.manifest()
         return Report(
             added=len(new - old),
             changed=len(self._changes.keys() & old),
@@ -252,11 +248,9 @@ class _Update:
             unchanged=len((new & old) - self._changes.keys()),
             skipped=tuple(skipped),
             ignored=self._found.ignored,
-            chunks=manifest.chunks if manifest else 0,
+            chunks=manifest.chunks,
             embedded=self._embedded,
-            prefilled=0,
-            deferred=0,
-            snapshot=manifest.snapshot if manifest else 0,
+            snapshot=manifest.snapshot,
         )
 
     def _take(self, name: str, path: Path) -> Iterator[None]:
@@ -271,8 +265,7 @@ class _Update:
         if same and content == known:
             self._stamps[name] = now
             return
-        words, overlap = self._settings.words, self._settings.overlap
-        file = read_file(name, path, content, words, overlap, now, self._parser)
+        file = read_file(name, path, content, self._settings.words, now, self._parser)
         if content != known or file.chunks != self._store.chunks_in(name):
             self._changes[name] = file
         else:
@@ -286,13 +279,6 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield
-
-    def _commit(self, kept: list[str]) -> None:
-        same = self._old is not None and self._settings == replace(
-            self._old, snapshot=0, files=0, chunks=0, dimension=0
-        )
-        if not same or self._changes or self._files.keys() - set(kept):
-            self._store.commit(self._settings, self._changes, kept)
 
     def prefill(self, kv: KvWriter, report: Report) -> Report:
         """Compute the KV that chunks lack, in their order, as far as the limit allows."""

@@ -96,7 +96,7 @@ def stamp(path: Path) -> str:
 
 
 def read_file(
-    name: str, path: Path, content: str, words: int, overlap: int, stamp: str, parser: Parser
+    name: str, path: Path, content: str, words: int, stamp: str, parser: Parser
 ) -> IndexedFile:
     """Load and cut a file whose `content_hash` is `content` and whose `stamp` that was before.
 
@@ -108,7 +108,7 @@ def read_file(
     document = load(path, parser)
     chunks = []
     starts = [start for start, _ in document.sections]
-    for start, end in chunk(document.text, words, overlap, starts, document.tables):
+    for start, end in chunk(document.text, words, starts, document.tables):
         text, title = document.text[start:end], document.name(start)
         digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
         page = document.page(start)

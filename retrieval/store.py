@@ -76,19 +76,22 @@ class Manifest:
     """What a snapshot of an index holds: the settings it was made with and its size.
 
     Attributes:
-        snapshot: counts the changes of the index.
         documents: what was indexed, as arguments of a command line.
+        snapshot: counts the changes of the index.
     """
 
-    snapshot: int
     documents: str
     model: str
     fingerprint: str
     words: int
-    overlap: int
-    files: int
-    chunks: int
-    dimension: int
+    snapshot: int = 0
+    files: int = 0
+    chunks: int = 0
+    dimension: int = 0
+
+    def made_with(self) -> "Manifest":
+        """The settings alone."""
+        return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
 Search = Literal["hybrid", "dense", "words"]
@@ -99,8 +102,8 @@ FORMAT = 4
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS manifest (
-    snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, overlap INTEGER,
-    files BIGINT, chunks BIGINT, dimension INTEGER
+    snapshot BIGINT, documents TEXT, model TEXT, fingerprint TEXT, words INTEGER, files BIGINT,
+    chunks BIGINT, dimension INTEGER
 );
 CREATE TABLE IF NOT EXISTS files (
     id {key}, path {blob} NOT NULL UNIQUE, content TEXT NOT NULL, stamp TEXT NOT NULL
@@ -285,10 +288,11 @@ class Store(ABC):
 
     def commit(
         self, settings: Manifest, changes: Mapping[str, IndexedFile], paths: Collection[str]
-    ) -> None:
+    ) -> Manifest:
         """Make the files `paths` the content of the index, those in `changes` as given there.
 
-        Of `settings` the sizes are counted here. The vector of every chunk has been kept.
+        Returns its manifest: `settings`, with the snapshot and the sizes counted. The vector of
+        every chunk has been kept.
         """
         self.flush()
         try:
@@ -318,6 +322,7 @@ class Store(ABC):
         except BaseException:  # Ctrl-C, too: all of it happens, or nothing
             self.connection.rollback()
             raise
+        return manifest
 
     def _put(self, key: bytes, file: IndexedFile) -> None:
         ((number,),) = self.run(

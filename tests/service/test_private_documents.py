@@ -43,7 +43,7 @@ class WatchedSide:
         skipped = [name for name, _ in self.unreadable]
         self.known = {n: content_hash(p) for n, p in names.items() if n not in skipped}
         assert self.documents is not None
-        self.documents.heard(Report(0, 0, 0, 0, self.unreadable, (), 0, 0, 0, 0, 1))
+        self.documents.heard(Report(0, 0, 0, 0, self.unreadable, (), 0, 0, 1))
 
 
 @pytest.fixture
