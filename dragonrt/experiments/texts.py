@@ -5,12 +5,14 @@ They are sample questions and articles, or those of a file or directory of the u
 
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
+from retrieval.layout import Document
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
@@ -54,9 +56,39 @@ def answerable() -> list[bundled.SampleQuestion]:
 
 def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> "Prompt":
     """The document with the evidence, then the question."""
+    document = _evidence(question)
+    return _asked(model, document.title, document.text, question)
+
+
+def within_long_text(
+    model: "LanguageModel", question: bundled.SampleQuestion, tokens: int
+) -> "Prompt":
+    """A text of so many tokens, then the question: sample articles, as many as there is room for,
+    and among them, anywhere, the document with the evidence."""
+    random = Random(question.text)
+    document = _evidence(question).text.strip()
+    articles = [load(file).text.strip() for file in sorted(bundled.documents("cloud").iterdir())]
+    others = [article for article in articles if article != document]
+    random.shuffle(others)
+    text = [document]
+    for article in others:
+        longer = [*text, article]
+        if len(model.encode(" ".join(longer))) > tokens:
+            break
+        text = longer
+    random.shuffle(text)
+    return _asked(model, "", " ".join(text), question)
+
+
+def _evidence(question: bundled.SampleQuestion) -> Document:
     ((side, name),) = question.evidence
-    document = load(bundled.documents(side) / name)
-    told = model.prompt.document_text(document.title, document.text)
+    return load(bundled.documents(side) / name)
+
+
+def _asked(
+    model: "LanguageModel", title: str, text: str, question: bundled.SampleQuestion
+) -> "Prompt":
+    told = model.prompt.document_text(title, text)
     return model.asked(told + model.prompt.question_text((), question.text))
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from dragonrt.distributions import Distribution, codec, total_variation
 from dragonrt.experiments import qs_quality
-from dragonrt.experiments.intervals import Row
+from dragonrt.experiments.framework import Settings
+from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.experiments.qs_quality import PairPosition, first_token_law
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
@@ -47,6 +48,23 @@ def test_the_rules_follow_that_law(name: str) -> None:
 def test_the_same_distribution_on_both_sides_refuses_nothing() -> None:
     p = SENT.to_dense()
     np.testing.assert_array_equal(first_token_law(SENT, SENT, p), p)
+
+
+@pytest.mark.slow
+def test_answers_are_told_from_those_out_of_long_texts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(qs_quality, "QUESTIONS_QUICK", 1)
+    monkeypatch.setattr(qs_quality, "TEMPERATURES_QUICK", (1.0,))
+    monkeypatch.setattr(qs_quality, "TOKENS", 4)
+    settings = Settings(quick=True, real=True, repeats=1, seed=0, results=tmp_path)
+    measured = grouped(qs_quality.run(settings, lambda done, total: None), "kind")
+    assert set(measured) == {("answers",), ("long",)}
+    assert measured["answers",][0]["prompt_tokens"] < 100 < measured["long",][0]["prompt_tokens"]
+    for some in measured.values():
+        assert len(some) == 1 + len(qs_quality.WAYS)
+        for row in some:
+            assert row["tv"] < 1e-9 or row["way"].startswith("S-Q")
 
 
 def rows() -> list[Row]:
