@@ -9,10 +9,10 @@ Usable alone: it knows nothing of the models that read what it finds.
 from .documents import SUFFIXES, Parser
 from .embedding import Embedder
 from .failures import DocumentError, MissingKvError, RetrievalError
-from .follow_up import in_context
 from .index import Hit, Index, Progress, Report
 from .ingestion import content_hash, index_name
 from .kv_store import KvStore, KvWriter
+from .questions import in_context
 from .retriever import Reranker, Retriever
 from .store import Chunk, Manifest, Place, Search
 

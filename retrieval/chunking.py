@@ -11,16 +11,6 @@ from .failures import RetrievalError
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,40}}")
 _LETTER = re.compile(f"[{_CJK}]")
-_FUNCTION_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "a about all am an and any are as at be been but by can could did do does for from get "
-        "got had has have having he her hers him his how i if in into is it its me might mine "
-        "much many my no not of on or our ours out shall she should so some somewhere s t than "
-        "that the their theirs them then there these they this those to too us was we were what "
-        "when where whether which who whom whose why will with would you your yours ",
-    )
-)
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 
@@ -66,16 +56,6 @@ def chunk(
 def spaced(text: str) -> str:
     """A text whose every word stands by itself, also in scripts without spaces."""
     return _LETTER.sub(r" \g<0> ", text)
-
-
-def words_of(question: str) -> list[str]:
-    """The words of a question that full text is searched for, each once.
-
-    Without those that say nothing of a subject, unless there are no others: in a small corpus "my"
-    is rarer than "ferry", and would decide.
-    """
-    words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
-    return [word for word in words if word not in _FUNCTION_WORDS] or words
 
 
 def _beside_table(

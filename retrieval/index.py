@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from .chunking import words_of
 from .documents import Parser, require, way
 from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
 from .ingestion import FoundFiles, content_hash, find, read_file, stamp
 from .kv_store import KvWriter, prune_kv
 from .postgres_store import PostgresStore
+from .questions import words_of
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
 

@@ -307,12 +307,15 @@ class Store(ABC):
                 settings.fingerprint,
             )
             before = self.manifest()
+            ((chunks, dimension),) = self.run(
+                "SELECT count(*), (SELECT length(vector) / 4 FROM vectors LIMIT 1) FROM chunks"
+            )
             manifest = replace(
                 settings,
                 snapshot=before.snapshot + 1 if before else 1,
                 files=len(paths),
-                chunks=self.run("SELECT count(*) FROM chunks")[0][0],
-                dimension=next((n for (n,) in self.run(_DIMENSION)), 0),
+                chunks=chunks,
+                dimension=dimension or 0,
             )
             self.run("DELETE FROM manifest")
             places = ", ".join("?" * len(fields(Manifest)))
@@ -350,9 +353,6 @@ class Store(ABC):
                 chunk.page,
                 chunk.digest,
             )
-
-
-_DIMENSION = "SELECT length(vector) / 4 FROM vectors LIMIT 1"
 
 
 def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dragonrt.experiments.bench import bench_retrieval as bench
 from dragonrt.experiments.bench.articles import articles
-from retrieval.chunking import words_of
+from retrieval.questions import words_of
 
 
 def test_a_corpus_follows_from_its_seed_alone() -> None:

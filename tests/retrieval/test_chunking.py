@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retrieval import RetrievalError
-from retrieval.chunking import chunk, words_of
+from retrieval.chunking import chunk
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -96,19 +96,3 @@ def test_any_structure_leaves_all_words_in_order(
     begins = [*(start for start, _ in spans), len(text)]
     assert all(not text[e:s].strip() for e, s in zip(ends, begins, strict=True))
     assert all(len(chunk(text[start:end], 4 * words)) == 1 for start, end in spans)
-
-
-@pytest.mark.parametrize(
-    ("question", "words"),
-    [
-        ("When does the ferry leave?", ["ferry", "leave"]),
-        ("Who is it?", ["who", "is", "it"]),
-        ("Flight SK1234, SK1234", ["flight", "sk1234"]),
-        ("漢字か", ["漢", "字", "か"]),
-        ('"?*', []),
-    ],
-)
-def test_a_question_is_searched_for_by_the_words_that_say_something(
-    question: str, words: list[str]
-) -> None:
-    assert words_of(question) == words

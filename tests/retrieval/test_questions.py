@@ -1,6 +1,7 @@
 import pytest
 
 from retrieval import in_context
+from retrieval.questions import words_of
 
 SHIP = "When does the Nora sail to Bergen?"
 
@@ -21,3 +22,19 @@ def test_a_question_is_joined_to_those_it_needs(
     earlier: list[str], question: str, sought: str
 ) -> None:
     assert in_context(question, earlier) == sought
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("When does the ferry leave?", ["ferry", "leave"]),
+        ("Who is it?", ["who", "is", "it"]),
+        ("Flight SK1234, SK1234", ["flight", "sk1234"]),
+        ("漢字か", ["漢", "字", "か"]),
+        ('"?*', []),
+    ],
+)
+def test_a_question_is_searched_for_by_the_words_that_say_something(
+    question: str, words: list[str]
+) -> None:
+    assert words_of(question) == words

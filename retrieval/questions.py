@@ -1,4 +1,4 @@
-"""What a question in a conversation is about, in one text that can be searched for.
+"""What a question is about: the words, and the questions before it, that can be searched for.
 
 "And when is it?" names nothing to look for; with the question before it, it does. A question that
 names its subject stays alone, or the last subject would be found beside the new one.
@@ -7,13 +7,33 @@ names its subject stays alone, or the last subject would be found beside the new
 import re
 from collections.abc import Sequence
 
-from .chunking import words_of
+from .chunking import spaced
 
+_FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a about all am an and any are as at be been but by can could did do does for from get "
+        "got had has have having he her hers him his how i if in into is it its me might mine "
+        "much many my no not of on or our ours out shall she should so some somewhere s t than "
+        "that the their theirs them then there these they this those to too us was we were what "
+        "when where whether which who whom whose why will with would you your yours ",
+    )
+)
 _CONTINUING = re.compile(r"\s*(and|but|or|so|then|also|(what|how) about)\b", re.IGNORECASE)
 _REFERRING = re.compile(
     r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b",
     re.IGNORECASE,
 )
+
+
+def words_of(question: str) -> list[str]:
+    """The words of a question that full text is searched for, each once.
+
+    Without those that say nothing of a subject, unless there are no others: in a small corpus "my"
+    is rarer than "ferry", and would decide.
+    """
+    words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
+    return [word for word in words if word not in _FUNCTION_WORDS] or words
 
 
 def in_context(question: str, earlier: Sequence[str]) -> str:
