@@ -1,9 +1,10 @@
 """What workers and a draft model say at every token of a text that they wrote together (SPEC 3).
 
-As in SPECFED, section V: federated inference without compression, each worker's logits divided by
-the temperature, gives the text and, at each of its tokens, the distributions that compression is
-then measured on. All models run in this process, in lockstep. The texts go on from sample questions
-behind their document and from the beginnings of articles, in turn.
+As in SPECFED, section V: federated inference without compression, workers weighing alike and each
+one's logits divided by the temperature, gives the text and, at each of its tokens, the
+distributions that compression is then measured on, whatever the weights. All models run in this
+process, in lockstep. The texts go on from sample questions behind their document and from the
+beginnings of articles, in turn.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.language.prompt import TextKind
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.training.model_pair import AnswerReader, ModelPair
+
+HEAVY = 0.7
+"""The weight of one worker among others that share the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,16 @@ class Federation:
         return found
 
     @property
-    def weights(self) -> list[float]:
-        """Of the workers, all alike."""
-        return [1 / len(self.workers)] * len(self.workers)
+    def weightings(self) -> dict[str, list[float]]:
+        """Weights of the workers and what they are called: all alike, then each heavy in turn."""
+        names = [model.name for model in self.workers]
+        places = range(len(names))
+        found = [[1 / len(names)] * len(names)]
+        if len(names) > 1:
+            light = (1 - HEAVY) / (len(names) - 1)
+            found += [[HEAVY if one == heavy else light for one in places] for heavy in places]
+        told = [map("{} {:.2g}".format, names, weights) for weights in found]
+        return {", ".join(each): weights for each, weights in zip(told, found, strict=True)}
 
     def positions(
         self, temperature: float, texts: int, tokens: int, seed: int
@@ -69,5 +80,5 @@ class Federation:
                     sampler.dense(reader.after(text, len(text))[0]) for reader in readers
                 )
                 yield FederatedPosition(prompt.kind, number, len(text), tuple(workers), draft)
-                target = np.average(workers, axis=0, weights=self.weights)
+                target = np.mean(workers, axis=0)
                 text.append(int(random.choice(target.size, p=target / target.sum())))

@@ -1,18 +1,20 @@
 """`specfed-bias` and `specfed-acceptance`: what top-K uploads change (SPEC 3, SPECFED Fig. 2, 3).
 
 Both reconstructions go through the runtime's codecs, so their half-precision values are part of
-what is measured; the bound is that of exact values.
+what is measured; the bound is that of exact values. At the same positions workers weigh alike, and
+one weighs more than the others (as `--worker HOST:PORT=0.7` does).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.intervals import Row, estimates, grouped
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped
 from dragonrt.sampling import acceptance_change, aggregation_bias, bias_bound, missed_mass
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ FP16_ERROR = 2.0**-10
 
 
 def measure(settings: Settings, progress: Progress) -> list[Row]:
-    """A row per temperature, position, K and reconstruction."""
+    """A row per temperature, position, K, reconstruction and weights."""
     from dragonrt.experiments.federated_text import Federation
 
     federation = Federation.load(settings)
@@ -37,46 +39,51 @@ def measure(settings: Settings, progress: Progress) -> list[Row]:
     rows: list[Row] = []
     for number, temperature in enumerate(TEMPERATURES):
         for position in federation.positions(temperature, texts, tokens, settings.seed):
-            rows += changes(position, temperature, federation.weights)
+            rows += changes(position, temperature, federation.weightings)
             progress(number * texts + position.text, len(TEMPERATURES) * texts)
     return rows
 
 
 def changes(
-    position: "FederatedPosition", temperature: float, weights: list[float]
+    position: "FederatedPosition", temperature: float, weightings: Mapping[str, list[float]]
 ) -> Iterator[Row]:
     """The rows of one position."""
     exact = [Distribution.from_dense(p) for p in position.workers]
     draft = Distribution.from_dense(position.draft)
-    target = mix(exact, weights)
+    targets = {name: mix(exact, weights) for name, weights in weightings.items()}
     for k in KS:
-        bound = bias_bound(weights, [missed_mass(p, k) for p in position.workers])
+        missed = [missed_mass(p, k) for p in position.workers]
         for form in FORMS:
             code = codec(f"topk:{k}:{form}", position.draft.size)
             uploads = [code.quantize(p).distribution for p in position.workers]
-            yield {
-                "kind": position.kind,
-                "temperature": temperature,
-                "text": position.text,
-                "step": position.step,
-                "k": k,
-                "reconstruction": form,
-                "bound": bound,
-                "bias": aggregation_bias(uploads, exact, weights),
-                "acceptance_change": acceptance_change(draft, mix(uploads, weights), target),
-            }
+            for name, weights in weightings.items():
+                change = acceptance_change(draft, mix(uploads, weights), targets[name])
+                yield {
+                    "kind": position.kind,
+                    "weights": name,
+                    "temperature": temperature,
+                    "text": position.text,
+                    "step": position.step,
+                    "k": k,
+                    "reconstruction": form,
+                    "bound": bias_bound(weights, missed),
+                    "bias": aggregation_bias(uploads, exact, weights),
+                    "acceptance_change": change,
+                }
 
 
 def summarise(rows: list[Row], column: str) -> dict[str, Any]:
     """Means over positions beside the bound, and whether the bound holds at every one of them."""
     excess = [row[column] - row["bound"] for row in rows]
-    means = estimates(rows, column, "temperature", "k", "reconstruction", statistic="mean")
-    bounds = estimates(rows, "bound", "temperature", "k", statistic="mean")
-    by_temperature: dict[str, Any] = {}
-    for (temperature, k), bound in bounds.items():
+    keys = ("weights", "temperature", "k")
+    means = estimates(rows, column, *keys, "reconstruction", statistic="mean")
+    bounds = estimates(rows, "bound", *keys, statistic="mean")
+    by_weights: dict[str, Any] = {}
+    for (weights, temperature, k), bound in bounds.items():
+        by_temperature = by_weights.setdefault(weights, {})
         by_temperature.setdefault(f"temperature {temperature:g}", {})[f"K = {k}"] = {
             "bound": float(f"{bound.value:.4g}"),
-            **{form: means[temperature, k, form].to_json() for form in FORMS},
+            **{form: means[weights, temperature, k, form].to_json() for form in FORMS},
         }
     return {
         "positions": len({(row["temperature"], row["text"], row["step"]) for row in rows}),
@@ -84,14 +91,14 @@ def summarise(rows: list[Row], column: str) -> dict[str, Any]:
         "largest_excess": float(f"{max(excess):.3g}"),
         "half_precision": FP16_ERROR,
         "residual_smaller": _residual_smaller(means),
-        **by_temperature,
+        **by_weights,
     }
 
 
 def _residual_smaller(means: dict[tuple[Any, ...], Any]) -> str:
     """At how many of the points the residual reconstruction changes less, on average."""
-    points = [key for key in means if key[2] == "residual"]
-    smaller = sum(means[key].value < means[*key[:2], "renorm"].value for key in points)
+    points = [key for key in means if key[-1] == "residual"]
+    smaller = sum(means[key].value < means[*key[:-1], "renorm"].value for key in points)
     return f"{smaller} of {len(points)} points"
 
 
@@ -107,7 +114,7 @@ class TopKUploads:
     CLOCKS: tuple[Clock, ...] = ("real",)
 
     def run(self, settings: Settings, progress: Progress) -> list[Row]:
-        """A row per temperature, position, K and reconstruction."""
+        """A row per temperature, position, K, reconstruction and weights."""
         rows = measure(settings, progress)
         return [{name: row[name] for name in row if name != self.other} for row in rows]
 
@@ -116,12 +123,23 @@ class TopKUploads:
         return summarise(rows, self.column)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """A panel per temperature: the mean of both reconstructions over K, below the bound."""
-        panels = sorted(grouped(rows, "temperature").items())
+        """A row of panels per weights, of the mean of both reconstructions below the bound.
+
+        Each row has a panel per temperature.
+        """
+        weightings, heats = distinct(rows, "weights"), sorted(distinct(rows, "temperature"))
+        panels = grouped(rows, "weights", "temperature")
         with charts.picture(
-            path, columns=len(panels), height_inches=3.6, legend=3, sharey=True
-        ) as (_, axes):
-            for axis, ((heat,), some) in zip(axes[0], panels, strict=True):
+            path,
+            rows=len(weightings),
+            columns=len(heats),
+            height_inches=1.2 + 2.4 * len(weightings),
+            legend=3,
+            sharex=True,
+            sharey=True,
+        ) as (figure, axes):
+            for axis, key in zip(axes.flat, product(weightings, heats), strict=True):
+                some = panels[key]
                 bounds = estimates(some, "bound", "k", statistic="mean")
                 axis.plot(
                     [k for (k,) in bounds],
@@ -135,8 +153,14 @@ class TopKUploads:
                 charts.lines(axis, found, charts.looks(FORMS))
                 axis.set_xscale("log", base=4)
                 axis.set_xticks(KS[::2], [str(k) for k in KS[::2]])
-                axis.set(yscale="log", title=f"temperature {heat:g}", xlabel="K", ylim=(1e-5, 1))
-            axes[0, 0].set_ylabel(self.label)
+                axis.set(yscale="log", ylim=(1e-5, 1))
+            for axis, heat in zip(axes[0], heats, strict=True):
+                axis.set_title(f"temperature {heat:g}")
+            for axis in axes[-1]:
+                axis.set_xlabel("K")
+            for axis, weights in zip(axes[:, 0], weightings, strict=True):
+                axis.set_ylabel(weights.replace(", ", ",\n"), fontsize=9)
+            figure.suptitle(f"{self.label}, by the workers' weights")
 
 
 BIAS = TopKUploads(
