@@ -4,6 +4,7 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,10 +64,13 @@ class KvPool:
         """The document of that name, if anybody reads it now."""
         return self._documents.get(name)
 
-    def keep(self, name: str, document: DocumentKV) -> DocumentKV:
+    def keep(
+        self, name: str, document: DocumentKV, beside: Sequence[DocumentKV] = ()
+    ) -> DocumentKV:
         """The same document as sessions share it, as long as any refers to it.
 
-        Where memory cannot be shared it is counted with each session that copies it.
+        Where memory cannot be shared it is counted with each session that copies it. `beside` is
+        what the same session keeps already: too much together is too much for ever.
 
         Raises:
             BusyError: there is no room for it now; ModelError: nor will there be.
@@ -75,25 +79,27 @@ class KvPool:
         with self._lock:
             if document.pages is None or name in self._documents:
                 return self._documents.get(name, document)
-            self._take(document, document.bytes)
+            self._take(document, document.bytes, beside)
             self._documents[name] = document
             return document
 
-    def room(self, size: int) -> Room:
-        """So many bytes for a session.
+    def room(self, size: int, beside: Sequence[DocumentKV] = ()) -> Room:
+        """So many bytes for a session that reads the documents `beside`.
 
         Raises:
             BusyError: others have them now; ModelError: there are not so many.
         """
         room = Room()
-        self._take(room, size)
+        self._take(room, size, beside)
         return room
 
-    def _take(self, holder: object, size: int) -> None:
+    def _take(self, holder: object, size: int, beside: Sequence[DocumentKV]) -> None:
+        shared = {id(each): each.bytes for each in beside if each.pages is not None}
+        needed = size + sum(shared.values())
         with self._lock:
-            if size > self.limit:
+            if needed > self.limit:
                 raise ModelError(
-                    f"the question needs {_megabytes(size)} of KV, and --kv-memory gives "
+                    f"the question needs {_megabytes(needed)} of KV, and --kv-memory gives "
                     f"{_megabytes(self.limit)}: ask for fewer documents or a shorter answer"
                 )
             if self._used + size > self.limit:

@@ -50,7 +50,7 @@ class Sequence:
         self._check_context(self.longest_document)
         capacity = max(1, min(capacity, decoder.geometry.context_length - self.longest_document))
         self._pool, self._bytes = pool, decoder.memory(documents, capacity)
-        self._room = None if pool is None else pool.room(self._bytes)
+        self._room = None if pool is None else pool.room(self._bytes, documents)
         with torch.inference_mode():
             self._cache = decoder.open(documents, capacity)
 

@@ -124,17 +124,23 @@ class LocalSide:
         if library is None or not hits:
             return [model.document_kv(())]
 
+        kept: list[DocumentKV] = []
+
+        def keep(chunk: Chunk, kv: DocumentKV) -> DocumentKV:
+            kept.append(pool.keep(chunk.digest, kv, kept))
+            return kept[-1]
+
         def stored(chunk: Chunk) -> DocumentKV | None:
-            found = pool.document(chunk.digest)
-            if found is None and (kv := library.stored_kv(chunk)) is not None:
-                found = pool.keep(chunk.digest, kv)
-            return found
+            if (found := pool.document(chunk.digest)) is not None:
+                kept.append(found)
+                return found
+            kv = library.stored_kv(chunk)
+            return None if kv is None else keep(chunk, kv)
 
         async def computed(chunk: Chunk) -> DocumentKV:
             tokens = document_tokens(model, chunk.text, chunk.title)
             made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
-            kept = await self.librarian.run(lambda: library.store_kv(chunk, made))
-            return pool.keep(chunk.digest, kept)
+            return keep(chunk, await self.librarian.run(lambda: library.store_kv(chunk, made)))
 
         chunks = [hit.chunk for hit in hits]
         loaded = await self.librarian.run(lambda: list(map(stored, chunks)))

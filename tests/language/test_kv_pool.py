@@ -121,6 +121,27 @@ def test_beyond_the_bound_a_side_is_busy(model: LanguageModel, stored: list[Docu
     assert small.keep("printer", stored[0]).pages is not None
 
 
+def test_what_never_fits_together_is_told_apart_from_what_must_wait(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    needed = KvPool()
+    shared = [needed.keep(str(place), each) for place, each in enumerate(stored)]
+    documents = needed.used
+    if not documents:
+        pytest.skip("this system shares no pages")
+    session = model.sequence(shared, 100, needed)
+    pool = KvPool(needed.used - 1)
+    del session
+    held = [pool.keep("0", stored[0])]
+    held += [pool.keep(str(place), each, held) for place, each in enumerate(stored[1:], start=1)]
+    with pytest.raises(ModelError, match="--kv-memory gives"):
+        model.sequence(held, 100, pool)
+    small = KvPool(documents - 1)
+    with pytest.raises(ModelError, match="--kv-memory gives"):
+        held = [small.keep("0", stored[0])]
+        held += [small.keep("1", each, held) for each in stored[1:]]
+
+
 def test_memory_that_is_reserved_costs_nothing_before_it_is_written() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
