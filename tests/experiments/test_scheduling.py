@@ -53,14 +53,28 @@ def test_sequences_are_recorded_once_and_kept(
     for missing, tokens in ((5, 12), (3, 13)):
         with pytest.raises(AssertionError, match="no recording"):
             recorded((missing,), tokens, kept, heard.append)
-    monkeypatch.undo()
-    other = recorded_acceptance.recorded("dragon-draft", (3,), 4, kept, heard.append)
-    monkeypatch.setattr(recorded_acceptance, "_record", nothing)
-    assert recorded_acceptance.recorded("dragon-draft", (3,), 4, kept, heard.append) == other
-    assert recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
     kept.write_text("source,sequence\n1,2\n")
     with pytest.raises(AssertionError, match="no recording"):
         recorded((3,), 12, kept, heard.append)
+
+
+def test_sequences_of_several_models_are_kept_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, asked = tmp_path / "acceptances.csv", list[str]()
+
+    def record(model: str, *_: object) -> dict[int, Acceptances]:
+        asked.append(model)
+        return {3: Acceptances((model == "a", True), (False, True))}
+
+    monkeypatch.setattr(recorded_acceptance, "_record", record)
+    recorded = [
+        recorded_acceptance.recorded(model, (3,), 2, kept, lambda done: None)
+        for model in ("a", "b", "a", "b")
+    ]
+    assert asked == ["a", "b"]
+    assert recorded[:2] == recorded[2:]
+    assert [each.device[0] for (each,) in recorded[:2]] == [True, False]
 
 
 @pytest.mark.slow

@@ -137,9 +137,9 @@ def test_what_never_fits_together_is_told_apart_from_what_must_wait(
     with pytest.raises(ModelError, match="--kv-memory gives"):
         model.sequence(held, 100, pool)
     small = KvPool(documents - 1)
+    held = [small.keep(str(place), each) for place, each in enumerate(stored[:-1])]
     with pytest.raises(ModelError, match="--kv-memory gives"):
-        held = [small.keep("0", stored[0])]
-        held += [small.keep("1", each, held) for each in stored[1:]]
+        small.keep("last", stored[-1], held)
 
 
 def test_memory_that_is_reserved_costs_nothing_before_it_is_written() -> None:
