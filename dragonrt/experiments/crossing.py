@@ -197,18 +197,29 @@ _FORMS = (
         "{name} sits in the carriage {canary} next to the {thing}.",
     ),
 )
-_NAMES = ("Lena", "Tom", "Nora", "Emil", "Irene", "Karim", "Paul", "Olga", "Hugo", "Maria", "Ida")
-_THINGS = ("boat", "tent", "ladder", "piano", "bicycle", "garden", "stove", "camera", "violin")
+_NAMES = (
+    *("Lena", "Tom", "Nora", "Emil", "Irene", "Karim", "Paul", "Olga", "Hugo", "Maria", "Ida"),
+    *("Anna", "Ben", "Clara", "David", "Ella", "Felix", "Greta", "Henry", "Iris", "Jonas", "Kate"),
+)
+_THINGS = (
+    *("boat", "tent", "ladder", "piano", "bicycle", "garden", "stove", "camera", "violin"),
+    *("lamp", "cellar", "kitchen", "radio", "shed", "sofa", "table", "window", "printer"),
+)
 _PLACES = ["Lisbon", "Oslo", "Tarnby", "Norholm", "Westfield", "Harbor", "Milan", "Dublin"]
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _DOINGS = ["repair", "clean", "sell", "measure", "move"]
 
 
 def canary_notes(count: int, seed: int) -> list[CanaryNote]:
-    """So many notes of which no two have the same question or canary."""
+    """So many notes of which no two have the same question or canary.
+
+    Raises ValueError where the forms do not give so many.
+    """
     draw = random.Random(f"canaries {seed}")
     found: dict[str, CanaryNote] = {}
-    while len(found) < count:
+    for _ in range(100 * count):
+        if len(found) == count:
+            return list(found.values())
         question, text = draw.choice(_FORMS)
         thing, another = draw.sample(_THINGS, 2)
         canary = "".join(draw.choices("bcdfghjklmnprstvz", k=3)) + str(draw.randrange(100, 1000))
@@ -226,7 +237,7 @@ def canary_notes(count: int, seed: int) -> list[CanaryNote]:
         )
         note = CanaryNote(fill(text), fill(question), canary)
         found.setdefault(note.question, note)
-    return list(found.values())
+    raise ValueError(f"there are no {count} different notes of these forms")
 
 
 def membership(crossed: dict[int, float], tokens: Iterable[int], known: set[int]) -> float:

@@ -16,7 +16,7 @@ from dragonrt.experiments.crossing import (
     named,
     words,
 )
-from dragonrt.experiments.disclosure_figure import _EMPTY, _framings, _membership, _naming
+from dragonrt.experiments.disclosure_figure import _EMPTY, FULL, _framings, _membership, _naming
 from dragonrt.experiments.intervals import Row
 from dragonrt.language.model import LanguageModel
 from dragonrt.simulation.eavesdropper import Seen
@@ -28,6 +28,12 @@ def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:
     assert all(note.canary in note.text and note.canary not in note.question for note in notes)
     assert notes == canary_notes(60, seed=4)
     assert notes != canary_notes(60, seed=5)
+
+
+def test_there_are_notes_for_a_full_run_and_no_endless_search_for_more() -> None:
+    assert len(canary_notes(3 * FULL.trials, seed=0)) == 3 * FULL.trials
+    with pytest.raises(ValueError, match="no 9000 different notes"):
+        canary_notes(9000, seed=0)
 
 
 def test_the_auc_is_a_half_where_nothing_tells() -> None:
@@ -53,7 +59,7 @@ def test_what_each_part_measures_comes_to_a_summary_and_a_picture(
     model: LanguageModel, tmp_path: Path
 ) -> None:
     framings = {
-        name: dataclasses.replace(each, cadence_ticks=40)
+        name: dataclasses.replace(each, cadence_ticks=80)
         for name, each in _framings().items()
         if name in ("answer, not padded", "answer, cadence")
     }
@@ -61,7 +67,7 @@ def test_what_each_part_measures_comes_to_a_summary_and_a_picture(
     shown = {"part": "answers", "right": True, "words": 3, "withheld_words": 0, "case": 0}
     first = {**naming[0], **shown, "level": "drafts"}
     rows: list[Row] = [{**_EMPTY, **row} for row in (*_membership(model, 2, 0), *naming, first)]
-    assert {row["bytes_up"] for row in naming if "cadence" in row["framing"]} == {40 * 1024}
+    assert {row["bytes_up"] for row in naming if "cadence" in row["framing"]} == {80 * 1024}
     told = {(row["level"], row["case"]): row["member"] for row in rows if row["member"] is not None}
     assert told["drafts", 0] > told["answer", 0]
     summary = disclosure_figure.summarise(rows)
