@@ -19,6 +19,7 @@ from dragonrt import bundled
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from train_models.architectures import configuration, initialized
+from train_models.average import average
 from train_models.batches import Batches
 from train_models.build_corpus import build
 from train_models.cleaning import clean
@@ -210,6 +211,22 @@ def test_a_draft_model_begins_as_the_first_layers_of_its_target() -> None:
     }
     for name, weight in whole.state_dict().items():
         assert name not in begun or torch.equal(begun[name], weight.float())
+
+
+def test_two_models_are_averaged(tmp_path: Path) -> None:
+    target = bundled.model_path("dragon-draft")
+    other, half, same = (tmp_path / name for name in ("other", "half", "same"))
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3)
+    model.save_pretrained(other)
+    average(target, other, 0.5, half)
+    average(target, other, 0.0, same)
+    before, unchanged, doubled = (load(path)[0].state_dict() for path in (target, same, half))
+    for name, weight in before.items():
+        assert torch.equal(unchanged[name], weight)
+        assert torch.equal(doubled[name], 2 * weight)
 
 
 def test_a_state_of_another_size_is_refused(trained: tuple[Settings, Any]) -> None:
