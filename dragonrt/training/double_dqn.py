@@ -29,7 +29,7 @@ class Problem(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """How long and how fast is learned. Rewards are multiplied by `reward_scale` first.
+    """How long and how fast is learned.
 
     An episode's end is no end of what is worth having: the next one goes on alike, so the value of
     what comes then is taken from the features at the end (a time limit, not a terminal state).
@@ -43,7 +43,6 @@ class Hyperparameters:
     steps: int
     discount: float
     terminal: bool = False
-    reward_scale: float = 1.0
     hidden: int = 64
     learning_rate: float = 1e-3
     batch: int = 256
@@ -144,7 +143,7 @@ def learn(
         action = _explored(network, features, actions, settings.epsilon(step), generator)
         after, reward, done = problem.step(action)
         goes_on = not (done and settings.terminal)
-        replay.add(features, action, reward * settings.reward_scale, after, goes_on)
+        replay.add(features, action, reward, after, goes_on)
         if done:
             episode += 1
             after = problem.reset(episode)
