@@ -65,6 +65,34 @@ def estimate(samples: Sequence[float], statistic: Statistic = "median") -> Inter
     return Interval(statistic, value, float(low), float(high), values.size)
 
 
+def paired(statistic: Callable[..., Any], *samples: Sequence[float]) -> Interval:
+    """A statistic of columns that belong together, resampled by rows (percentiles, as `estimate`).
+
+    `statistic` takes the columns and the axis that samples lie along. A ratio of sums is one: its
+    interval is not that of the mean of ratios. Raises DragonError where there is no sample.
+    """
+    if not samples[0]:
+        raise DragonError("nothing was measured, so there is nothing to estimate")
+    columns = tuple(np.asarray(each, dtype=np.float64) for each in samples)
+    value = float(statistic(*columns, axis=0))
+    if columns[0].size == 1:
+        return Interval("mean", value, value, value, 1)
+    from scipy.stats import bootstrap
+
+    random = np.random.Generator(np.random.Philox(0))
+    low, high = bootstrap(
+        columns,
+        statistic,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        batch=BATCH,
+        method="percentile",
+        rng=random,
+    ).confidence_interval
+    return Interval("mean", value, float(low), float(high), columns[0].size)
+
+
 def wilson(successes: int, count: int) -> Interval:
     """A share and its 95 % score interval (Wilson 1927), which holds for shares near 0 and 1 too.
 

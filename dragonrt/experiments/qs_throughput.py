@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
-from dragonrt.experiments.intervals import Interval, Row, estimate, grouped, having
+from dragonrt.experiments.intervals import Interval, Row, grouped, having, paired
 
 if TYPE_CHECKING:
     from dragonrt.control import Action
@@ -230,10 +230,27 @@ def _answer(case: RuntimeCase) -> list[Row]:
 
 
 def throughput(rows: list[Row]) -> Interval:
-    """Tokens per second over all episodes, and the interval of the mean time per token."""
-    times = estimate([row["seconds"] / row["tokens"] for row in rows], "mean")
-    total = sum(row["tokens"] for row in rows) / sum(row["seconds"] for row in rows)
-    return replace(times, value=total, low=1 / times.high, high=1 / times.low)
+    """Tokens per second over all episodes."""
+    return paired(_per_second, *_columns(rows))
+
+
+def gain(rows: list[Row], over: list[Row]) -> Interval:
+    """How many tokens per second more `rows` have than the same episodes of another way."""
+    theirs = {(row["temperature"], row["episode"]): row for row in over}
+    same = [theirs[row["temperature"], row["episode"]] for row in rows]
+
+    def more(tokens: Any, seconds: Any, other: Any, others: Any, axis: int) -> Any:
+        return _per_second(tokens, seconds, axis) - _per_second(other, others, axis)
+
+    return paired(more, *_columns(rows), *_columns(same))
+
+
+def _columns(rows: list[Row]) -> tuple[list[float], list[float]]:
+    return [row["tokens"] for row in rows], [row["seconds"] for row in rows]
+
+
+def _per_second(tokens: Any, seconds: Any, axis: int) -> Any:
+    return tokens.sum(axis) / seconds.sum(axis)
 
 
 def _rounded(speed: Interval) -> dict[str, float]:
@@ -281,6 +298,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
                 way: _rounded(throughput(own)) | _per_call(own) | _sizes(own)
                 for (way,), own in grouped(some, "way").items()
             },
+            "ddqn_over_static": gain(having(some, way=LEARNED), having(some, way=STATIC)).to_json(),
             **found,
         }
     return summary

@@ -187,7 +187,7 @@ def plot(rows: list[Row], path: Path) -> None:
     }
     kbits = [row | {"kbit/s": row["rate"] / 1e3} for row in rows]
     speeds = estimates(kbits, "tokens_per_s", "outstanding", "codec", "kbit/s")
-    with charts.picture(path, columns=3, height_inches=4.4, legend=6, width_ratios=(1, 1, 0.8)) as (
+    with charts.picture(path, columns=3, height_inches=4.6, legend=5, width_ratios=(1, 1, 0.8)) as (
         _,
         axes,
     ):

@@ -78,5 +78,8 @@ def test_the_summary_counts_the_orderings_and_the_picture_is_drawn(tmp_path: Pat
     assert learned["tokens_per_s"] == pytest.approx(200 / (200 / 26 + 1), abs=1e-3)
     assert summary["all"][experiment.LEARNED]["tokens_per_call"] == 2.5
     assert learned["low"] < learned["tokens_per_s"] < learned["high"]
+    over = summary["ddqn_over_static"]
+    assert over["mean"] == pytest.approx(400 / (400 / 26 + 2) - 400 / (400 / 25 + 2), abs=1e-3)
+    assert 0 < over["low"] < over["mean"] < over["high"]
     experiment.plot(rows(), tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
