@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dragonrt.modes.settings import DragonSettings
 
 NAME = "disclosure"
-SUMMARY = "What crosses at each level of --disclose, and who makes what of it (4 minutes)"
+SUMMARY = "What crosses at each level of --disclose, and who makes what of it (2 minutes)"
 CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 FORWARD_S, LATENCY_S, JITTER_S = 0.02, 0.02, 0.004

@@ -50,6 +50,7 @@ async def measure_link(
             while connection.state is not State.OPEN:
                 await _receive(stream, connection)
                 if connection.peer is not None:
+                    # The date, which is to be compared with the peer's: no loop's clock has it.
                     heard_ms = heard_ms or time.time() * 1e3
             connect_s = clock() - started_s
             round_trips = [await _echo(stream, connection, 0) for _ in range(ROUND_TRIPS)]

@@ -13,6 +13,7 @@ from random import Random
 from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
+from .gaps import gaps
 from .notes import fact, note
 from .prose import continuation, passage, reading
 from .readings import real_questions
@@ -26,7 +27,8 @@ def sources(corpus: Corpus) -> list[tuple[float, Callable[[Random], Sample]]]:
     """Every sort of sample that the corpus has the texts for, with its weight."""
     found: list[tuple[float, Callable[[Random], Sample]]] = [
         (0.22, note),
-        (0.34, composition),
+        (0.30, composition),
+        (0.24, lambda r: gaps(r, corpus)),
         (0.07, lambda r: reading(r, corpus)),
         (0.13, lambda r: continuation(r, corpus)),
         (0.02, lambda r: _copy(r, corpus)),

@@ -138,7 +138,7 @@ def _about_subjects(r: Random, sentence: str) -> Iterator[tuple[str, str]]:
     if match and match[1].split()[0] not in not_a_name and not match[2].startswith("and "):
         yield f"{'Who' if r.random() < 0.7 else 'Who or what'} {match[2]}?", match[1]
     match = _ACTION.match(sentence)
-    if match and match[1].split()[0] not in not_a_name and (base := _base_form(match[2])):
+    if match and match[1].split()[0] not in not_a_name and (base := base_form(match[2])):
         pronoun = "What" if match[3].split()[0] in _ARTICLES else "Where"
         yield f"{pronoun} did {match[1]} {base}?", match[3]
     match = _DEFINITION.match(sentence)
@@ -183,11 +183,11 @@ def _words(name: str) -> frozenset[str]:
     return frozenset(word_lists()[name])
 
 
-def _base_form(past: str) -> str:
+def base_form(past: str) -> str:
     """The infinitive of a past tense, or an empty string for another word."""
     if past in _irregular():
         return _irregular()[past]
-    if not past.endswith("ed"):
+    if len(past) < 5 or not past.endswith("ed"):
         return ""
     if past[:-1].endswith(("ce", "ge", "ve", "se", "ze", "ate", "ite", "ute")):
         return past[:-1]

@@ -26,6 +26,7 @@ from train_models.cleaning import clean
 from train_models.compositions import composition
 from train_models.corpus import Corpus
 from train_models.evaluate import agreement, load, question_sets, score
+from train_models.gaps import gaps
 from train_models.mixture import sources, write
 from train_models.notes import note
 from train_models.sample import UNKNOWN, Sample
@@ -118,6 +119,24 @@ def test_no_sentence_of_a_composition_has_a_held_out_form() -> None:
     documents = [turns(composition(r))[0] for _ in range(300)]
     lines = [line for document in documents for line in document[10:].split("\n")]
     assert not any(map(is_held_out, lines))
+
+
+def test_what_is_left_out_of_a_sentence_is_in_the_document_and_not_in_the_question(
+    directory: Path,
+) -> None:
+    r, corpus = Random(6), Corpus.read(directory)
+    asked = []
+    for sample in (gaps(r, corpus) for _ in range(200)):
+        document, _ = turns(sample)
+        for (question, _), (answer, _) in zip(sample[1::2], sample[2::2], strict=True):
+            asked.append((document, question, answer.strip()))
+    known = [each for each in asked if each[2] != UNKNOWN]
+    assert 0.1 < 1 - len(known) / len(asked) < 0.35
+    for document, question, answer in known:
+        assert document.count(answer) == 1
+        assert answer not in question.split("\n")[0].removeprefix("Question: ").split()
+    words = {question.removeprefix("Question: ").split()[0].lower() for _, question, _ in known}
+    assert {"who", "what", "when", "where", "how"} <= words
 
 
 def test_asking_for_the_unknown_only_yields_no_answer() -> None:

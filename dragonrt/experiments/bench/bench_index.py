@@ -62,7 +62,8 @@ def bench_index(
         rng = np.random.default_rng(seed)
         with messages.status(f"indexing {size.chunks} chunks"):
             words = _write(documents, size.chunks, rng)
-            Index.update(where, documents, replace(embedder, documents=_drawn(rng)), WORDS)
+            drawn = _drawn(rng, embedder.encode_question(words[0]).size)
+            Index.update(where, documents, replace(embedder, documents=drawn), WORDS)
         questions = [" ".join(rng.choice(words[200:], 8)) for _ in range(SEARCHES)]
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=context) as pool:
@@ -103,9 +104,11 @@ def _write(documents: Path, chunks: int, rng: np.random.Generator) -> NDArray[np
     return words
 
 
-def _drawn(rng: np.random.Generator) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-    """Encodes texts as directions of no meaning, of the model's dimension."""
-    return lambda texts: rng.standard_normal((len(texts), 384), dtype=np.float32)
+def _drawn(
+    rng: np.random.Generator, dimension: int
+) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+    """Encodes texts as directions of no meaning."""
+    return lambda texts: rng.standard_normal((len(texts), dimension), dtype=np.float32)
 
 
 def _read(where: Path, vectors: NDArray[np.float32], questions: Sequence[str]) -> dict[str, Any]:
