@@ -47,7 +47,7 @@ def controller(
     live: Annotated[
         bool, option("Learn with the models themselves, not from recorded answers.")
     ] = False,
-    steps: Annotated[int, option("Blocks that are tried.", default="100000", low=1)] = 100_000,
+    steps: Annotated[int, option("Blocks that are tried.", default="300000", low=1)] = 300_000,
     seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
 ) -> None:
     """Train a controller by Double DQN, and compare it with every fixed action.

@@ -13,7 +13,8 @@ from dragonrt.control.artefact import Arrays, Artefact, Record, finite
 from dragonrt.control.policies import Action, ControlState
 from dragonrt.errors import ControlError
 
-CONTROLLER = Artefact("controller", 1)
+CONTROLLER = Artefact("controller", 2)
+_NONE_YET = -1.0  # so that an answer's beginning is told from tokens that were certain
 _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations
 
 
@@ -22,9 +23,9 @@ class Encoding:
     """How states become inputs of the network, and its outputs actions.
 
     Outputs go through the lengths and, for each, through the resolutions. The inputs are the newest
-    `confidences` confidences (1 where there is none yet) and the natural logarithm of the rate,
-    less `log_rate_mean` and divided by `log_rate_deviation`. Raises ControlError if these two are
-    not finite numbers, the second above 0.
+    `confidences` confidences (-1 where there is none yet), the next one's and the natural logarithm
+    of the rate, less `log_rate_mean` and divided by `log_rate_deviation`. Raises ControlError if
+    these two are not finite numbers, the second above 0.
     """
 
     lengths: tuple[int, ...]
@@ -51,13 +52,14 @@ class Encoding:
     @property
     def inputs(self) -> int:
         """How many numbers the network is given."""
-        return self.confidences + 1
+        return self.confidences + 2
 
     def features(self, state: ControlState) -> NDArray[np.float32]:
         """The network's input for a state: float32 [inputs]."""
-        features = np.ones(self.inputs, np.float32)
+        features = np.full(self.inputs, _NONE_YET, np.float32)
         known = state.confidences[-self.confidences :]
         features[self.confidences - len(known) : self.confidences] = known
+        features[-2] = state.next_confidence
         log_rate = math.log(state.rate) if state.rate > 0 else -math.inf
         away = (log_rate - self.log_rate_mean) / self.log_rate_deviation
         features[-1] = min(max(away, -_FARTHEST), _FARTHEST)

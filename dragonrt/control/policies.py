@@ -1,6 +1,7 @@
 """What a controller sees and decides, and the two baselines (SPEC 2, "Adaptive control"; QSV IV).
 
-Before each block the device asks for the block's length and the resolution of its distributions.
+At each block's first token the device asks for the block's length and the resolution of its
+distributions, when its draft model has run but nothing is drawn from what it said.
 A controller is a pure function of the state, so there is nothing to roll back or to keep.
 """
 
@@ -29,19 +30,23 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ControlState:
-    """What is known before a block is drafted.
+    """What is known when a block is to be drafted.
 
     `confidences`: the probability that the draft model's distribution, as it is sampled from but
     before the codec, gave to each of the newest tokens of the answer, newest last. They are the
     tokens that a distribution was drafted for: those that stood and the one that replaced a refused
     one, but not the one behind a block that stood wholly. As many as are known; controllers take
     what they need.
+    `next_confidence`: the largest probability in the draft model's distribution for the block's
+    first token, before the sampler. That token is drafted whatever is decided, so it costs nothing
+    to look, and it tells more than all that came before.
     `rate`: the uplink's in bit/s now, infinite if nothing limits it.
     `accepted`, `drafted`: of the block before, as far as its first refused token, whatever was
     drafted behind that; both 0 before the first.
     """
 
     confidences: tuple[float, ...]
+    next_confidence: float
     rate: float
     accepted: int
     drafted: int

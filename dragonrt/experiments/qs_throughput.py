@@ -32,8 +32,8 @@ RECORDED, RUNTIME = "recorded", "runtime"
 TOKENS, TOKENS_QUICK = 64, 24
 TEXTS, EPISODES = 40, 4
 """Recorded texts of each repeat, and episodes on each of them."""
-ANSWERS = 6
-"""Of the runtime, of each repeat."""
+ANSWERS = 30
+"""Of the runtime, of each repeat: texts differ in what a draft is worth, so it takes many."""
 _HELD_OUT = 7_000_000
 """Where the numbers of tasks and courses begin: none that the controller was trained on."""
 

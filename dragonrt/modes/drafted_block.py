@@ -49,9 +49,9 @@ class Carried:
     accepted: int = 0
     drafted: int = 0
 
-    def state(self, rate: float) -> ControlState:
-        """What a controller sees before the next block."""
-        return ControlState(self.confidences, rate, self.accepted, self.drafted)
+    def state(self, next_confidence: float, rate: float) -> ControlState:
+        """What a controller sees at the first token of the next block."""
+        return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: DraftedBlock, accepted: int, token: int) -> Carried:
         """What `block`, which began with this, leaves to the next one, given its verdict."""

@@ -52,13 +52,15 @@ class AcceptanceHead(Protocol):
 class _Prediction:
     """What a head makes of a prediction behind a block: its next token, or a guess behind it.
 
-    `payload` is the whole block's where it ends here, with `token` or, where that is None because
+    `block` is the one begun, as a controller will have it, with its first token. `payload` is the
+    whole block's where it ends here, with `token` or, where that is None because
     it would have been too much, without.
     """
 
     token: DraftedToken | None = None
     guess: int | None = None
     payload: bytes | None = None
+    block: DraftedBlock | None = None
 
 
 class SpeculativeDrafting:
@@ -112,15 +114,17 @@ class SpeculativeDrafting:
             end = self._sent[-1].end
             return lambda said: _Prediction(guess=self._guessed(end, self._rule.shape(said[0].p)))
         if self._block is None:
-            self._block = self._begin(rate)
+            self._block = self._begin()
         block = self._block
-        return lambda said: self._predicted(block, said[0])
+        return lambda said: self._predicted(block, rate, said[0])
 
     def take_draft(self, result: _Prediction) -> Advance:
         block = self._block
         if block is None or (result.token is None and result.payload is None):
             self._guess(result.guess)
             return Advance()
+        if result.block is not None:
+            block = self._block = result.block
         if result.token is not None:
             block.append(result.token)
             self.line.append(result.token.token)
@@ -172,18 +176,27 @@ class SpeculativeDrafting:
 
     # Blocks.
 
-    def _begin(self, rate: float) -> DraftedBlock:
+    def _begin(self) -> DraftedBlock:
         step = len(self.line)
-        length, resolution = self._settings.length, None
-        if self._controller is not None:
-            action = self._controller.choose(self._carried.state(rate))
-            length, resolution = min(action.length, MAX_BLOCK), action.resolution
-        # The cloud adds a token to every block: nobody need draft the answer's last one.
-        longest = max(1, min(length, self._question.max_tokens - step - 1))
-        return DraftedBlock(step, self.line.hash, longest, resolution, self._carried)
+        longest = self._longest(step, self._settings.length)
+        return DraftedBlock(step, self.line.hash, longest, None, self._carried)
 
-    def _predicted(self, block: DraftedBlock, said: Said) -> _Prediction:
+    def _longest(self, step: int, length: int) -> int:
+        """The cloud adds a token to every block: nobody need draft the answer's last one."""
+        return max(1, min(length, self._question.max_tokens - step - 1))
+
+    def _controlled(
+        self, block: DraftedBlock, rate: float, said: Said, controller: Controller
+    ) -> DraftedBlock:
+        action = controller.choose(block.start.state(float(said.p.max()), rate))
+        longest = self._longest(block.step, min(action.length, MAX_BLOCK))
+        return replace(block, longest=longest, resolution=action.resolution)
+
+    def _predicted(self, block: DraftedBlock, rate: float, said: Said) -> _Prediction:
         """Beside the loop: the next token of a block, or its end."""
+        chosen = None
+        if self._controller is not None and not block.tokens:
+            chosen = block = self._controlled(block, rate, said, self._controller)
         q = self._rule.shape(said.p)
         token = self._drafted(block, q, said)
         if block.tokens and block.bits + token.bits > self._longest_bits:
@@ -191,7 +204,7 @@ class SpeculativeDrafting:
             return _Prediction(guess=guess, payload=self._payload(block.tokens))
         tokens = [*block.tokens, token]
         ends = self._is_complete(block, tokens)
-        return _Prediction(token, payload=self._payload(tokens) if ends else None)
+        return _Prediction(token, payload=self._payload(tokens) if ends else None, block=chosen)
 
     def _drafted(self, block: DraftedBlock, q: NDArray[np.float64], said: Said) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""

@@ -40,7 +40,7 @@ class ControllerPlan:
     temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     max_tokens: int = 64
     texts: int = 600
-    steps: int = 100_000
+    steps: int = 300_000
     seed: int = 0
 
     def tasks(self, prompts: tuple[Prompt, ...]) -> Tasks:

@@ -89,11 +89,12 @@ class Course:
         self._confidences: list[float] = []
         self._accepted = self._drafted = 0
 
-    @property
-    def state(self) -> ControlState:
+    def state(self, next_confidence: float) -> ControlState:
         """What a controller sees now."""
         rate = self._channel.rate_at(self._now_s)
-        return ControlState(tuple(self._confidences), rate, self._accepted, self._drafted)
+        return ControlState(
+            tuple(self._confidences), next_confidence, rate, self._accepted, self._drafted
+        )
 
     def iteration(
         self, drafted: int, bits: float, accepted: int, confidences: Sequence[float]

@@ -32,9 +32,11 @@ class Hyperparameters:
     """How long and how fast is learned.
 
     An episode's end is no end of what is worth having: the next one goes on alike, so the value of
-    what comes then is taken from the features at the end (a time limit, not a terminal state).
-    `terminal` says otherwise. What is learned is the running average of the weights, to which each
-    improvement contributes the share `averaging`: single ones are noisy.
+    what comes then is taken from the features at the end (a time limit, not a terminal state). With
+    the discount 0 nothing that comes counts: an action's value is its own reward.
+
+    What is learned is the running average of the weights, to which each improvement contributes the
+    share `averaging`: single ones are noisy.
 
     Every `train_every` steps, once `warm_up` transitions are there, a `batch` of the newest
     `capacity` improves the network; after `copy_every` improvements the older copy is renewed.
@@ -42,11 +44,10 @@ class Hyperparameters:
 
     steps: int
     discount: float
-    terminal: bool = False
     hidden: int = 64
     learning_rate: float = 1e-3
     batch: int = 256
-    capacity: int = 50_000
+    capacity: int = 200_000
     warm_up: int = 1_000
     train_every: int = 4
     copy_every: int = 200
@@ -85,29 +86,26 @@ class Replay:
         self._after = np.empty((capacity, inputs), np.float32)
         self._actions = np.empty(capacity, np.int64)
         self._rewards = np.empty(capacity, np.float32)
-        self._goes_on = np.empty(capacity, np.float32)
         self._added = 0
 
     def __len__(self) -> int:
         return min(self._added, len(self._actions))
 
-    def add(
-        self, before: Features, action: int, reward: float, after: Features, goes_on: bool
-    ) -> None:
+    def add(self, before: Features, action: int, reward: float, after: Features) -> None:
         """Keep a transition, in the place of the oldest if there is no other."""
         at = self._added % len(self._actions)
         self._before[at], self._after[at] = before, after
-        self._actions[at], self._rewards[at], self._goes_on[at] = action, reward, goes_on
+        self._actions[at], self._rewards[at] = action, reward
         self._added += 1
 
     def sample(
         self, size: int, generator: np.random.Generator
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """`size` of them with replacement: before, actions, rewards, after, goes on."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """`size` of them with replacement: before, actions, rewards, after."""
         at = generator.integers(len(self), size=size)
-        arrays = (self._before, self._actions, self._rewards, self._after, self._goes_on)
-        before, actions, rewards, after, goes_on = (torch.from_numpy(array[at]) for array in arrays)
-        return before, actions, rewards, after, goes_on
+        arrays = (self._before, self._actions, self._rewards, self._after)
+        before, actions, rewards, after = (torch.from_numpy(array[at]) for array in arrays)
+        return before, actions, rewards, after
 
 
 def initial(inputs: int, hidden: int, actions: int, seed: int) -> QNetwork:
@@ -142,8 +140,7 @@ def learn(
         progress(step, settings.steps)
         action = _explored(network, features, actions, settings.epsilon(step), generator)
         after, reward, done = problem.step(action)
-        goes_on = not (done and settings.terminal)
-        replay.add(features, action, reward, after, goes_on)
+        replay.add(features, action, reward, after)
         if done:
             episode += 1
             after = problem.reset(episode)
@@ -163,14 +160,13 @@ def targets(
     older: QNetwork,
     rewards: Tensor,
     after: Tensor,
-    goes_on: Tensor,
     discount: float,
 ) -> Tensor:
-    """r + γ Q'(s', argmax_a Q(s', a)), the second term only where it goes on: [B]."""
+    """r + γ Q'(s', argmax_a Q(s', a)): [B]."""
     with torch.no_grad():
         chosen = network(after).argmax(dim=1, keepdim=True)
         valued = older(after).gather(1, chosen).squeeze(1)
-    wanted: Tensor = rewards + discount * goes_on * valued
+    wanted: Tensor = rewards + discount * valued
     return wanted
 
 
@@ -192,13 +188,14 @@ def _improve(
     network: QNetwork,
     older: QNetwork,
     optimizer: torch.optim.Optimizer,
-    sample: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    sample: tuple[Tensor, Tensor, Tensor, Tensor],
     discount: float,
 ) -> None:
-    before, actions, rewards, after, goes_on = sample
+    before, actions, rewards, after = sample
     values = network(before).gather(1, actions.unsqueeze(1)).squeeze(1)
-    wanted = targets(network, older, rewards, after, goes_on, discount)
-    loss = nn.functional.smooth_l1_loss(values, wanted)
+    wanted = targets(network, older, rewards, after, discount)
+    # Values are means: a loss that grows more slowly than the square is drawn to the median.
+    loss = nn.functional.mse_loss(values, wanted)
     optimizer.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
     optimizer.step()

@@ -33,7 +33,11 @@ class LiveEnvironment:
         )
         self._answer: list[int] = []
         self._course = Course(self._costs, seed)
-        return self._course.state
+        return self._state()
+
+    def _state(self) -> ControlState:
+        said = self._draft.after(self._answer, len(self._answer))[0]
+        return self._course.state(float(said.max()))
 
     @property
     def answer(self) -> tuple[int, ...]:
@@ -70,7 +74,8 @@ class LiveEnvironment:
         reward = (1 + estimated_accepted(stands, overlap)) / seconds
         done = self._is_over(new)
         self._answer += new
-        return Transition(self._course.state, reward, len(new), seconds, done)
+        state = self._course.state(1.0) if done else self._state()
+        return Transition(state, reward, len(new), seconds, done)
 
     def _is_over(self, new: Sequence[int]) -> bool:
         """Whether the answer ends with these new tokens."""

@@ -102,8 +102,10 @@ class ModelPair:
             prompt, sampler, noise = tasks.choose(seed)
             tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
             reader = AnswerReader(self.draft, prompt.tokens, len(tokens))
-            q = [sampler.dense(one) for one in reader.after(tokens[:-1], 0)]
-            texts.append(_recorded(tokens, p, q, coder, resolutions))
+            said = reader.after(tokens[:-1], 0)
+            q = [sampler.dense(one) for one in said]
+            likeliest = np.array([one.max() for one in said], np.float64)
+            texts.append(_recorded(tokens, p, q, likeliest, coder, resolutions))
         return PairRecording(
             self.draft.name,
             self.target.name,
@@ -141,6 +143,7 @@ def _recorded(
     tokens: Sequence[int],
     p: Sequence[NDArray[np.float64]],
     q: Sequence[NDArray[np.float64]],
+    likeliest: NDArray[np.float64],
     coder: Codec,
     resolutions: Sequence[int],
 ) -> RecordedText:
@@ -156,4 +159,4 @@ def _recorded(
     stated, confidence = (
         np.array([one[token] for one, token in zip(each, tokens, strict=True)]) for each in (p, q)
     )
-    return RecordedText(stated, confidence, given, overlap, bits)
+    return RecordedText(stated, confidence, likeliest, given, overlap, bits)

@@ -29,13 +29,16 @@ class RecordedText:
     """One text of N tokens at R resolutions.
 
     `p` float64 [N]: what the target's distribution, as it is sampled from, gave to each token;
-    `confidence` float64 [N]: what the draft's gave to it, and `q` float64 [N, R] as each resolution
-    sends it; `overlap` float64 [N, R]: Σ min(p, q̂), the probability that a token drafted there is
-    accepted; `bits` int64 [N, R]: what the distribution and a token drafted from it take.
+    `confidence` float64 [N]: what the draft's gave to it; `likeliest` float64 [N]: the most that
+    the draft gave to any token there, before the sampler; `q` float64 [N, R]: what it gave to the
+    text's token as each resolution sends it; `overlap` float64 [N, R]: Σ min(p, q̂), the probability
+    that a token drafted there is accepted; `bits` int64 [N, R]: what the distribution and a token
+    drafted from it take.
     """
 
     p: NDArray[np.float64]
     confidence: NDArray[np.float64]
+    likeliest: NDArray[np.float64]
     q: NDArray[np.float64]
     overlap: NDArray[np.float64]
     bits: NDArray[np.int64]
@@ -122,7 +125,12 @@ class RecordedEnvironment:
         self._text = texts[int(self._generator.integers(len(texts)))]
         self._course = Course(self._costs, seed)
         self._position = 0
-        return self._course.state
+        return self._state
+
+    @property
+    def _state(self) -> ControlState:
+        left = self._text.likeliest[self._position :]
+        return self._course.state(float(left[0]) if left.size else 1.0)
 
     def step(self, action: Action) -> Transition:
         """One block over the text; a text that is over ends the block like a stop token."""
@@ -143,4 +151,4 @@ class RecordedEnvironment:
         self._position = start + tokens
         expected = 1 + estimated_accepted(stands, text.overlap[start : start + length, column])
         done = self._position == len(text.p)
-        return Transition(self._course.state, expected / seconds, tokens, seconds, done)
+        return Transition(self._state, expected / seconds, tokens, seconds, done)

@@ -22,21 +22,30 @@ from .slots import capitalized, generate
 
 _LONGEST = 70  # words of a document
 _UNKNOWN_SHARE = 0.25
+_WHOLE_SHARE = 0.5  # where a sentence has what can be asked for whole
 _NAME = re.compile(r"(?<=[a-z,;] )(?:(?:Mr|Mrs|Dr|Miss)\.? )?[A-Z][a-z]{2,}(?: [A-Z][a-z]{2,})*\b")
 _NUMBER = re.compile(r"\b\d[\d,.]*\d\b|\b\d\b")
 _DETERMINER = r"(?:the|a|an|his|her|its|their|our|my|some|every|no|this)"
 _AFTER_NOUN = (
-    r"(?=[.,;:!?)]|$| (?:of|in|at|on|is|are|was|were|and|or|but|that|which|who|for|with|to|by|from"
-    r"|will|has|have|had|can|could|would|may|must|as|than|because|when|where|if|until|under|over"
+    r"(?=[.;:!?)]|$|, (?!and|or)| (?:of|in|at|on|is|are|was|were|but|that|which|who|for|with|to"
+    r"|by|from|will|has|have|had|can|could|would|may|must|as|than|because|when|where|if|until|under|over"
     r"|into|about|before|after|between|not)\b)"
 )
-_NOUNS = re.compile(rf"\b({_DETERMINER} (?:[a-z-]+ )?[a-z-]{{3,}}){_AFTER_NOUN}")
+_MORE = rf"(?:,? (?:and|or) (?:{_DETERMINER} )?(?:[a-z-]+ )?[a-z-]{{3,}})"
+_NOUNS = re.compile(rf"\b({_DETERMINER} (?:[a-z-]+ )?[a-z-]{{3,}}{_MORE}?){_AFTER_NOUN}")
 _BARE = re.compile(
-    rf"\b(?:for|of|in|with|by|to|as|from|into) ((?:[a-z-]{{3,}} )?[a-z-]{{4,}}){_AFTER_NOUN}"
+    r"\b(?:for|of|in|with|by|to|as|from|into) "
+    rf"((?:[a-z-]{{3,}} )?[a-z-]{{4,}}{_MORE}?){_AFTER_NOUN}"
 )
 _PLACE = re.compile(
     rf"\b((?:in|at|on|under|behind|near|inside|into|beside) {_DETERMINER}"
     rf" (?:[a-z-]+ )?[a-z-]{{3,}}){_AFTER_NOUN}"
+)
+_DEED = re.compile(r"\bto (?!the\b|a\b|an\b)([a-z]+ [^.;:!?()\"]{6,70})(?=[.;:!?]|$)")
+_CAUSE = re.compile(r"\bbecause ([^.;:!?()\"]{8,70})(?=[.;:!?]|$)")
+_ADVICE = re.compile(
+    r"^(?P<c>(?:When|If|Before|After|Once|Until) [^.;:!?,\"]{6,60}), "
+    r"(?P<a>[^.;:!?\"]{6,80})(?=[.;:!?]|$)"
 )
 _PREPOSITIONS = frozenset(
     ["in", "at", "on", "of", "for", "to", "with", "by", "from", "into", "against", "about", "under",
@@ -46,6 +55,8 @@ _AUXILIARIES = frozenset(
     ["is", "are", "was", "were", "has", "have", "had", "can", "could", "will", "would", "may",
      "must", "should", "does", "did"]
 )  # fmt: skip
+_SUBJECTS = frozenset(["the", "a", "an", "his", "her", "its", "their", "my", "our", "he", "she",
+                        "it", "they", "we", "you", "there", "this", "that", "these"])  # fmt: skip
 _LOOSE_ENDS = frozenset(["a", "an", "the", "and", "or", "but", "that", "which", "because", "his",
                          "her", "its", "their", "my", "our", "was", "is"])  # fmt: skip
 _KEPT = frozenset(["not", "no", "never", "only", "first", "last"])  # change what is asked
@@ -131,14 +142,41 @@ def _known(r: Random, found: list[str], sorts: dict[str, str]) -> tuple[str, str
     """A question and its answer, which stands once in the document."""
     text = " ".join(found)
     sentence = r.choice(found)
+    if r.random() < _WHOLE_SHARE and (pair := _whole(r, sentence)):
+        return pair
     clauses = re.split(r"(?<=[,;:])\s|\s[-\u2013\u2014]+\s|[()\"]", sentence)
     clause = r.choice(clauses).strip() if r.random() < 0.7 else sentence
-    possible = [g for g in _gaps(clause, sorts) if text.count(g.answer) == 1]
+    possible = [g for g in _gaps(clause, sorts) if text.count(g.answer) == 1 and not _listed(g)]
     if not possible:
         return None
     gap = r.choice(possible)
     question = _question(r, gap)
     return (question, gap.answer) if question else None
+
+
+def _listed(gap: _Gap) -> bool:
+    """Whether it is a part of 'a and b': half an answer."""
+    return bool({"and", "or"} & {*gap.before[-1:], *gap.after[:1]})
+
+
+def _whole(r: Random, sentence: str) -> tuple[str, str] | None:
+    """What somebody is to do, why something is so, or what one does when; the answer is whole."""
+    if match := _ADVICE.match(sentence):
+        condition = match["c"][0].lower() + match["c"][1:]
+        own = match["a"].split()[0] in _SUBJECTS or match["a"][0].isupper()
+        asks = ("What happens", "What") if own else ("What do I do", "What should I do")
+        return f"{r.choice(asks)} {condition}?", match["a"].strip()
+    for pattern, pronoun, end in ((_CAUSE, "Why", ""), (_DEED, "What", " to do")):
+        match = pattern.search(sentence)
+        if match is None:
+            continue
+        words = _words(sentence[: match.start()])[-9:]
+        if len(words) > 1 and words[0].lower() in word_lists()["stop word"]:
+            words[0] = words[0].lower()
+        turned = _inverted(words)
+        if len(words) > 1 and turned != words:
+            return f"{pronoun} {' '.join(turned)}{end}?", match[1].strip()
+    return None
 
 
 def _gaps(clause: str, sorts: dict[str, str]) -> Iterator[_Gap]:

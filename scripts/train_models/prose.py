@@ -189,6 +189,8 @@ def base_form(past: str) -> str:
         return _irregular()[past]
     if len(past) < 5 or not past.endswith("ed"):
         return ""
+    if past[:-1].endswith("sse"):
+        return past[:-2]
     if past[:-1].endswith(("ce", "ge", "ve", "se", "ze", "ate", "ite", "ute")):
         return past[:-1]
     return past[:-2]

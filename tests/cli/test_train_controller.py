@@ -20,7 +20,7 @@ def record(path: Path) -> None:
     p = np.full(20, 0.5)
     q = np.full((20, len(resolutions)), 0.25)
     bits = np.tile(10 * np.array(resolutions), (20, 1))
-    text = RecordedText(p, p, q, 2 * q, bits)
+    text = RecordedText(p, p, p, q, 2 * q, bits)
     PairRecording("small", "large", "qs:100", resolutions, 8192, (text,) * 6).save(path)
 
 

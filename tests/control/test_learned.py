@@ -37,20 +37,26 @@ def learned(seed: int = 0) -> Learned:
 def test_features() -> None:
     rate = math.exp(13.0)
     assert ENCODING.features(
-        ControlState((0.1, 0.2, 0.3, 0.4), rate, 1, 2)
-    ).tolist() == pytest.approx([0.2, 0.3, 0.4, 1.5])
-    assert ENCODING.features(ControlState((), rate, 0, 0)).tolist() == [1, 1, 1, 1.5]
-    assert ENCODING.features(ControlState((0.5,), math.inf, 0, 0)).tolist() == [1, 1, 0.5, 3]
-    assert ENCODING.features(ControlState((0.5,), 0.0, 0, 0))[-1] == -3
+        ControlState((0.1, 0.2, 0.3, 0.4), 0.7, rate, 1, 2)
+    ).tolist() == pytest.approx([0.2, 0.3, 0.4, 0.7, 1.5])
+    assert ENCODING.features(ControlState((), 0.5, rate, 0, 0)).tolist() == [-1, -1, -1, 0.5, 1.5]
+    assert ENCODING.features(ControlState((0.5,), 1.0, math.inf, 0, 0)).tolist() == [
+        -1,
+        -1,
+        0.5,
+        1,
+        3,
+    ]
+    assert ENCODING.features(ControlState((0.5,), 0.6, 0.0, 0, 0))[-1] == -3
 
 
 def test_the_network_is_two_layers() -> None:
     made = weights()
-    x = np.array([0.1, 0.7, 0.9, -1.0], np.float32)
+    x = np.array([0.1, 0.7, 0.9, 0.4, -1.0], np.float32)
     expected = [
         sum(
             made.output[a, h]
-            * max(0.0, sum(made.hidden[h, i] * x[i] for i in range(4)) + made.hidden_bias[h])
+            * max(0.0, sum(made.hidden[h, i] * x[i] for i in range(5)) + made.hidden_bias[h])
             for h in range(5)
         )
         + made.output_bias[a]
@@ -62,7 +68,7 @@ def test_the_network_is_two_layers() -> None:
 def test_it_chooses_the_action_of_the_highest_value() -> None:
     for seed in range(10):
         made = learned(seed)
-        state = ControlState((0.1, 0.9, 0.4), 5e4, 1, 2)
+        state = ControlState((0.1, 0.9, 0.4), 0.8, 5e4, 1, 2)
         best = int(made.weights.values(ENCODING.features(state)).argmax())
         assert made.choose(state) == ENCODING.actions[best]
     assert ENCODING.actions[4] == Action(4, 50)
@@ -93,7 +99,7 @@ def test_the_bundled_one_is_loaded_by_its_name() -> None:
     assert learned > max(untrained, heuristic)
     assert learned > 0.99 * fixed  # the best of 56, chosen on these episodes
     for rate in (1.0, 20e3, math.inf):
-        assert made.choose(ControlState((), rate, 0, 0)) in made.encoding.actions
+        assert made.choose(ControlState((), 1.0, rate, 0, 0)) in made.encoding.actions
     with pytest.raises(bundled.BundledError, match="no bundled controller 'mine'; there are def"):
         bundled.controller_path("mine")
 

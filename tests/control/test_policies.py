@@ -6,7 +6,7 @@ from dragonrt.control import Action, ControlError, ControlState, Heuristic, Stat
 
 
 def state(accepted: int, drafted: int) -> ControlState:
-    return ControlState((0.5,), 1e5, accepted, drafted)
+    return ControlState((0.5,), 0.6, 1e5, accepted, drafted)
 
 
 def test_static() -> None:

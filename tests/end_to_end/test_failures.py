@@ -22,7 +22,7 @@ from dragonrt.traces.events import TokenDecided
 
 from .conftest import DeviceAt, OnPiece, counts
 
-QUESTION = "What is needed to make lemon cake?"
+QUESTION = "What do you need to make lemon cake?"
 WANDERING = Question(seed=4, sampler=Sampler(temperature=5.0), max_tokens=48)
 WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
 """A long answer, every token of which waits for the cloud."""

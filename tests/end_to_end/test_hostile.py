@@ -63,7 +63,7 @@ def hello(good: Device) -> Hello:
     )
 
 
-ASKED = replace(SHORT, prompt="What is needed to make lemon cake?")
+ASKED = replace(SHORT, prompt="What do you need to make lemon cake?")
 OPEN = Open(1, "dragon", pack(ASKED), pack(BOTH))
 
 
@@ -141,7 +141,7 @@ async def the_cloud_says(cloud: CloudProcess, pattern: str) -> None:
 
 async def all_is_well(good: Device) -> None:
     """The good device gets its answer from both sides."""
-    reply = await good.ask("What is needed to make lemon cake?")
+    reply = await good.ask("What do you need to make lemon cake?")
     assert "three lemons" in reply.text
     assert counts(reply).alone_from is None
 
@@ -258,7 +258,7 @@ async def test_half_open_and_silent_strangers_do_not_stop_others(
 async def test_two_devices_at_once_get_what_each_gets_alone(
     cloud: CloudProcess, device_at: DeviceAt
 ) -> None:
-    asked = ["What is needed to make lemon cake?", "What do I do when the printer beeps?"]
+    asked = ["What do you need to make lemon cake?", "What do I do when the printer beeps?"]
     longer, greedy = replace(SHORT, max_tokens=32), replace(BOTH, aggregator=Aggregator.GREEDY)
     port = cloud.wait_ready()
     async with device_at(port) as first, device_at(port) as second:

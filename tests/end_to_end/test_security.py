@@ -66,7 +66,7 @@ async def test_the_right_key_over_tls_is_served(
 ) -> None:
     tls = client_context(papers.authority)
     async with device_at(guarded.wait_ready(), key=KEY, tls=tls) as device:
-        reply = await device.ask("What is needed to make lemon cake?")
+        reply = await device.ask("What do you need to make lemon cake?")
     assert "three lemons" in reply.text
     assert counts(reply).alone_from is None
 
@@ -158,7 +158,7 @@ def words(text: str) -> set[bytes]:
 async def test_with_a_key_nothing_that_is_said_can_be_read_on_the_way(
     cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt, papers: Papers, encrypted: bool
 ) -> None:
-    prompt = "What is needed to make lemon cake?"
+    prompt = "What do you need to make lemon cake?"
     with ExitStack() as stack:
         port = cloud.wait_ready()  # its index is complete
         if encrypted:

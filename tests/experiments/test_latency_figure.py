@@ -12,7 +12,7 @@ from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.lineup import ALL, METHODS, OVER_A_NETWORK, PacedModels
 from dragonrt.simulation import loop
 
-QUESTION = "What is needed to make lemon cake?"
+QUESTION = "What do you need to make lemon cake?"
 
 
 def row(method: str, round_trip_ms: int, total_ms: float, accepted: float | None = None) -> Row:

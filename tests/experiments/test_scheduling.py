@@ -79,7 +79,7 @@ def test_sequences_of_several_models_are_kept_beside_each_other(
 
 @pytest.mark.slow
 def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
-    question = "What is needed to make lemon cake?"
+    question = "What do you need to make lemon cake?"
     device = LoadedSide.load(sample_settings("device"))
     cloud = document_side(LoadedSide.opened(sample_settings("cloud"), device.model), 0.01)
 

@@ -237,14 +237,18 @@ class Asked:
 def test_a_controller_sees_what_the_verdicts_left() -> None:
     asked = Asked()
     one = drafting(rule="rejection", codec="ksqs:5:30", controller=asked)
+    largest = [after(one.line)[0].p.max()]
     block = draft(one, rate=5e4)
     assert (block.count, block.resolutions) == (3, (25,))
     given = [float(each.q[each.token]) for each in sent(one).tokens]
     replaced = float(sent(one).tokens[1].q[8])
     one.take_verdict(1, 8)
+    largest.append(after(one.line)[0].p.max())
     draft(one)
-    assert asked.states[0] == ControlState((), 5e4, 0, 0)
-    assert asked.states[1] == ControlState((given[0], replaced), math.inf, 1, 2)
+    first, second = (each.next_confidence for each in asked.states)
+    assert [first, second] == largest
+    assert asked.states[0] == ControlState((), first, 5e4, 0, 0)
+    assert asked.states[1] == ControlState((given[0], replaced), second, math.inf, 1, 2)
     one.take_verdict(3, 8)
     draft(one)
     assert len(asked.states[2].confidences) == 5

@@ -31,7 +31,7 @@ def two_kinds() -> PairRecording:
     def text(stands: float) -> RecordedText:
         p = np.full(60, 0.8)
         q = np.full((60, 2), 0.8 * stands)
-        return RecordedText(p, p * stands, q, np.full((60, 2), stands), bits)
+        return RecordedText(p, p * stands, p * stands, q, np.full((60, 2), stands), bits)
 
     texts = tuple(text(stands) for stands in (1.0, 0.1) * 3)
     return PairRecording("small", "large", "qs:100", (10, 100), 8192, texts)

@@ -39,7 +39,7 @@ def test_bits_leave_at_the_rates_of_their_time() -> None:
     channel = MarkovChannel(RATES, 3)
     now = 0.0
     for drafted in (1, 5, 3, 8) * 10:
-        assert course.state.rate == channel.rate_at(now)
+        assert course.state(1.0).rate == channel.rate_at(now)
         seconds = course.iteration(drafted, 900 * drafted, 1, [])
         ready = now + drafted * 0.010
         departure = channel.departure_s(ready, 900 * drafted + 100)
@@ -57,11 +57,13 @@ def test_a_frame_takes_the_bits_that_the_wire_adds_to_a_block(place: tuple[int, 
 
 def test_the_state_is_of_the_block_before_and_all_known_confidences() -> None:
     course = Course(IterationCosts(RATES, 8192), seed=0)
-    assert (course.state.confidences, course.state.accepted, course.state.drafted) == ((), 0, 0)
+    state = course.state(0.3)
+    assert (state.confidences, state.next_confidence) == ((), 0.3)
+    assert (state.accepted, state.drafted) == (0, 0)
     course.iteration(3, 100, 3, [0.9, 0.5, 0.4])
     course.iteration(4, 100, 1, [0.8, 0.1])
-    assert course.state.confidences == (0.9, 0.5, 0.4, 0.8, 0.1)
-    assert (course.state.accepted, course.state.drafted) == (1, 2)
+    assert course.state(1.0).confidences == (0.9, 0.5, 0.4, 0.8, 0.1)
+    assert (course.state(1.0).accepted, course.state(1.0).drafted) == (1, 2)
 
 
 def test_the_estimate_of_accepted_tokens_has_the_right_mean() -> None:

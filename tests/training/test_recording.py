@@ -21,7 +21,7 @@ def text(length: int, stands: float = 0.5, resolutions: int = 2) -> RecordedText
     p = np.full(length, 0.5)
     q = np.full((length, resolutions), 0.5 * stands)
     bits = np.tile(100 * np.arange(1, resolutions + 1), (length, 1))
-    return RecordedText(p, p, q, np.full(q.shape, stands), bits)
+    return RecordedText(p, p, p, q, np.full(q.shape, stands), bits)
 
 
 def recording(*texts: RecordedText) -> PairRecording:
@@ -32,6 +32,7 @@ def test_a_recording_is_kept(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     texts = [
         RecordedText(
+            generator.random(n),
             generator.random(n),
             generator.random(n),
             generator.random((n, 2)),

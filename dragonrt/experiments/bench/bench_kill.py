@@ -63,7 +63,7 @@ def bench_kill(
     chance, kills = random.Random(seed), []
     device = LoadedSide.load(sample_settings("device", model))
     question = Question(
-        prompt="What is needed to make lemon cake?",
+        prompt="What do you need to make lemon cake?",
         seed=seed,
         sampler=Sampler(5.0),
         max_tokens=tokens,

@@ -63,7 +63,7 @@ def test_real_processes_answer_by_every_method_and_end() -> None:
     with real_processes("dragon-small") as processes:
 
         async def ask() -> dict[str, float]:
-            asked = Asked("What is needed to make lemon cake?", 2, 1, 0.8, 3)
+            asked = Asked("What do you need to make lemon cake?", 2, 1, 0.8, 3)
             async with processes.lineup(0.02, 1) as lineup:
                 samples = {name: await lineup.ask(name, asked) for name in ALL}
             return {name: sample.total_ms for name, sample in samples.items()}
