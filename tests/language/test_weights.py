@@ -46,14 +46,14 @@ def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
         small.document_fingerprint
         != LanguageModel.load("dragon-small", "cpu", "bfloat16").document_fingerprint
     )
-    note = next(iter(sorted(bundled.documents("device").iterdir()))).read_text(encoding="utf-8")
-    tokens = whole.encode(note)[:200]
+    notes = sorted(bundled.documents("device").iterdir())
+    tokens = whole.encode("\n".join(note.read_text(encoding="utf-8") for note in notes))[:200]
     said, rounded = (
         model.sequence([model.document_kv([])]).extend_all(tokens)[0] for model in (whole, small)
     )
     divergence = (said.exp() * (said - rounded)).sum(dim=1)
-    assert float(divergence.mean()) < 3e-3
-    assert float((said.argmax(dim=1) == rounded.argmax(dim=1)).float().mean()) > 0.95
+    assert float(divergence.mean()) < 1e-3
+    assert float((said.argmax(dim=1) == rounded.argmax(dim=1)).float().mean()) > 0.93
 
 
 def test_eight_bits_are_refused_where_they_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
