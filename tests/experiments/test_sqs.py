@@ -20,7 +20,7 @@ def test_a_coding_names_its_codec_and_what_it_is_called_in_the_figures() -> None
 
 @pytest.mark.slow
 def test_batches_keep_to_the_budget_and_thresholds_adapt() -> None:
-    codings = (SqsCoding(k=128), SqsCoding(beta=0.05, eta=0.001), SqsCoding(beta=0.05))
+    codings = (SqsCoding(k=128), SqsCoding(beta=0.05, eta=0.1), SqsCoding(beta=0.05))
     case = PromptCase(0, ("dragon-draft", "dragon-small"), Prompt("prose", (40, 41, 42)), 3)
     rows = sqs._measure(codings, 8, (case, 1.0))
     alone, dense, adaptive, fixed = rows
