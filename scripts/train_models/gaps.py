@@ -74,7 +74,7 @@ class _Gap:
     pronouns: tuple[str, ...]
 
 
-def gaps(r: Random, corpus: Corpus, turns: int | None = None) -> Sample:
+def gaps(r: Random, corpus: Corpus) -> Sample:
     """A few sentences of any sort, and questions about parts of them."""
     while True:
         found, sorts = _document(r, corpus)
@@ -82,7 +82,7 @@ def gaps(r: Random, corpus: Corpus, turns: int | None = None) -> Sample:
         if len(document.split()) > _LONGEST:
             continue
         pairs: list[tuple[str, str]] = []
-        for _ in range(turns or r.choice([2, 2, 3, 3, 4])):
+        for _ in range(r.choice([2, 2, 3, 3, 4])):
             missing = r.random() < _UNKNOWN_SHARE
             pair = _near_miss(r, corpus, found, sorts) if missing else _known(r, found, sorts)
             if pair and pair not in pairs:

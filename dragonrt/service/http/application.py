@@ -57,7 +57,7 @@ class HttpService:
         self._admission = admission
         self._metrics = metrics
         self._desk = AnswerDesk(device, admission, metrics)
-        self._began = int(time.time())
+        self._began = int(time.time())  # a date, as clients of this API expect
 
     def application(self, keys: ApiKeys | None) -> ASGIApp:
         """The whole service, guarded."""

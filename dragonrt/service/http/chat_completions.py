@@ -62,7 +62,7 @@ class ChatCompletion:
         self._request = request
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "created": int(time.time()),
+            "created": int(time.time()),  # a date, as OpenAI's API has it
             "model": model,
         }
         self._text = ""

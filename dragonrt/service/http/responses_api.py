@@ -75,7 +75,7 @@ class ApiResponse:
         self._model = model
         self._id = f"resp_{secrets.token_hex(12)}"
         self._item = f"msg_{secrets.token_hex(12)}"
-        self._created = int(time.time())
+        self._created = int(time.time())  # a date, as OpenAI's API has it
         self._numbers = itertools.count()
         self._text = ""
 
