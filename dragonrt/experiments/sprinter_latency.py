@@ -182,7 +182,7 @@ def _rows(
             method,
             given.tokens,
             given.seconds,
-            target_calls=counts.verified,
+            target_calls=counts.calls,
             drafts_standing=counts.accepted["device"],
             unverified=counts.unverified,
             draft_gflop=per_draft * fed["device"],

@@ -27,11 +27,12 @@ from dragonrt.side import Side
 from dragonrt.training.model_pair import ModelPair
 
 SPECULATIVE, SPECDEC, ADAEDL = "speculative", "SpecDec++", "AdaEDL"
-PIPELINED = "coupled, pipelined"
+PIPELINED, DECODING = "coupled, pipelined", "coupled, the cloud decodes"
 SPRINTERS = {"SPRINTER": 0.5, "SPRINTER, τ = 0.3": 0.3}
 """Thresholds; the first is the paper's."""
-METHODS = (SPECULATIVE, SPECDEC, ADAEDL, *SPRINTERS, PIPELINED)
-"""The paper's, and the speculative mode as it comes: coupled noise, blocks drafted ahead."""
+METHODS = (SPECULATIVE, SPECDEC, ADAEDL, *SPRINTERS, PIPELINED, DECODING)
+"""The paper's, and the speculative mode as it comes: coupled noise, blocks drafted ahead, and the
+cloud decodes by itself while none waits; without that, too."""
 
 LENGTH, LONGEST = 4, 16
 """Tokens of a block of fixed length, and of one that a stopping rule ends."""
@@ -74,8 +75,8 @@ class SprinterLineup:
         """How a method makes an answer, and what it has learned for that."""
         if method in SPRINTERS:
             return SprinterSettings(threshold=SPRINTERS[method]), {"verifier": self.sprinter}
-        if method == PIPELINED:
-            return SpeculativeSettings(), {}
+        if method in (PIPELINED, DECODING):
+            return SpeculativeSettings(cloud_decodes=method == DECODING), {}
         stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
         settings = SpeculativeSettings(
             rule="rejection",

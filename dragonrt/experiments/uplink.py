@@ -86,6 +86,7 @@ def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[
                 codec=codec,
                 block_tokens=LENGTH,
                 pipelined=outstanding > 1,
+                cloud_decodes=False,
             )
             for rate in rates:
                 pace = BlockPace(DRAFT_S, TARGET_S, LinkProfile(latency_s=LATENCY_S, up=rate))

@@ -114,7 +114,8 @@ def _speculative_device(question: Question, settings: SpeculativeSettings, kit: 
 
 def _speculative_cloud(question: Question, settings: SpeculativeSettings, kit: Kit) -> Mode:
     judging = SpeculativeJudging(question, settings, kit.vocabulary)
-    return BlockVerifier(question, judging, kit.vocabulary, kit.patience)
+    decoding = judging.decoding if settings.decodes else None
+    return BlockVerifier(question, judging, kit.vocabulary, kit.patience, decoding)
 
 
 def _federated_device(question: Question, settings: FederatedSettings, kit: Kit) -> Mode:

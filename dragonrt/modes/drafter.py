@@ -9,7 +9,7 @@ verdicts in order, and goes on without the cloud where there is none.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from dragonrt.modes.line import LOW_BITS, Line
 from dragonrt.modes.mode import (
@@ -62,7 +62,8 @@ class Advance:
     """What one prediction or one verdict led to.
 
     `cut` says that the blocks under way follow another text now: nobody will answer them.
-    `judged` is the number of tokens that a verdict was about. `thresholds` has (step, β, dropped
+    `judged` is the number of tokens that a verdict was about; `verdicts` has (tokens, accepted,
+    token) for the oldest blocks sent where none was needed. `thresholds` has (step, β, dropped
     mass) for every token that C-SQS's threshold moved on.
     """
 
@@ -70,6 +71,7 @@ class Advance:
     block: EncodedBlock | None = None
     cut: bool = False
     judged: int = 0
+    verdicts: tuple[tuple[int, int, int], ...] = ()
     thresholds: tuple[tuple[int, float, float], ...] = ()
 
 
@@ -115,6 +117,15 @@ class Drafting(Protocol):
 
     def rewind(self) -> None:
         """The cloud is gone: forget what is drafted and not decided."""
+        ...
+
+
+@runtime_checkable
+class TargetFollowing(Protocol):
+    """A Drafting of a mode in which the cloud decides tokens by itself, too."""
+
+    def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
+        """Go on with the cloud's token of `step`; ModeError for an impossible one."""
         ...
 
 
@@ -274,6 +285,8 @@ class BlockDrafter(Partnered):
                 self._greeted(now)
             case wire.Verdict():
                 self._receive_verdict(message, now)
+            case wire.Target() if isinstance(self._drafting, TargetFollowing):
+                self._receive_target(message, self._drafting, now)
             case wire.Upload():
                 raise ModeError("an upload came where a verdict was due")
             case _:
@@ -310,6 +323,21 @@ class BlockDrafter(Partnered):
             )
         )
         self._take(advance, "target", waited_s, now)
+        if advance.cut or self._finish is not None:
+            self._preempt()
+
+    def _receive_target(self, message: wire.Target, drafting: TargetFollowing, now: float) -> None:
+        if message.token >= self._vocabulary:
+            raise ModeError(f"token {message.token} is beyond the vocabulary")
+        self._now = self._progress_s = now
+        self._useful = True
+        step, token = message.step, message.token
+        advance = drafting.take_target(step, message.prefix_hash, token)
+        self._out.events.append(events.TargetDecoded(step, token))
+        sent = list(self._sent.items())
+        for (number, each), verdict in zip(sent, advance.verdicts, strict=False):
+            self._out.events.append(events.BlockJudged(number, *verdict, now - each.sent_s, 0.0))
+        self._take(advance, "target", now - self._decision_s, now)
         if advance.cut or self._finish is not None:
             self._preempt()
 

@@ -168,8 +168,10 @@ class SpeculativeSettings:
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
     more would take it over `budget` bits, and where `stopping` says so. With `pipelined` the next
-    blocks are drafted and sent on the guess that those before them stand. `learning_rate` and
-    `target` are η and α of C-SQS; with a `horizon` of T tokens both are divided by √T (SQS A.3).
+    blocks are drafted and sent on the guess that those before them stand. With `cloud_decodes` the
+    cloud goes on by itself while no block waits, where a token depends on nothing that was drafted.
+    `learning_rate` and `target` are η and α of C-SQS; with a `horizon` of T tokens both are divided
+    by √T (SQS A.3).
     """
 
     rule: str = setting(
@@ -205,6 +207,9 @@ class SpeculativeSettings:
     )
     pipelined: bool = setting(
         True, "Draft on while blocks are verified (default), or wait.", travels=False
+    )
+    cloud_decodes: bool = setting(
+        True, "While no block waits the cloud decodes by itself (coupled, ids)."
     )
     learning_rate: float = setting(
         0.001,
@@ -260,6 +265,12 @@ class SpeculativeSettings:
             case "specdec++":
                 return SpecDecPlusPlus(self.length)
         return None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether tokens may come without a block: where what is drafted decides nothing."""
+        by_id = not _rule(self.rule).sends_distributions and self.codec == "ids"
+        return self.cloud_decodes and by_id
 
     @property
     def outstanding(self) -> int:

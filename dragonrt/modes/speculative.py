@@ -7,7 +7,7 @@ block in one forward. The text is exactly the cloud model's under the rules coup
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, overload
 
@@ -64,7 +64,7 @@ class _Prediction:
 
 
 class SpeculativeDrafting:
-    """Implements Drafting.
+    """Implements Drafting and TargetFollowing.
 
     Behind the blocks that await their verdicts the line goes on with a guess of the token that the
     cloud will add, and with further blocks. A verdict that says otherwise cuts the line back to
@@ -144,16 +144,49 @@ class SpeculativeDrafting:
         step = block.step + accepted
         as_guessed = self.line.tokens[step : step + 1] == [token]
         cut = accepted < len(block.tokens) or not as_guessed
+        if cut and step < self.decided:
+            raise ModeError(f"a verdict gives another token at step {step} than was decided")
         if cut:
             self._drop_drafts(step)
             self.line.append(token)
             self._carried = block.start.after(block, accepted, token)
         return Advance(
-            self._decide(decided),
+            self._decide(decided[max(0, self.decided - block.step) :]),
             cut=cut,
             judged=len(block.tokens),
             thresholds=block.thresholds(accepted),
         )
+
+    def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
+        line = self.line
+        if not self._settings.decodes:
+            raise ModeError("a Target has no place where verdicts decide alone")
+        if step != self.decided or prefix_hash != line.hashes[step]:
+            raise ModeError(
+                f"a target token of step {step} came that follows another text than is decided"
+            )
+        drafted = [each for each in (*self._sent, self._block) if each is not None]
+        block = next((each for each in drafted if step <= each.end), None)
+        within = block is not None and block.step <= step < block.end
+        if line.tokens[step : step + 1] == [token]:
+            return Advance(self._decide([Decided(token, True if within else None)]))
+        verdicts = tuple(self._contradicted(step, token))
+        if block is not None:
+            start = block.start
+            self._carried = start.after(block, step - block.step, token) if block.tokens else start
+        self._drop_drafts(step)
+        line.append(token)
+        stands = False if within else None
+        return Advance(self._decide([Decided(token, stands)]), cut=True, verdicts=verdicts)
+
+    def _contradicted(self, step: int, token: int) -> Iterator[tuple[int, int, int]]:
+        """What a token at `step`, other than was drafted there, says of the blocks sent."""
+        for block in self._sent:
+            count, tokens = len(block.tokens), self.line.tokens
+            if step <= block.end:
+                yield count, step - block.step, token
+                return
+            yield count, count, tokens[block.end]
 
     def head_alone(self) -> Head:
         step = self.decided
@@ -304,6 +337,10 @@ class SpeculativeJudging:
 
     def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement:
         return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
+
+    def decoding(self, step: int) -> Head:
+        """What decides the token of `step` without a block: what follows an empty one."""
+        return lambda said: self._rule.verify(step, (), (), _Shaped(self._rule, said)).token
 
 
 class _Shaped(Sequence[NDArray[np.float64]]):

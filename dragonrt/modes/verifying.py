@@ -5,16 +5,22 @@
 Blocks wait in a bounded inbox and are answered in order. One that follows another text than the one
 that stands was drafted ahead on a wrong guess: it is dropped without an answer, as the side that
 drafted it knows. What a block holds and what is said of it is the mode's `Judging`.
+
+    no block waits --one token decoded--> Target        block --comes--> that forward is preempted
+
+Where the mode lets it, the text goes on by single tokens while no block waits. A block that came
+too late for some of them is judged by them as far as they go; one that they contradict is dropped,
+as the side that drafted it knows from the Targets.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
+from dragonrt.modes.mode import Effects, Finish, Grounds, Head, Leave, ModeError, Said, Span, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.patience import USUAL, Patience
@@ -80,14 +86,30 @@ class Judging(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A block that waits, and what it holds where that is read as it comes."""
+
+    message: wire.Block
+    came_s: float
+    read: ReadBlock | None
+
+
+@dataclass(frozen=True, slots=True)
 class _UnderWay:
+    """A block that is being judged: `known` of its tokens are by the text that stands."""
+
     message: wire.Block
     came_s: float
     since_s: float
+    known: int = 0
 
 
 class BlockVerifier:
-    """Implements Mode for the side that a device opens a session of blocks with."""
+    """Implements Mode for the side that a device opens a session of blocks with.
+
+    `decoding` gives what decides the token of a step where no block waits: then blocks are read as
+    they come, so they must be short. Without it the text goes on with blocks alone.
+    """
 
     times_bandwidth = False
     verifies = True
@@ -98,20 +120,24 @@ class BlockVerifier:
         judging: Judging,
         vocabulary: int,
         patience: Patience = USUAL,
+        decoding: Callable[[int], Head] | None = None,
     ) -> None:
         self._question = question
         self._judging = judging
+        self._decoding = decoding
         self._vocabulary = vocabulary
         self._patience = patience
         self._line = Line(start_hash(question.seed), question.accepted)
         self._peer: str | None = None
         self._session = 0
-        self._inbox: deque[tuple[wire.Block, float]] = deque()
+        self._inbox: deque[_Waiting] = deque()
+        self._drafted = -1  # up to where the newest block goes
         self._dropped = 0
         self._round = 0
         self._block: ReadBlock | None = None
         self._under_way: _UnderWay | None = None
         self._work: Work | None = None
+        self._decodes: Work | None = None  # the same, where it decodes by itself
         self._ready = self._over = False
         self._heard_s = 0.0
         self._out = Effects()
@@ -177,16 +203,32 @@ class BlockVerifier:
                 f"a block of {message.count} tokens over {rows} documents takes too much memory: "
                 "send shorter blocks or ask for fewer documents"
             )
+        read = None
+        if self._decoding is not None:
+            if message.decided:
+                raise ModeError("a block brings tokens where the cloud decodes by itself")
+            read = self._judging.read(message)
+            self._drop_given_up(message)
         self._round, self._heard_s = message.round, now
-        self._inbox.append((message, now))
+        self._inbox.append(_Waiting(message, now, read))
         self._take_next()
         return self._effects()
+
+    def _drop_given_up(self, message: wire.Block) -> None:
+        """A block that begins where others were drafted already: the device has cut its line."""
+        if message.step <= self._drafted:
+            self._inbox.clear()
+            self._dropped = 0
+        self._drafted = message.step + message.count
 
     # The work on one block after the other.
 
     def wanted(self) -> Work | None:
-        if self._under_way is None or self._over or self._work is not None:
+        if self._over or self._work is not None:
             return None
+        if self._under_way is None:
+            self._work = self._decodes = self._decoded()
+            return self._work
         message = self._under_way.message
         if self._block is None:
             self._work = Work(lambda _: self._judging.read(message), peer=self._peer)
@@ -195,12 +237,34 @@ class BlockVerifier:
         return self._work
 
     def _take_next(self) -> None:
-        idle = self._ready and not self._over and self._under_way is None
-        while idle and self._inbox and not self._out.leave:
-            message, came_s = self._inbox.popleft()
-            if self._follow(message):
-                self._under_way = _UnderWay(message, came_s, came_s)
-                idle = False
+        while self._inbox and self._under_way is None and not self._out.leave:
+            if not self._ready or self._over:
+                return
+            waiting = self._inbox[0]
+            if not self._follow(waiting.message, waiting.read):
+                self._inbox.popleft()
+            elif self._decodes is not None and self._known(waiting) <= waiting.message.count:
+                self._out.preempt = True
+                return
+            else:
+                self._begin(self._inbox.popleft())
+
+    def _known(self, waiting: _Waiting) -> int:
+        """How many tokens there are already from where a block begins."""
+        return len(self._line) - waiting.message.step
+
+    def _begin(self, waiting: _Waiting) -> None:
+        """Judge a block, as far as the text that stands does not judge it."""
+        message, read, tokens = waiting.message, waiting.read, self._line.tokens
+        under_way = _UnderWay(message, waiting.came_s, waiting.came_s)
+        known, count = self._known(waiting), message.count
+        if read is None:
+            self._under_way = under_way
+        elif known > count:
+            self._send_verdict(under_way, count, count, tokens[message.step + count], 0.0)
+        else:
+            self._under_way = replace(under_way, known=known)
+            self._block = ReadBlock(len(tokens), read.tokens[known:], read.q)
 
     def _judged(self, block: ReadBlock) -> Work:
         line = self._line
@@ -208,14 +272,31 @@ class BlockVerifier:
         span = Span.of(line, block.step, len(line))
         return Work(lambda said: self._judging.answer(block, said), span, peer=self._peer)
 
-    def _follow(self, block: wire.Block) -> bool:
-        """Bring the text to where the block begins; False if the block follows another text."""
+    def _decoded(self) -> Work | None:
+        """The next token by itself, where that is wanted and the answer is not complete."""
+        line, question = self._line, self._question
+        if self._decoding is None or self._peer is None or not self._ready:
+            return None
+        step = len(line)
+        # A verdict gives one token more behind a block that ends with a stop token.
+        stopped = not set(question.stop_tokens).isdisjoint(line.tokens[-2:])
+        if stopped or step >= question.max_tokens:
+            return None
+        return Work(self._decoding(step), Span.of(line, step, step), peer=self._peer)
+
+    def _follow(self, block: wire.Block, read: ReadBlock | None) -> bool:
+        """Bring the text to where the block begins; False if the block follows another text.
+
+        Where tokens are decoded by itself no text is taken back, and the block must agree with it.
+        """
         base = block.step - len(block.decided)
         if base <= len(self._line):
             text = Line(self._line.hashes[base], block.decided)
             if text.hash & LOW_BITS == block.prefix_hash:
-                self._line.replace_from(base, block.decided)
                 self._dropped = 0
+                if read is not None:
+                    return self._agrees(block, read)
+                self._line.replace_from(base, block.decided)
                 return True
         self._dropped += 1
         if self._dropped >= MAX_OUTSTANDING and self._peer is not None:
@@ -223,9 +304,22 @@ class BlockVerifier:
             self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
         return False
 
+    def _agrees(self, block: wire.Block, read: ReadBlock) -> bool:
+        """Whether no token contradicts the text; else the device knows by that what is refused."""
+        known, count = self._line.tokens[block.step :], len(read.tokens)
+        for accepted, (drafted, token) in enumerate(zip(read.tokens, known, strict=False)):
+            if drafted != token:
+                judged = events.BlockJudged(block.round, count, accepted, token, 0.0, 0.0)
+                self._out.events.append(judged)
+                return False
+        return True
+
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._work = None
-        if isinstance(result, ReadBlock):
+        if work is self._decodes:
+            self._decodes = None
+            self._go_on(result, seconds)
+        elif isinstance(result, ReadBlock):
             self._block = result
             if self._under_way is not None:
                 under = self._under_way
@@ -240,9 +334,27 @@ class BlockVerifier:
         return self._effects()
 
     def dropped(self, work: Work, seconds: float, now: float) -> Effects:
-        self._work = self._block = self._under_way = None
+        self._work = None
+        if work is self._decodes:
+            self._decodes = None
+            self._out.events.append(events.ForwardStopped(len(self._line), seconds))
+        else:
+            self._block = self._under_way = None
         self._take_next()
         return self._effects()
+
+    def _go_on(self, token: int, seconds: float) -> None:
+        """The text goes on with a token that no block was needed for."""
+        line, step = self._line, len(self._line)
+        self._out.events.append(events.ForwardDone(step, 1, seconds))
+        if self._peer is not None and not self._over:
+            prefix_hash = line.hash
+            line.append(token)
+            self._dropped = 0
+            self._out.events.append(events.TargetDecoded(step, token))
+            told = wire.Target(self._session, step, prefix_hash, token, "cloud")
+            self._out.send.append((self._peer, told))
+            self._take_next()
 
     def _reply(
         self,
@@ -251,29 +363,32 @@ class BlockVerifier:
         under_way: _UnderWay,
         seconds: float,
     ) -> None:
-        line, step, round_ = self._line, block.step, under_way.message.round
-        verify_us = int(seconds * 1e6)
+        line, step = self._line, block.step
         self._out.events.append(events.ForwardDone(step, len(block.tokens) + 1, seconds))
-        reply: wire.SessionMessage
         if isinstance(answer, Uploads):
             line.cut(step)
+            verify_us, round_ = int(seconds * 1e6), under_way.message.round
             reply = wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
+            if self._peer is not None:
+                self._out.send.append((self._peer, reply))
         else:
             place = step if isinstance(answer, InPlace) else step + answer.accepted
             line.replace_from(place, [answer.token])
-            reply = wire.Verdict(self._session, round_, answer.accepted, answer.token, verify_us)
-            self._out.events.append(
-                events.BlockJudged(
-                    round_,
-                    len(block.tokens),
-                    answer.accepted,
-                    answer.token,
-                    under_way.since_s - under_way.came_s,
-                    seconds,
-                )
-            )
+            known = under_way.known
+            count, accepted = known + len(block.tokens), known + answer.accepted
+            self._send_verdict(under_way, count, accepted, answer.token, seconds)
+
+    def _send_verdict(
+        self, under_way: _UnderWay, count: int, accepted: int, token: int, seconds: float
+    ) -> None:
+        round_ = under_way.message.round
+        waited_s = under_way.since_s - under_way.came_s
+        self._out.events.append(
+            events.BlockJudged(round_, count, accepted, token, waited_s, seconds)
+        )
         if self._peer is not None:
-            self._out.send.append((self._peer, reply))
+            verdict = wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6))
+            self._out.send.append((self._peer, verdict))
 
     def _finish(self) -> Finish:
         """Why the session ended, as far as this side can know it."""

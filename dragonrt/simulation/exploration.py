@@ -176,9 +176,9 @@ class _Clouds:
     def _tells(self, event: events.Event, key: tuple[str, str, int]) -> bool:
         """Whether an event says what a cloud decides, or drafts."""
         match event:
-            case events.TokenDecided() | events.BlockJudged() | events.TextsDiverged():
+            case events.TokenDecided() | events.BlockJudged() | events.TargetDecoded():
                 return True
-            case events.MessageReceived():
+            case events.MessageReceived() | events.TextsDiverged():
                 return True
             case events.ForwardDone():  # in the other modes it drafts nothing
                 return isinstance(self._open[key].settings, DragonSettings)

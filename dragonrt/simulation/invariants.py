@@ -47,8 +47,8 @@ class ViolationError(DragonError):
 class Taking:
     """One side's part in one session of an answer, or the device's in all of them.
 
-    `changes` has the steps from which on the device was alone (True) or together again, `heard` the
-    kinds of messages that came.
+    `changes` has the steps from which on the device was alone (True) or together again, `given` the
+    tokens that the cloud decided by itself, `heard` the kinds of messages that came.
     """
 
     settings: Settings
@@ -56,6 +56,7 @@ class Taking:
     decided: list[int] = field(default_factory=list)
     changes: list[tuple[int, bool]] = field(default_factory=list)
     verdicts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
     rounds: list[events.RoundDecided] = field(default_factory=list)
     heard: set[str] = field(default_factory=set)
     withheld: list[bool] = field(default_factory=list)
@@ -75,6 +76,8 @@ class Taking:
                 self.changes.append((event.step, isinstance(event, events.WentAlone)))
             case events.BlockJudged():
                 self.verdicts[event.round] = event.accepted, event.token
+            case events.TargetDecoded():
+                self.given[event.step] = event.token
             case events.RoundDecided():
                 self.rounds.append(event)
             case events.MessageReceived():
@@ -241,6 +244,10 @@ def _check_cloud(
     text = [*accepted, *cloud.decided]
     if text != device.decided[: len(text)] or any(alone for _, alone in device.changes):
         _compare("cloud", text, _right(scenario, request, accepted, Attendance()))
+    if cloud.given:
+        right = _right(scenario, request, accepted, Attendance())
+        for step, token in cloud.given.items():
+            _compare("cloud", [token], right, step)
     if not cloud.verdicts:
         return
     for session in sessions:

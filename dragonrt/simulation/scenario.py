@@ -284,6 +284,7 @@ def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
                 learning_rate=0.05,
                 target=0.02,
                 on_loss=on_loss,
+                cloud_decodes=chance.random() < 0.7,
             )
         case "federated":
             return FederatedSettings(

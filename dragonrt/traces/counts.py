@@ -22,6 +22,7 @@ from dragonrt.traces.events import (
     RolledBack,
     RoundDecided,
     SideReady,
+    TargetDecoded,
     TextsDiverged,
     ThresholdMoved,
     TokenDecided,
@@ -47,9 +48,10 @@ class Counts:
 
     `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of the `verified`
     blocks with their `judged` tokens, `stood` tokens stand, and in `resampled` blocks one was
-    refused and replaced. `unverified` tokens of an approximate answer stand without the target's
-    verdict; the target has not even read the last `unread` ones. `missing` has, by the worker's
-    name, the rounds that it took no part in.
+    refused and replaced. The target ran `calls` forwards for them, and for the `decoded` tokens
+    that the cloud decided by itself. `unverified` tokens of an approximate answer stand without the
+    target's verdict; the target has not even read the last `unread` ones. `missing` has, by the
+    worker's name, the rounds that it took no part in.
 
     `preemptions` were asked for, `preempted` forwards did stop.
     """
@@ -72,6 +74,8 @@ class Counts:
     block_tokens: int = 0
     bits: int = 0
     verified: int = 0
+    calls: int = 0
+    decoded: int = 0
     judged: int = 0
     stood: int = 0
     resampled: int = 0
@@ -145,6 +149,9 @@ class AnswerCounts:
                 counts.bits += event.bits
             case BlockJudged():
                 self._take_verdict(event)
+            case TargetDecoded():
+                counts.calls += 1
+                counts.decoded += 1
             case ThresholdMoved() if self.opened is not None:
                 if counts.dropped_mass is None:
                     counts.dropped_mass = DroppedMass.of(self.opened)
@@ -207,6 +214,7 @@ class AnswerCounts:
         counts = self.counts
         refused = event.accepted < event.tokens
         counts.verified += 1
+        counts.calls += event.verify > 0
         counts.judged += event.tokens
         counts.stood += event.accepted
         counts.resampled += refused

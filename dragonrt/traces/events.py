@@ -201,6 +201,15 @@ class BlockJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetDecoded:
+    """The cloud decided the token of `step` by itself, in a forward of its own: no block waited."""
+
+    KIND: ClassVar[str] = "decoded"
+    step: int
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundDecided:
     """A coordinator decided by several workers' uploads of these weights, without the missing."""
 
@@ -350,6 +359,7 @@ Event: TypeAlias = (
     | EntriesAsked
     | BlockSent
     | BlockJudged
+    | TargetDecoded
     | RoundDecided
     | ThresholdMoved
     | RolledBack

@@ -71,7 +71,7 @@ def _blocks(answer: AnswerCounts) -> dict[str, Any]:
 def _speculative(answer: AnswerCounts) -> dict[str, Any]:
     dropped_mass = answer.counts.dropped_mass
     conformal = {} if dropped_mass is None else {"conformal": dropped_mass.to_json()}
-    return {**_blocks(answer), **conformal}
+    return {**_blocks(answer), "decoded_by_cloud": answer.counts.decoded, **conformal}
 
 
 def _sprinter(answer: AnswerCounts) -> dict[str, Any]:

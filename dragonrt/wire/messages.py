@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 LARGEST_COEFFICIENT = 1e9
 """Of such Coefficients: no side is that slow."""
@@ -293,7 +293,8 @@ class Draft:
 class Target:
     """The decided token of `step`, after the prefix of that hash, and who aggregates next.
 
-    The times are those of a Draft.
+    The times are those of a Draft. In mode "speculative" it is a token that the cloud decoded while
+    no block waited, without times.
     """
 
     TYPE: ClassVar[int] = 8

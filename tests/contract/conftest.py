@@ -26,6 +26,7 @@ WAYS: dict[str, Settings] = {
     "dense drafts": DragonSettings(codec="dense:fp16", run_ahead=4),
     "drafts with a rest": DragonSettings(codec="topk:8:residual", aggregator=Aggregator.GREEDY),
     "blocks of ids": SpeculativeSettings(block_tokens=3),
+    "verdicts on ids alone": SpeculativeSettings(block_tokens=3, cloud_decodes=False),
     "blocks of points": SpeculativeSettings(rule="rejection", codec="ksqs:6:40"),
     "conformal blocks": SpeculativeSettings(
         rule="rejection", codec="csqs:0.03:60", block_tokens=2, learning_rate=0.05, target=0.02

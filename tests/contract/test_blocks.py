@@ -23,7 +23,7 @@ from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_devic
 from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces import events
 
-BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False)
+BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False, cloud_decodes=False)
 
 
 def question(seed: int) -> Question:

@@ -53,6 +53,7 @@ MODES: dict[str, Settings] = {
     "dense dragon": DragonSettings(codec="dense:fp16", run_ahead=4),
     "answer": DragonSettings(codec="topp:0.95", run_ahead=4, disclose=Disclosure.ANSWER),
     "speculative": SpeculativeSettings(rule="rejection", codec="ksqs:6:40", block_tokens=3),
+    "decoding": SpeculativeSettings(block_tokens=3),
     "federated": FederatedSettings(codec="topk:4:residual", block_tokens=3),
     "sprinter": SprinterSettings(codec="topk:8:renorm", threshold=1.0),
 }
@@ -207,6 +208,7 @@ BAD = [
         for message, says in (
             (draft(), PLACELESS),
             (TARGET, PLACELESS),
+            (replace(TARGET, token=16), "outside the vocabulary"),
             (COEFFICIENTS, PLACELESS),
             (block(), PLACELESS),
         )
@@ -220,6 +222,11 @@ BAD = [
             (UPLOAD, "where a verdict was due"),
         )
     ),
+    # Where the cloud decides tokens without a block, too.
+    Bad("decoding", "device", TARGET, "follows another text"),
+    Bad("decoding", "cloud", TARGET, PLACELESS),
+    Bad("decoding", "cloud", block(decided=(5,), step=1), "brings tokens"),
+    Bad("decoding", "cloud", block(), "payload"),
     Bad("federated", "device", UPLOAD, "not the next one due"),
     Bad("federated", "device", VERDICT, "where an upload was due"),
 ]
@@ -361,7 +368,7 @@ def nonsense(chance: random.Random) -> wire.Message:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ONE_OF_EACH)
+@pytest.mark.parametrize("mode", [*ONE_OF_EACH, "decoding"])
 def test_whatever_comes_the_answer_ends_and_the_neighbour_hears_nothing(mode: str) -> None:
     """What makes sense by chance may change the victim's text: only that it ends counts."""
     scene = scenario(MODES[mode])

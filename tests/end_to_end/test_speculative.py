@@ -68,12 +68,15 @@ async def test_the_text_is_the_large_models_own(
         for seed, prompt in enumerate(TEXTS):
             question = replace(GREEDY, sampler=Sampler(temperature), seed=seed)
             expected = said_alone(model, prompt, question)
-            in_turn = replace(WAITING, pipelined=False, block_tokens=7)
+            by_verdicts = replace(WAITING, cloud_decodes=False)
+            in_turn = replace(by_verdicts, pipelined=False, block_tokens=7)
             for device in (near, far):
-                for how in (WAITING, in_turn):
+                for how in (WAITING, by_verdicts, in_turn):
                     reply = await ask(device, prompt, question, how)
                     assert reply.answer.tokens == expected, (question, how)
-                    assert counts(reply).counts.stood > 0
+                    found = counts(reply).counts
+                    assert (found.decoded > 0) == how.cloud_decodes
+                    assert found.stood > 0 or how.cloud_decodes
 
 
 @pytest.mark.slow

@@ -20,6 +20,11 @@ from dragonrt.experiments.sprinter_latency import (
 )
 
 
+def is_target_alone(row: Row, other: Row) -> bool:
+    same = all(row[name] == other[name] for name in ("kind", "text", "pair"))
+    return same and row["method"] == TARGET_ALONE
+
+
 @pytest.mark.slow
 def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sprinter_latency, "TEMPERATURES", (0.0,))
@@ -37,6 +42,9 @@ def test_real_models_on_the_virtual_clock(monkeypatch: pytest.MonkeyPatch, tmp_p
         seconds = row["ms_per_token"] * row["tokens"] / 1e3
         if row["method"] == TARGET_ALONE:
             assert seconds == pytest.approx(0.05 * (row["tokens"] - 1) + 0.1)
+        elif row["method"] == "coupled, the cloud decodes":
+            own = next(each for each in rows if is_target_alone(each, row))
+            assert row["ms_per_token"] <= own["ms_per_token"] + 1e-9, "slower than the cloud alone"
         elif row["method"] != "coupled, pipelined":
             drafts = row["tokens"] - row["target_calls"] if not sprinter else 0
             floor = 0.15 * row["target_calls"] + 0.01 * (drafts - 1)  # the first needs no forward

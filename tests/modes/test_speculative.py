@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
-from dragonrt.modes.drafter import EncodedBlock
+from dragonrt.modes.drafter import Advance, EncodedBlock
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
@@ -175,6 +175,82 @@ def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
     assert advance.decided[-1].stands is (None if accepted == 3 else False)
     with pytest.raises(ModeError):
         one.take_verdict(0, 1)
+
+
+def target(one: SpeculativeDrafting, token: int, step: int | None = None) -> Advance:
+    """The cloud decides the next token by itself."""
+    step = one.decided if step is None else step
+    return one.take_target(step, one.line.hashes[step], token)
+
+
+def test_targets_that_were_drafted_keep_the_blocks_under_way() -> None:
+    one = drafting(block_tokens=3, pipelined=True)
+    draft(one)
+    draft(one)
+    line = list(one.line.tokens)
+    for token, stands in zip(line[:5], (True, True, True, None, True), strict=True):
+        advance = target(one, token)
+        assert not advance.cut
+        assert [(each.token, each.stands) for each in advance.decided] == [(token, stands)]
+    assert one.take_verdict(3, line[3]).decided == ()
+    decided = one.take_verdict(3, line[7] if len(line) > 7 else 1).decided
+    assert [each.token for each in decided[:2]] == line[5:7]
+    assert one.decided == 8
+
+
+@pytest.mark.parametrize(
+    ("known", "verdicts"),
+    [(0, [(3, 0)]), (2, [(3, 2)]), (3, [(3, 3)]), (5, [(3, 3), (3, 1)]), (7, [(3, 3), (3, 3)])],
+)
+def test_a_target_that_was_not_drafted_cuts_the_line(
+    known: int, verdicts: list[tuple[int, int]]
+) -> None:
+    one = drafting(block_tokens=3, pipelined=True)
+    draft(one)
+    draft(one)
+    one.take_draft(one.head(math.inf)(after(one.line)))  # the token behind the second block
+    line = list(one.line.tokens)
+    for token in line[:known]:
+        target(one, token)
+    other = (line[known] + 1) % V
+    advance = target(one, other)
+    assert advance.cut
+    assert [verdict[:2] for verdict in advance.verdicts] == verdicts
+    assert advance.verdicts[-1][2] == other
+    assert one.line.tokens == [*line[:known], other]
+    assert one.decided == len(one.line)
+    with pytest.raises(ModeError):
+        one.take_verdict(0, 1)
+    assert draft(one).step == known + 1
+
+
+def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
+    one = drafting(block_tokens=3, stopping=AdaEDL(longest=5, threshold=0.3))
+    assert one.head(math.inf) is not None  # a block is begun
+    assert target(one, 5).cut
+    assert one.line.tokens == [5]
+    assert draft(one).step == 1
+
+
+def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
+    one = drafting(block_tokens=3, pipelined=True)
+    draft(one)
+    line = list(one.line.tokens)
+    with pytest.raises(ModeError, match="follows another text"):
+        target(one, line[1], step=1)
+    with pytest.raises(ModeError, match="follows another text"):
+        one.take_target(0, 7, line[0])
+    target(one, line[0])
+    target(one, line[1])
+    with pytest.raises(ModeError, match="another token at step 1"):
+        one.take_verdict(1, (line[1] + 1) % V)
+
+
+@pytest.mark.parametrize("how", [{"cloud_decodes": False}, {"codec": "ksqs:5:30"}])
+def test_targets_have_no_place_where_blocks_decide(how: dict[str, Any]) -> None:
+    one = drafting(**how)
+    with pytest.raises(ModeError, match="no place"):
+        target(one, 1)
 
 
 def test_a_refusal_in_favour_of_the_same_token_cuts_all_the_same() -> None:

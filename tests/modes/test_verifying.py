@@ -9,7 +9,7 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes import verifying
-from dragonrt.modes.line import LOW_BITS, extend_hash, start_hash
+from dragonrt.modes.line import LOW_BITS, Line, extend_hash, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
@@ -48,10 +48,15 @@ def block(number: int = 1, **fields: Any) -> wire.Block:
 
 
 def verifier(
-    settings: SpeculativeSettings = COUPLED, question: Question = QUESTION, *, ready: bool = True
+    settings: SpeculativeSettings = COUPLED,
+    question: Question = QUESTION,
+    *,
+    ready: bool = True,
+    decodes: bool = False,
 ) -> BlockVerifier:
     """One that has read the question at 0 s."""
-    mode = BlockVerifier(question, SpeculativeJudging(question, settings, V), V)
+    judging = SpeculativeJudging(question, settings, V)
+    mode = BlockVerifier(question, judging, V, decoding=judging.decoding if decodes else None)
     mode.joined("device", 4, 0.0)
     if ready:
         mode.prepared(Grounds(), 0.0)
@@ -212,3 +217,150 @@ def test_a_dropped_block_makes_room_for_the_next(work_off: WorkOff) -> None:
     assert work is not None
     mode.dropped(work, 0.0, 0.0)
     assert [verdict.round for verdict in verdicts(work_off(mode, MODEL))] == [2]
+
+
+# Where the cloud decodes by itself.
+
+
+def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
+    """One forward that it wants, done."""
+    work = mode.wanted()
+    assert work is not None
+    return work, mode.done(work, work.head(says(work)), 0.02, 1.0)
+
+
+def says(work: Work) -> list[Any]:
+    assert work.span is not None
+    first, hashes = work.span.first, work.span.hashes
+    return [MODEL.said(step, hashes[step]) for step in range(first, len(hashes))]
+
+
+def targets(count: int) -> list[int]:
+    """The cloud's text."""
+    mode = verifier(decodes=True)
+    for _ in range(count):
+        worked(mode)
+    return list(mode.decided)
+
+
+def drafted(number: int, step: int, tokens: list[int]) -> wire.Block:
+    """A block behind the cloud's text of `step` tokens."""
+    prefix_hash = Line(start_hash(QUESTION.seed), targets(step)).hash & LOW_BITS
+    payload = encode_block(IDS, tokens, [])
+    count = len(tokens)
+    return block(number, step=step, prefix_hash=prefix_hash, count=count, payload=payload)
+
+
+def other(token: int) -> int:
+    return (token + 1) % V
+
+
+def test_while_no_block_waits_it_decodes_to_the_end_by_itself() -> None:
+    mode, told = verifier(decodes=True), []
+    assert verifier(decodes=True, ready=False).wanted() is None
+    for step in range(QUESTION.max_tokens):
+        work, effects = worked(mode)
+        assert work.span is not None
+        assert (work.span.first, work.span.count) == (step, 1)
+        ((_, target),) = effects.send
+        assert isinstance(target, wire.Target)
+        assert (target.session, target.step) == (4, step)
+        assert target.prefix_hash == work.span.hashes[-1]
+        assert effects.events == [
+            events.ForwardDone(step, 1, 0.02),
+            events.TargetDecoded(step, target.token),
+        ]
+        told.append(target.token)
+    assert mode.decided == told
+    assert mode.wanted() is None
+
+
+def test_it_does_not_decode_behind_a_stop_token() -> None:
+    stop = targets(3)[2]
+    mode = verifier(question=replace(QUESTION, stop_tokens=(stop,)), decodes=True)
+    for _ in range(1 + targets(3).index(stop)):
+        worked(mode)
+    assert mode.wanted() is None
+
+
+def test_a_block_preempts_it_and_is_judged_by_what_is_known() -> None:
+    right = targets(5)
+    mode = verifier(decodes=True)
+    worked(mode)
+    worked(mode)
+    decoding = mode.wanted()
+    assert decoding is not None
+    effects = mode.received("device", drafted(1, 0, [*right[:3], other(right[3])]), 1.0)
+    assert effects.preempt
+    assert mode.wanted() is None
+    stopped = mode.dropped(decoding, 0.01, 1.0)
+    assert stopped.events == [events.ForwardStopped(2, 0.01)]
+    work, effects = worked(mode)
+    assert work.span is not None
+    assert (work.span.first, work.span.count) == (2, 3), "what is known is not read again"
+    (verdict,) = verdicts(effects)
+    assert (verdict.accepted, verdict.token) == (3, right[3])
+    assert effects.events[-1] == events.BlockJudged(1, 4, 3, right[3], 0.0, 0.02)
+    assert list(mode.decided) == right[:4]
+
+
+def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
+    """The forward was over before it could be stopped."""
+    right = targets(4)
+    for last, judged in ((right[2], [(0, 3, right[3])]), (other(right[2]), [])):
+        mode = verifier(decodes=True)
+        worked(mode)
+        worked(mode)
+        decoding = mode.wanted()
+        assert decoding is not None
+        mode.received("device", drafted(1, 0, [*right[:2], last]), 1.0)
+        effects = mode.done(decoding, decoding.head(says(decoding)), 0.02, 1.0)
+        assert isinstance(effects.send[0][1], wire.Target)
+        work, effects = worked(mode)
+        assert work.span is not None
+        assert work.span.first == 3
+        found = [(0, m.accepted, m.token) for _, m in effects.send if isinstance(m, wire.Verdict)]
+        assert found == judged
+
+
+def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> None:
+    right = targets(4)
+    mode = verifier(decodes=True)
+    for _ in range(4):
+        worked(mode)
+    decoding = mode.wanted()
+    effects = mode.received("device", drafted(1, 1, right[1:3]), 1.0)
+    assert not effects.preempt
+    (verdict,) = verdicts(effects)
+    assert (verdict.accepted, verdict.token, verdict.verify_us) == (2, right[3], 0)
+    assert list(mode.decided) == right
+    assert decoding is not None
+    mode.done(decoding, decoding.head(says(decoding)), 0.02, 1.0)
+    assert len(mode.decided) == 5
+
+
+def test_a_block_that_the_text_contradicts_is_dropped_and_disturbs_nothing() -> None:
+    right = targets(3)
+    mode = verifier(decodes=True)
+    worked(mode)
+    worked(mode)
+    assert mode.wanted() is not None
+    effects = mode.received("device", drafted(1, 0, [right[0], other(right[1])]), 1.0)
+    assert (effects.preempt, effects.send) == (False, [])
+    assert effects.events == [events.BlockJudged(1, 2, 1, right[1], 0.0, 0.0)]
+    assert list(mode.decided) == right[:2]
+
+
+def test_dead_blocks_neither_fill_the_inbox_nor_end_the_session() -> None:
+    """Each token of the cloud makes the device draft anew: such blocks may be many at once."""
+    right = targets(1)
+    mode = verifier(decodes=True, ready=False)
+    for number in range(1, 4 * INBOX):
+        step = 1 - number % 2
+        prefix_hash = Line(start_hash(QUESTION.seed), right[:step]).hash & LOW_BITS
+        ahead = block(number, step=step, prefix_hash=prefix_hash)
+        assert mode.received("device", ahead, 0.0) == Effects()
+    assert len(mode._inbox) <= 2
+    mode.prepared(Grounds(), 0.0)
+    for number in range(4 * INBOX, 8 * INBOX):
+        assert mode.received("device", block(number, prefix_hash=7), 0.0).leave == []

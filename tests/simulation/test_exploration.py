@@ -235,8 +235,8 @@ def all_that_wait() -> Callable[..., Any]:
     """Blocks on wrong guesses are verified like others."""
     right = BlockVerifier._follow
 
-    def follow(verifier: BlockVerifier, block: wire.Block) -> bool:
-        right(verifier, block)
+    def follow(verifier: BlockVerifier, block: wire.Block, read: ReadBlock | None) -> bool:
+        right(verifier, block, read)
         return True
 
     return follow
