@@ -75,8 +75,8 @@ async def test_the_text_is_the_large_models_own(
                     reply = await ask(device, prompt, question, how)
                     assert reply.answer.tokens == expected, (question, how)
                     found = counts(reply).counts
-                    assert (found.decoded > 0) == how.cloud_decodes
-                    assert found.stood > 0 or how.cloud_decodes
+                    assert found.decoded == 0 or how.cloud_decodes
+                    assert found.stood > 0 or found.decoded > 0
 
 
 @pytest.mark.slow
