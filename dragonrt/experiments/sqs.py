@@ -216,7 +216,7 @@ def plot(rows: list[Row], path: Path) -> None:
         "C-SQS over β (Fig. 4, 5)": _looks(rows, "C-SQS") | _looks(rows, "C-SQS, η = 0"),
     }
     named = [row | {"setting": (row["method"], row["parameter"])} for row in rows]
-    with charts.picture(path, rows=2, columns=3, height_inches=6.0, sharex=True, sharey="row") as (
+    with charts.picture(path, rows=2, columns=3, height_inches=6.4, sharex=True, sharey="row") as (
         _,
         axes,
     ):
@@ -227,7 +227,10 @@ def plot(rows: list[Row], path: Path) -> None:
         for (title, _), (upper, lower) in zip(columns.items(), axes.T, strict=True):
             upper.set(title=title, ylim=(0, None))
             lower.set(xlabel="temperature", ylim=(0, 1.05))
-            lower.legend(fontsize=7.5, loc="lower right")
+            named_above = upper.get_legend_handles_labels()  # latency has the cloud alone, too
+            lower.legend(
+                *named_above, fontsize=7.5, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2
+            )
         axes[0, 0].set_ylabel("latency (s per answer)")
         axes[1, 0].set_ylabel("resampling rate")
 
