@@ -27,11 +27,11 @@ from dragonrt.distributions import (
 )
 from dragonrt.modes.drafted_block import Carried, DraftedBlock, DraftedToken, first_threshold
 from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
+from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, Head, ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.verifying import ReadBlock
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
 from dragonrt.sampling.verification import Judgement, SpeculativeRule, speculative_rule

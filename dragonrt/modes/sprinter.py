@@ -14,12 +14,12 @@ from typing import Protocol
 
 from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
 from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
+from dragonrt.modes.judging import InPlace, ReadBlock
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, Head, ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import AcceptanceHead
-from dragonrt.modes.verifying import InPlace, ReadBlock
 from dragonrt.sampling.approximation import verify_last
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import speculative_rule

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from dragonrt.distributions import Codec, Step, codec, decode_block, encode_distribution
+from dragonrt.modes.judging import ReadBlock, Uploads
 from dragonrt.modes.mode import ModeError, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_UPLOAD
 

@@ -16,11 +16,11 @@ as the side that drafted it knows from the Targets.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from dragonrt.distributions import Distribution
+from dragonrt.modes.judging import InPlace, Judging, ReadBlock, Uploads
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Head, Leave, ModeError, Said, Span, Work
+from dragonrt.modes.mode import Effects, Finish, Grounds, Head, Leave, ModeError, Span, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.patience import USUAL, Patience
@@ -33,56 +33,6 @@ INBOX = 2 * MAX_OUTSTANDING
 """Blocks that may wait here: those under way, behind others that a verdict has made useless."""
 LARGEST_READING = 2**27
 """Probabilities in one forward: positions times documents times vocabulary (512 MiB of float32)."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBlock:
-    """A block as it was decoded: the tokens drafted from step `step` on.
-
-    `q` are the distributions that they were drafted from, where those travel.
-    """
-
-    step: int
-    tokens: list[int]
-    q: Sequence[Distribution] | None
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """The verdict on a block of one token: `token` is at its place, the draft if it is accepted.
-
-    `accepted` is 0 or 1. Nothing follows, unlike behind a Judgement.
-    """
-
-    accepted: int
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class Uploads:
-    """Distributions as an answer: an encoded one for each drafted token, and one more.
-
-    `relevance` is the log-sum-exp of the relevances of the documents that they rest on.
-    """
-
-    relevance: float
-    payloads: tuple[bytes, ...]
-
-
-class Judging(Protocol):
-    """How a mode reads blocks and what it answers: pure heads, run beside the loop."""
-
-    def read(self, block: wire.Block) -> ReadBlock:
-        """The content of a block. Raises DragonError for one that cannot be read."""
-        ...
-
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement | InPlace | Uploads:
-        """The answer, given what the model says after the prefixes from the block's step on.
-
-        With a Judgement the text goes on with the tokens that it lets stand and with its token,
-        with an InPlace by its token; with Uploads with what the next block says was decided.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.judging import ReadBlock, Uploads
 from dragonrt.modes.line import LOW_BITS, start_hash
 from dragonrt.modes.mode import Said, Work
 from dragonrt.modes.question import Question
@@ -30,7 +31,6 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.modes.uploading import FederatedJudging
-from dragonrt.modes.verifying import ReadBlock, Uploads
 from dragonrt.patience import USUAL
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.samplers import Sampler

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
-from dragonrt.modes.verifying import ReadBlock
 from dragonrt.sampling import (
     Sampler,
     expected_acceptance_sprinter,

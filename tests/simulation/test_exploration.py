@@ -14,6 +14,7 @@ from dragonrt.modes.deciding import Deciding, Mixed, mixed
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.federated import Coordinator
+from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.mode import Finish, Said
 from dragonrt.modes.partnered import Partnered
@@ -21,7 +22,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
-from dragonrt.modes.verifying import BlockVerifier, ReadBlock
+from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.runtime.answer import AnswerSession, Driver
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.noise import Noise
