@@ -112,7 +112,8 @@ class Work:
     Without a span the head gets nothing to read and does not wait for the model. `peer` is whose
     input it computes on: a DragonError then ends that session, otherwise the answer. `following`,
     given the head's result, is the Work that is wanted next unless something comes in between; it
-    may begin at once. It must be pure, too: it is called beside the loop.
+    may begin at once. It must be pure, too: it is called beside the loop. What is `spare` nobody
+    waits for: it makes way for other answers, and may be dropped unasked.
     """
 
     head: Head
@@ -121,6 +122,7 @@ class Work:
     peer: str | None = None
     following: "Callable[[Any], Work | None] | None" = None
     branches: Sequence[Span] = ()
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)

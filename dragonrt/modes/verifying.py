@@ -232,7 +232,8 @@ class BlockVerifier:
         stopped = not set(question.stop_tokens).isdisjoint(line.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        return Work(self._decoding(step), Span.of(line, step, step), peer=self._peer)
+        span = Span.of(line, step, step)
+        return Work(self._decoding(step), span, peer=self._peer, spare=True)
 
     def _follow(self, block: wire.Block, read: ReadBlock | None) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.

@@ -2,14 +2,16 @@
 
 The engine's thread collects what the answers want and reads it in forwards that they share
 (`language.batch`): answers join and leave between two forwards, a preemption drops one answer's
-part, and long questions go in pieces, so that nobody waits for them. Heads run in a thread of their
-own, unless nobody else waits for the model: then the one that reads goes on at once.
+part, and long questions go in pieces, so that nobody waits for them. What nobody waits for is read
+while there is nothing else to read. Heads run in a thread of their own, unless nobody else waits
+for the model: then the one that reads goes on at once.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -43,6 +45,8 @@ class Engine(WorkerThread):
         self.answers = 0
         self._batch = Batch()
         self._preparing = 0
+        self._spare: list[_Spare] = []  # in the order in which they came; in the model's thread
+        self._spares_read: list[Preemption] = []
 
     @property
     def busy(self) -> bool:
@@ -53,8 +57,38 @@ class Engine(WorkerThread):
         """Have a reading done; for the model's own thread, where `done` is called, too."""
         self._batch.add(reading, done)
 
+    def add_spare(
+        self,
+        reading: Reading[T],
+        done: Callable[[T | BaseException], None],
+        preemption: Preemption,
+    ) -> None:
+        """The same where nobody waits for it, so that it makes way; `preemption` is its own."""
+        self._spare.append(_Spare(reading, done, preemption))
+
+    def make_way(self) -> None:
+        """Somebody waits for the model: stop what nobody waits for. From any thread."""
+        for preemption in tuple(self._spares_read):
+            preemption.request()
+
+    def _read_spare(self) -> None:
+        """Begin what nobody waits for, if there is nothing else; what is preempted ends at once."""
+        idle = len(self._batch) == 0
+        waiting, self._spare = self._spare, []
+        for each in waiting:
+            if idle or each.preemption.requested:
+                self._spares_read.append(each.preemption)
+                self.add(each.reading, partial(self._spare_read, each))
+            else:
+                self._spare.append(each)
+
+    def _spare_read(self, spare: "_Spare", result: Any) -> None:
+        self._spares_read.remove(spare.preemption)
+        spare.done(result)
+
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
         """What a reading comes to; what it raises is raised here."""
+        self.make_way()
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._begin, reading, done))
         try:
@@ -78,12 +112,14 @@ class Engine(WorkerThread):
     def _work(self) -> None:
         while True:
             # Those that are there: jobs that go on coming must not hold up the forward.
-            for _ in range(max(self._jobs.qsize(), len(self._batch) == 0)):
+            idle = len(self._batch) == 0 and not self._spare
+            for _ in range(max(self._jobs.qsize(), idle)):
                 job = self._jobs.get()
                 if job is None:
                     return
                 job()
                 del job  # what it holds must not wait for the next one
+            self._read_spare()
             self._batch.step(self._piece)
 
     @property
@@ -91,6 +127,15 @@ class Engine(WorkerThread):
         """What a forward takes of a long text: little where another answer waits for it."""
         others = self.answers if self._preparing else self.answers - 1
         return PIECE if others > 0 else ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """A reading that nobody waits for."""
+
+    reading: Reading[Any]
+    done: Callable[[Any], None]
+    preemption: Preemption
 
 
 class _Forward:
@@ -168,6 +213,8 @@ class ModelContext:
     # In the model's thread and that of heads.
 
     def _submit(self, forward: _Forward) -> None:
+        if not forward.work.spare:
+            self._engine.make_way()
         self._engine.submit(lambda: self._queue(forward))
 
     def _queue(self, forward: _Forward) -> None:
@@ -190,7 +237,11 @@ class ModelContext:
         parts = _Parts(len(texts), lambda said: self._was_read(forward, said))
         for place, (each, text) in enumerate(texts):
             reading = each.reading(text.tokens, text.hashes, text.first, forward.preemption)
-            self._engine.add(reading, partial(parts.take, place))
+            take = partial(parts.take, place)
+            if work.spare:
+                self._engine.add_spare(reading, take, forward.preemption)
+            else:
+                self._engine.add(reading, take)
 
     def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
         """For every branch the fork of the reader that has most of its text already.

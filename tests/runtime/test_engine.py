@@ -352,3 +352,59 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
         answers = await asyncio.gather(*map(answer, range(8)))
         await prefill
     assert answers == [expected] * 8
+
+
+async def neighbour(on: Bench, model: LanguageModel) -> Bench:
+    """Another answer on the same engine."""
+    rows = model.sequence([model.document_kv(model.encode(DOCUMENTS[0]))], capacity=64)
+    reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
+    return Bench(on.engine, reader, ModelContext(on.engine, reader))
+
+
+async def test_what_nobody_waits_for_is_read_once_nobody_waits(exact: LanguageModel) -> None:
+    expected = (await one_by_one(exact, TEXT))[-1:]
+    async with bench(exact) as on:
+        other = await neighbour(on, exact)
+        ended: list[asyncio.Future[Outcome]] = []
+        release = on.hold()
+        spare, asked = on.start(work(TEXT, spare=True)), other.start(work(TEXT[:2], 0))
+        for future in (spare, asked):
+            future.add_done_callback(ended.append)
+        release()
+        assert (await spare).value == expected
+        assert (await asked).error is None
+        assert ended == [asked, spare]
+
+
+async def test_what_nobody_waits_for_makes_way(
+    exact: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under way it stops for another answer, and waiting for its turn it can be preempted."""
+    expected = (await one_by_one(exact, TEXT))[-1:]
+    async with bench(exact) as on:
+        other = await neighbour(on, exact)
+        await on.start(work(TEXT[:1]))
+        reading, go_on = threading.Event(), threading.Event()
+        forward = on.engine._batch.step
+
+        def step(piece: int) -> None:
+            reading.set()
+            go_on.wait(60)
+            forward(piece)
+
+        monkeypatch.setattr(on.engine._batch, "step", step)
+        spare = on.start(work(TEXT, spare=True))
+        await asyncio.to_thread(reading.wait, 60)
+        asked = other.start(work(TEXT[:2]))
+        go_on.set()
+        assert (await spare).preempted
+        assert (await asked).error is None
+        go_on.clear()
+        release = on.hold()
+        asked, spare = other.start(work(TEXT)), on.start(work(TEXT, spare=True))
+        on.context.preempt()
+        release()
+        go_on.set()
+        assert (await spare).preempted
+        assert (await asked).error is None
+        assert (await on.start(work(TEXT, spare=True))).value == expected
