@@ -131,6 +131,7 @@ class TargetFollowing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
+    step: int
     count: int
     sent_s: float
 
@@ -218,6 +219,7 @@ class BlockDrafter(Partnered):
 
     def _part(self, now: float) -> None:
         """Nobody will verify what is drafted and not decided."""
+        self._end_blocks()
         self._drafting.rewind()
         self._preempt()  # even where the text is the same: the block that it began is forgotten
 
@@ -227,7 +229,16 @@ class BlockDrafter(Partnered):
     def _check_finished(self) -> None:
         finish = self._drafting.finish
         if finish is not None:
+            self._end_blocks()
             self._end(finish)
+
+    def _end_blocks(self) -> None:
+        """No verdict will come: of what is sent those tokens stand that are decided."""
+        for number, sent in self._sent.items():
+            stand = min(sent.count, self._drafting.decided - sent.step)
+            if stand > 0:
+                self._out.events.append(events.BlockOutrun(number, stand))
+        self._sent.clear()
 
     # Drafting.
 
@@ -375,7 +386,7 @@ class BlockDrafter(Partnered):
             return
         self._round += 1
         self._owed_s = now
-        self._sent[self._round] = _Sent(block.count, now)
+        self._sent[self._round] = _Sent(block.step, block.count, now)
         message = wire.Block(
             session=self._session,
             round=self._round,

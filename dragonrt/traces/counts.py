@@ -12,6 +12,7 @@ from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
     BlockJudged,
+    BlockOutrun,
     BlockSent,
     ForwardDone,
     ForwardPreempted,
@@ -152,6 +153,10 @@ class AnswerCounts:
             case TargetDecoded():
                 counts.calls += 1
                 counts.decoded += 1
+            case BlockOutrun():
+                counts.judged += event.tokens
+                counts.stood += event.tokens
+                self._compare("device", event.tokens, event.tokens)
             case ThresholdMoved() if self.opened is not None:
                 if counts.dropped_mass is None:
                     counts.dropped_mass = DroppedMass.of(self.opened)

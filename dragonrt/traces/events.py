@@ -210,6 +210,15 @@ class TargetDecoded:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOutrun:
+    """The first `tokens` of a block stand by what the cloud decided itself, before its verdict."""
+
+    KIND: ClassVar[str] = "outrun"
+    round: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundDecided:
     """A coordinator decided by several workers' uploads of these weights, without the missing."""
 
@@ -360,6 +369,7 @@ Event: TypeAlias = (
     | BlockSent
     | BlockJudged
     | TargetDecoded
+    | BlockOutrun
     | RoundDecided
     | ThresholdMoved
     | RolledBack

@@ -16,6 +16,7 @@ from dragonrt.distributions import codec
 from dragonrt.traces.events import (
     AnswerOpened,
     BlockJudged,
+    BlockOutrun,
     BlockSent,
     Disclosed,
     QuestionSent,
@@ -77,6 +78,8 @@ class Ledger:
                 self._refused += block.tokens
             case BlockJudged() as judged:
                 self._refused -= judged.accepted
+            case BlockOutrun() as outrun:
+                self._refused -= outrun.tokens
             case TokenDecided() as decided:
                 self._decide(decided)
             case _:

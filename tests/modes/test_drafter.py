@@ -192,3 +192,20 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
         each.wanted()
     assert measured.rates == [np.inf, 5e4]
     assert known.rates == [1e3, 1e3 + 7.0]
+
+
+def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided() -> None:
+    """It decodes by itself, and may be at the end, or gone, before a block reaches it."""
+    for last, stand in ((False, 1), (True, 2)):
+        mode = drafter()
+        draft(mode, 3)
+        line = mode._drafting.line
+        for step in range(1 + last):
+            target = wire.Target(8, step, line.hashes[step], line.tokens[step], "cloud")
+            effects = mode.received("cloud", target, 0.0)
+            assert of(effects, events.TargetDecoded) == [events.TargetDecoded(step, target.token)]
+            (decided,) = of(effects, events.TokenDecided)
+            assert (decided.device, decided.cause) == (True, "target")
+        lost = mode.left("cloud", "it is gone", False, 1.0)
+        assert of(lost, events.BlockOutrun) == [events.BlockOutrun(1, stand)]
+        assert len(mode.decided) == stand

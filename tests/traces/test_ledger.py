@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dragonrt.traces.events import (
     AnswerOpened,
     BlockJudged,
+    BlockOutrun,
     BlockSent,
     Disclosed,
     Event,
@@ -82,3 +83,4 @@ def test_blocks_send_what_their_codec_and_mode_send() -> None:
     ):
         found = ledger(mode, codec, *blocks)
         assert (found.tokens, found.distributions, found.unused) == (10, distributions, 5), mode
+    assert ledger("speculative", "ids", *blocks, BlockOutrun(2, 3)).unused == 2
