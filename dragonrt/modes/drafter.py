@@ -348,7 +348,9 @@ class BlockDrafter(Partnered):
         sent = list(self._sent.items())
         for (number, each), verdict in zip(sent, advance.verdicts, strict=False):
             self._out.events.append(events.BlockJudged(number, *verdict, now - each.sent_s, 0.0))
-        self._take(advance, "target", now - self._decision_s, now)
+        # A cloud may decide while this side still reads the question: nothing has waited for it.
+        waited_s = now - self._decision_s if self._ready else 0.0
+        self._take(advance, "target", waited_s, now)
         if advance.cut or self._finish is not None:
             self._preempt()
 

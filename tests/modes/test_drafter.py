@@ -209,3 +209,16 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
         lost = mode.left("cloud", "it is gone", False, 1.0)
         assert of(lost, events.BlockOutrun) == [events.BlockOutrun(1, stand)]
         assert len(mode.decided) == stand
+
+
+def test_what_the_cloud_decides_while_the_question_is_still_read_has_kept_nobody_waiting() -> None:
+    mode = drafter(joined=False)
+    mode.joined("cloud", 8, 1000.0)
+    line, found = mode._drafting.line, []
+    for step, now in enumerate((1000.5, 1001.0, 1002.5)):
+        if step == 2:
+            assert mode.prepared(Grounds(), 1002.0) == Effects()
+        effects = mode.received("cloud", wire.Target(8, step, line.hash, 5, "cloud"), now)
+        found += [each.waited for each in of(effects, events.TokenDecided)]
+    assert found == [0.0, 0.0, 0.5]
+    assert list(mode.decided) == [5, 5, 5]
