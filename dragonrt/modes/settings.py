@@ -269,8 +269,7 @@ class SpeculativeSettings:
     @property
     def decodes(self) -> bool:
         """Whether tokens may come without a block: where what is drafted decides nothing."""
-        by_id = not _rule(self.rule).sends_distributions and self.codec == "ids"
-        return self.cloud_decodes and by_id
+        return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
 
     @property
     def outstanding(self) -> int:

@@ -25,8 +25,8 @@ from dragonrt.distributions import (
     encode_block,
     entropy,
 )
+from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
 from dragonrt.modes.drafted_block import Carried, DraftedBlock, DraftedToken, first_threshold
-from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, Head, ModeError, Said
@@ -87,6 +87,7 @@ class SpeculativeDrafting:
         self.decided = len(question.accepted)
         self._question = question
         self._settings = settings
+        self._cloud_decodes = settings.decodes
         self._controller = controller
         self._acceptance = acceptance
         self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
@@ -151,7 +152,7 @@ class SpeculativeDrafting:
             self.line.append(token)
             self._carried = block.start.after(block, accepted, token)
         return Advance(
-            self._decide(decided[max(0, self.decided - block.step) :]),
+            self._decide(decided[self.decided - block.step :]),
             cut=cut,
             judged=len(block.tokens),
             thresholds=block.thresholds(accepted),
@@ -159,7 +160,7 @@ class SpeculativeDrafting:
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
         line = self.line
-        if not self._settings.decodes:
+        if not self._cloud_decodes:
             raise ModeError("a Target has no place where verdicts decide alone")
         if step != self.decided or prefix_hash != line.hashes[step]:
             raise ModeError(

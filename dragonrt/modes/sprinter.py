@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
-from dragonrt.modes.drafter import Advance, Decided, EncodedBlock
+from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
 from dragonrt.modes.judging import InPlace, ReadBlock
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, Head, ModeError, Said

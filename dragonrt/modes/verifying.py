@@ -87,7 +87,6 @@ class BlockVerifier:
         self._block: ReadBlock | None = None
         self._under_way: _UnderWay | None = None
         self._work: Work | None = None
-        self._decodes: Work | None = None  # the same, where it decodes by itself
         self._ready = self._over = False
         self._heard_s = 0.0
         self._out = Effects()
@@ -110,7 +109,7 @@ class BlockVerifier:
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
         self._ready, self._heard_s = True, now
-        self._take_next()
+        self._take_next(now)
         return self._effects()
 
     def joined(self, peer: str, session: int, now: float) -> Effects:
@@ -161,7 +160,7 @@ class BlockVerifier:
             self._drop_given_up(message)
         self._round, self._heard_s = message.round, now
         self._inbox.append(_Waiting(message, now, read))
-        self._take_next()
+        self._take_next(now)
         return self._effects()
 
     def _drop_given_up(self, message: wire.Block) -> None:
@@ -177,7 +176,7 @@ class BlockVerifier:
         if self._over or self._work is not None:
             return None
         if self._under_way is None:
-            self._work = self._decodes = self._decoded()
+            self._work = self._decoded()
             return self._work
         message = self._under_way.message
         if self._block is None:
@@ -186,27 +185,27 @@ class BlockVerifier:
             self._work = self._judged(self._block)
         return self._work
 
-    def _take_next(self) -> None:
+    def _take_next(self, now: float) -> None:
         while self._inbox and self._under_way is None and not self._out.leave:
             if not self._ready or self._over:
                 return
             waiting = self._inbox[0]
-            if not self._follow(waiting.message, waiting.read):
+            if not self._follow(waiting, now):
                 self._inbox.popleft()
-            elif self._decodes is not None and self._known(waiting) <= waiting.message.count:
+            elif self._work is not None and self._known(waiting) <= waiting.message.count:
                 self._out.preempt = True
                 return
             else:
-                self._begin(self._inbox.popleft())
+                self._begin(self._inbox.popleft(), now)
 
     def _known(self, waiting: _Waiting) -> int:
         """How many tokens there are already from where a block begins."""
         return len(self._line) - waiting.message.step
 
-    def _begin(self, waiting: _Waiting) -> None:
+    def _begin(self, waiting: _Waiting, now: float) -> None:
         """Judge a block, as far as the text that stands does not judge it."""
         message, read, tokens = waiting.message, waiting.read, self._line.tokens
-        under_way = _UnderWay(message, waiting.came_s, waiting.came_s)
+        under_way = _UnderWay(message, waiting.came_s, now)
         known, count = self._known(waiting), message.count
         if read is None:
             self._under_way = under_way
@@ -235,18 +234,19 @@ class BlockVerifier:
         span = Span.of(line, step, step)
         return Work(self._decoding(step), span, peer=self._peer, spare=True)
 
-    def _follow(self, block: wire.Block, read: ReadBlock | None) -> bool:
+    def _follow(self, waiting: _Waiting, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
 
         Where tokens are decoded by itself no text is taken back, and the block must agree with it.
         """
+        block = waiting.message
         base = block.step - len(block.decided)
         if base <= len(self._line):
             text = Line(self._line.hashes[base], block.decided)
             if text.hash & LOW_BITS == block.prefix_hash:
                 self._dropped = 0
-                if read is not None:
-                    return self._agrees(block, read)
+                if waiting.read is not None:
+                    return self._agrees(block, waiting.read, now - waiting.came_s)
                 self._line.replace_from(base, block.decided)
                 return True
         self._dropped += 1
@@ -255,21 +255,20 @@ class BlockVerifier:
             self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
         return False
 
-    def _agrees(self, block: wire.Block, read: ReadBlock) -> bool:
+    def _agrees(self, block: wire.Block, read: ReadBlock, waited_s: float) -> bool:
         """Whether no token contradicts the text; else the device knows by that what is refused."""
         known, count = self._line.tokens[block.step :], len(read.tokens)
         for accepted, (drafted, token) in enumerate(zip(read.tokens, known, strict=False)):
             if drafted != token:
-                judged = events.BlockJudged(block.round, count, accepted, token, 0.0, 0.0)
+                judged = events.BlockJudged(block.round, count, accepted, token, waited_s, 0.0)
                 self._out.events.append(judged)
                 return False
         return True
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._work = None
-        if work is self._decodes:
-            self._decodes = None
-            self._go_on(result, seconds)
+        if work.spare:
+            self._go_on(result, seconds, now)
         elif isinstance(result, ReadBlock):
             self._block = result
             if self._under_way is not None:
@@ -281,20 +280,19 @@ class BlockVerifier:
             self._heard_s = now
             if not self._over:
                 self._reply(block, result, under, seconds)
-            self._take_next()
+            self._take_next(now)
         return self._effects()
 
     def dropped(self, work: Work, seconds: float, now: float) -> Effects:
         self._work = None
-        if work is self._decodes:
-            self._decodes = None
+        if work.spare:
             self._out.events.append(events.ForwardStopped(len(self._line), seconds))
         else:
             self._block = self._under_way = None
-        self._take_next()
+        self._take_next(now)
         return self._effects()
 
-    def _go_on(self, token: int, seconds: float) -> None:
+    def _go_on(self, token: int, seconds: float, now: float) -> None:
         """The text goes on with a token that no block was needed for."""
         line, step = self._line, len(self._line)
         self._out.events.append(events.ForwardDone(step, 1, seconds))
@@ -305,7 +303,7 @@ class BlockVerifier:
             self._out.events.append(events.TargetDecoded(step, token))
             told = wire.Target(self._session, step, prefix_hash, token, "cloud")
             self._out.send.append((self._peer, told))
-            self._take_next()
+            self._take_next(now)
 
     def _reply(
         self,

@@ -219,7 +219,7 @@ class AnswerCounts:
         counts = self.counts
         refused = event.accepted < event.tokens
         counts.verified += 1
-        counts.calls += event.verify > 0
+        counts.calls += event.verify > 0  # else the text judged the block, and no forward
         counts.judged += event.tokens
         counts.stood += event.accepted
         counts.resampled += refused

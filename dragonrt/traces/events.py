@@ -188,7 +188,8 @@ class BlockSent:
 class BlockJudged:
     """The verdict on a block of `tokens`: `accepted` stand, then `token`.
 
-    `waited` for the verdict, on the cloud of the block for its turn; `verify` is the forward.
+    `waited` for the verdict, on the cloud of the block for its turn; `verify` is the forward, 0
+    where what the cloud had decided by itself judged the block.
     """
 
     KIND: ClassVar[str] = "verdict"

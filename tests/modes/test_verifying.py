@@ -293,21 +293,21 @@ def test_a_block_preempts_it_and_is_judged_by_what_is_known() -> None:
     effects = mode.received("device", drafted(1, 0, [*right[:3], other(right[3])]), 1.0)
     assert effects.preempt
     assert mode.wanted() is None
-    stopped = mode.dropped(decoding, 0.01, 1.0)
+    stopped = mode.dropped(decoding, 0.01, 1.25)
     assert stopped.events == [events.ForwardStopped(2, 0.01)]
     work, effects = worked(mode)
     assert work.span is not None
     assert (work.span.first, work.span.count) == (2, 3), "what is known is not read again"
     (verdict,) = verdicts(effects)
     assert (verdict.accepted, verdict.token) == (3, right[3])
-    assert effects.events[-1] == events.BlockJudged(1, 4, 3, right[3], 0.0, 0.02)
+    assert effects.events[-1] == events.BlockJudged(1, 4, 3, right[3], 0.25, 0.02)
     assert list(mode.decided) == right[:4]
 
 
 def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
     """The forward was over before it could be stopped."""
     right = targets(4)
-    for last, judged in ((right[2], [(0, 3, right[3])]), (other(right[2]), [])):
+    for last, judged in ((right[2], [(3, right[3])]), (other(right[2]), [])):
         mode = verifier(decodes=True)
         worked(mode)
         worked(mode)
@@ -319,8 +319,8 @@ def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
         work, effects = worked(mode)
         assert work.span is not None
         assert work.span.first == 3
-        found = [(0, m.accepted, m.token) for _, m in effects.send if isinstance(m, wire.Verdict)]
-        assert found == judged
+        found = [each for _, each in effects.send if isinstance(each, wire.Verdict)]
+        assert [(verdict.accepted, verdict.token) for verdict in found] == judged
 
 
 def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> None:

@@ -236,8 +236,8 @@ def all_that_wait() -> Callable[..., Any]:
     """Blocks on wrong guesses are verified like others."""
     right = BlockVerifier._follow
 
-    def follow(verifier: BlockVerifier, block: wire.Block, read: ReadBlock | None) -> bool:
-        right(verifier, block, read)
+    def follow(verifier: BlockVerifier, waiting: Any, now: float) -> bool:
+        right(verifier, waiting, now)
         return True
 
     return follow
