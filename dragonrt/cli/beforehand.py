@@ -14,7 +14,7 @@ from dragonrt.runtime.side_settings import SideSettings
 @derived(
     {SideSettings: "Index"},
     only=(
-        *("model", "on", "dtype", "threads", "index", "store", "embedder", "chunk_words"),
+        *("model", "on", "dtype", "threads", "prompt", "index", "store", "embedder", "chunk_words"),
         *("kv_cache", "kv_type", "parser", "rebuild"),
     ),
 )
@@ -45,11 +45,11 @@ def profile(
     """Measure how long this machine takes per token; later answers are scheduled by it."""
     side = settings(SideSettings, model, side="device")
 
-    from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.host_profile import measure, profile_path, save_profile
+    from dragonrt.runtime.process import load_model
 
     with messages.status("loading the model"):
-        loaded = LanguageModel.load(side.model, side.on, side.dtype, side.threads)
+        loaded = load_model(side)
     with counting("measuring") as progress:
         measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
     path = profile_path(loaded.name)

@@ -53,11 +53,10 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
     """Load a side's model and bring its index up to date; prints what that did."""
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.process import open_library
+    from dragonrt.runtime.process import load_model, open_library
 
     with messages.status("loading the model"):
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
+        model = load_model(settings)
     with progress_bar("") as bar:
         library, report = open_library(settings, model, IndexingView(bar, settings.kv_cache).show)
     if report is not None:

@@ -196,7 +196,7 @@ def _words_of(directory: Path) -> set[str]:
 def _question(model: "LanguageModel", prompt: str) -> "Question":
     from dragonrt.modes.question import Question
 
-    ends = model.with_stops(model.prompt.stops)
+    ends = model.with_stops(model.prompt.template.stops)
     return Question(prompt=prompt, max_tokens=TOKENS, stop_tokens=ends)
 
 

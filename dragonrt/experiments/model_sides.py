@@ -35,7 +35,7 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Context, Outcome, Prepared
-from dragonrt.runtime.process import open_library
+from dragonrt.runtime.process import load_model, open_library
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
@@ -75,7 +75,7 @@ class LoadedSide:
         cls, settings: SideSettings, on_progress: Callable[[Progress], None] | None = None
     ) -> Self:
         """Load the model and bring the index up to date. Raises DragonError or RetrievalError."""
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
+        model = load_model(settings)
         return cls.opened(settings, model, on_progress)
 
     @classmethod

@@ -1,5 +1,6 @@
 """A language model: weights, tokenizer, prompt format, and sequences to decode with."""
 
+import hashlib
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from dragonrt.language.hub import HubDecoder
 from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.linear import Linear
 from dragonrt.language.preemption import Preemption
-from dragonrt.language.prompt import Prompt, PromptFormat, prompt_format
+from dragonrt.language.prompt import Prompt, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.language.quantized import QuantizedLinear
 from dragonrt.language.sequence import Extension, Sequence, document_kv
 from dragonrt.language.threads import usual_threads
@@ -38,14 +39,16 @@ class LanguageModel:
         prompt: how documents and questions are written for this model.
     """
 
-    def __init__(self, name: str, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, name: str, checkpoint: Checkpoint, template: PromptTemplate | None = None
+    ) -> None:
         model, tokenizer = checkpoint.model, checkpoint.tokenizer
         self.name = name
         self.parameters = int(model.num_parameters())
         self.fingerprint = checkpoint.fingerprint
         self.tokenizer_fingerprint = fingerprint.of_tokenizer(tokenizer)
         self.stop_tokens = _stop_tokens(model)
-        self.prompt: PromptFormat = prompt_format(tokenizer)
+        self.prompt: PromptFormat = prompt_format(tokenizer, template)
         self._tokenizer = tokenizer
         self._int8 = checkpoint.int8
         self._decoder = _decoder(model, int8=checkpoint.int8)
@@ -57,6 +60,7 @@ class LanguageModel:
         on: Backend = "auto",
         dtype: Precision = "auto",
         threads: int | None = None,
+        template: PromptTemplate | None = None,
     ) -> "LanguageModel":
         """Load a bundled model, a directory, or a model of the hub.
 
@@ -64,14 +68,14 @@ class LanguageModel:
         CPU it is bfloat16 for more than small models where that is fast, otherwise float32. int8
         rounds the weights. `threads` is how many threads torch
         uses in this whole process, by default a side's share of the cores; no bit depends on it
-        where blocks are exact.
+        where blocks are exact. `template` replaces the words around documents and questions.
 
         Raises:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(usual_threads() if threads is None else threads)
         keep_freed_memory()
-        return cls(str(name), load_checkpoint(name, on, dtype))
+        return cls(str(name), load_checkpoint(name, on, dtype), template)
 
     @property
     def vocabulary(self) -> int:
@@ -102,8 +106,9 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """What stored document KV depends on: the checkpoint, the precision and the forward."""
-        return f"{self.fingerprint}:{self.dtype}:{self._decoder.version}"
+        """What stored document KV depends on: checkpoint, precision, forward and prompt."""
+        words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
+        return f"{self.fingerprint}:{self.dtype}:{self._decoder.version}:{words}"
 
     @property
     def exact_blocks(self) -> bool:
@@ -117,12 +122,13 @@ class LanguageModel:
     @property
     def refusal(self) -> int | None:
         """The token that begins what the model says if it knows no answer, where that is known."""
-        return self.encode(self.prompt.refusal)[0] if self.prompt.refusal else None
+        refusal = self.prompt.template.refusal
+        return self.encode(refusal)[0] if refusal else None
 
     @property
     def answer_stops(self) -> tuple[int, ...]:
         """Tokens that end an answer: the stop tokens, and what the prompt's form ends it with."""
-        return self.with_stops(self.prompt.stops)
+        return self.with_stops(self.prompt.template.stops)
 
     def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
         """The stop tokens, and each of the strings that is a single token."""

@@ -1,12 +1,18 @@
-"""How a document and a question become the text a model reads.
+"""How a document and a question become the text that a model reads.
 
 The document comes first and its text does not depend on the question, so its keys and values can be
-computed when it is indexed; everything else is the question part, shared by all rows.
+computed before any question is known. Everything else is the question part, shared by all rows.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from jinja2 import TemplateError
+
+from dragonrt.errors import ModelError
 
 Turn = tuple[str, str]  # an earlier question and its answer
 TextKind = Literal["answers", "prose"]
@@ -24,51 +30,123 @@ class Prompt:
     stops: tuple[int, ...] = ()
 
 
+_DOCUMENT, _QUESTION = "{document}", "{question}"
 # Stands for the document while a chat template is rendered; no template contains it.
 _PLACEHOLDER = "\u241edocument\u241e"
 
 
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """The words around a document and a question.
+
+    Attributes:
+        user: the first message, with {document} and then {question} in it. Later questions repeat
+            what stands behind {document}.
+        system: the system message of a chat model.
+        refusal: what the model answers if the document has no answer; empty if that is not known.
+        stops: strings that end an answer, beside the model's own stop tokens.
+    """
+
+    user: str
+    system: str = ""
+    refusal: str = ""
+    stops: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> str:
+        """What precedes the document in the first message."""
+        return self.user.partition(_DOCUMENT)[0]
+
+    def after(self, question: str, instructions: str = "") -> str:
+        """Render what follows the document: the instructions, if any, and the question."""
+        behind = self.user.partition(_DOCUMENT)[2]
+        text = behind.lstrip()
+        gap = behind[: len(behind) - len(text)]
+        told = f"{instructions}\n\n" if instructions else ""
+        return f"{gap}{told}{text}".replace(_QUESTION, question, 1)
+
+    def later(self, question: str) -> str:
+        """Render a question that follows others."""
+        return self.after(question).lstrip()
+
+    @classmethod
+    def read(cls, path: Path) -> "PromptTemplate":
+        """Read a template from a TOML file with the keys of this class; only `user` is required.
+
+        Raises:
+            ModelError: the file cannot be read, is not TOML, or is no template.
+        """
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ModelError(f"cannot read the prompt {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ModelError(f"the prompt {path} is not TOML: {error}") from None
+        stops = values.pop("stops", [])
+        known = values.keys() <= {"user", "system", "refusal"} and isinstance(stops, list)
+        if not known or not all(isinstance(text, str) for text in [*values.values(), *stops]):
+            raise ModelError(
+                f"the prompt {path} may have the texts user, system and refusal, and a list stops"
+            )
+        parts = values.get("user", "").partition(_DOCUMENT)
+        if _DOCUMENT in parts[2] or parts[2].count(_QUESTION) != 1 or _QUESTION in parts[0]:
+            raise ModelError(
+                f"the prompt {path} needs a text user with {_DOCUMENT} once and behind it "
+                f"{_QUESTION} once"
+            )
+        return cls(**values, stops=tuple(stops))
+
+
+CHAT = PromptTemplate(
+    user=f"{_DOCUMENT}\n\nQuestion: {_QUESTION}\nGive a short answer.",
+    system="You answer questions from the given document in a few words.",
+    refusal="I don't know.",
+)
+"""For chat models; with "Answer from the document." SmolLM2 writes numbered lists."""
+
+PLAIN = PromptTemplate(
+    user=f"Document: {_DOCUMENT}\n\nQuestion: {_QUESTION}\nAnswer:",
+    refusal=" I don't know.",
+    stops=("\n",),
+)
+"""For models without a chat template; the bundled ones were trained on it."""
+
+
 class PromptFormat(Protocol):
-    """A model's prompt, cut in two. `stops` end an answer, beside the model's stop tokens."""
+    """A model's prompt, cut in two."""
 
     @property
-    def stops(self) -> tuple[str, ...]:
-        """Strings that end an answer."""
-
-    @property
-    def refusal(self) -> str:
-        """What the model answers if the document has no answer; empty if that is not known."""
+    def template(self) -> PromptTemplate:
+        """The words around documents and questions."""
 
     def document_text(self, title: str, text: str) -> str:
-        """What precedes the question."""
+        """Render what precedes the question."""
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Earlier questions with their answers, then this one, up to where the answer begins.
+        """Render earlier questions with their answers, then this one, up to its answer.
 
-        Before them all the `instructions`, if there are any.
+        The `instructions`, if there are any, come first.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """`Document: ... Question: ... Answer:`, the form the bundled models were trained on.
+    """Running text. `start` is the text of the model's first token, if it expects one."""
 
-    `start` is the text of the model's first token, if it expects one.
-    """
-
+    template: PromptTemplate = PLAIN
     start: str = ""
-    stops: tuple[str, ...] = ("\n",)
-    refusal: str = " I don't know."
 
     def document_text(self, title: str, text: str) -> str:
-        """The document without its title, for the bundled models never saw one."""
-        return f"{self.start}Document: {text}\n\n"
+        """Render the document without its title, for the bundled models never saw one."""
+        behind = self.template.after("")
+        gap = behind[: len(behind) - len(behind.lstrip())]
+        return f"{self.start}{self.template.before}{text}{gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """One line per question and answer."""
-        before = f"{instructions}\n\n" if instructions else ""
-        earlier = "".join(f"Question: {q}\nAnswer: {a}\n" for q, a in history)
-        return f"{before}{earlier}Question: {question}\nAnswer:"
+        """Render the questions, each answer on the line of its question's end."""
+        told = f"{instructions}\n\n" if instructions else ""
+        earlier = "".join(f"{self.template.later(q)} {a}\n" for q, a in history)
+        return f"{told}{earlier}{self.template.later(question)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,37 +154,53 @@ class ChatPrompt:
     """The prompt of a model with a chat template: the document opens the first user message."""
 
     tokenizer: Any
-    stops: tuple[str, ...] = ()
-    refusal: str = ""
+    template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """The template up to and including the document."""
+        """Render the chat template up to the document's end."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
-        heading = f"{title}\n" if title else ""
-        return f"{before}Document: {heading}{text}"
+        return f"{before}{_with_title(title, text)}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """The template behind the document, up to where the answer begins."""
+        """Render the chat template behind the document, up to where the answer begins."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after
 
     def _render(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        questions = [earlier for earlier, _ in history] + [question]
-        parts = ("Answer from the document.", *([instructions] if instructions else []))
-        questions[0] = "\n\n".join((_PLACEHOLDER, *parts, questions[0]))
-        messages = [{"role": "user", "content": questions[0]}]
-        for (_, answer), following in zip(history, questions[1:], strict=True):
+        first, *others = [earlier for earlier, _ in history] + [question]
+        opening = self.template.before + _PLACEHOLDER + self.template.after(first, instructions)
+        messages = [{"role": "user", "content": opening}]
+        for (_, answer), following in zip(history, others, strict=True):
             messages.append({"role": "assistant", "content": answer})
-            messages.append({"role": "user", "content": following})
+            messages.append({"role": "user", "content": self.template.later(following)})
+        if not self.template.system:
+            return self._applied(messages)
+        system = {"role": "system", "content": self.template.system}
+        try:
+            return self._applied([system, *messages])
+        except TemplateError:  # Gemma's, for one, has no system message
+            messages[0]["content"] = f"{self.template.system}\n\n{opening}"
+            return self._applied(messages)
+
+    def _applied(self, messages: list[dict[str, str]]) -> str:
         rendered: str = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,  # of Qwen3 and SmolLM3; other templates do not read it
         )
         return rendered
 
 
-def prompt_format(tokenizer: Any) -> PromptFormat:
-    """The chat format if the tokenizer has a chat template, else the plain one."""
+def prompt_format(tokenizer: Any, template: PromptTemplate | None = None) -> PromptFormat:
+    """Choose the chat format if the tokenizer has a chat template, else running text."""
     if tokenizer.chat_template:
-        return ChatPrompt(tokenizer)
+        return ChatPrompt(tokenizer, template or CHAT)
     starts = tokenizer.bos_token_id is not None and tokenizer.bos_token_id in tokenizer.encode("")
-    return PlainPrompt(start=tokenizer.bos_token if starts else "")
+    return PlainPrompt(template or PLAIN, start=tokenizer.bos_token if starts else "")
+
+
+def _with_title(title: str, text: str) -> str:
+    """Put the title on a line before the text, unless the text begins with it."""
+    begins = " ".join(text.split()).startswith(title.removesuffix("…"))
+    return text if begins else f"{title}\n{text}"

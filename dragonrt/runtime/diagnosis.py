@@ -21,7 +21,7 @@ from dragonrt.runtime.addresses import LinkSettings, NetworkSettings, members
 from dragonrt.runtime.endpoints import Identity
 from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.link_measurement import LinkMeasurement, measure_link
-from dragonrt.runtime.process import index_directory
+from dragonrt.runtime.process import index_directory, load_model
 from dragonrt.runtime.side_settings import SideSettings
 from retrieval import Index, RetrievalError
 
@@ -54,7 +54,7 @@ async def diagnose(
     for finding in _keys(network, today):
         yield finding
     try:
-        model = LanguageModel.load(side.model, side.on, side.dtype, side.threads)
+        model = load_model(side)
     except DragonError as error:
         yield Finding("fail", "model", str(error), "choose another --model")
         return

@@ -12,6 +12,7 @@ from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.prompt import PromptTemplate
 from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
 from dragonrt.runtime.engine import Engine
@@ -57,6 +58,17 @@ def index_directory(settings: SideSettings) -> Path | None:
         # The store's URL may hold a password: no file is named by it.
         return default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
     return default_index(settings.documents) if settings.documents else None
+
+
+def load_model(settings: SideSettings) -> LanguageModel:
+    """Load the model of a side. Raises DragonError."""
+    return LanguageModel.load(
+        settings.model,
+        settings.on,
+        settings.dtype,
+        settings.threads,
+        PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
+    )
 
 
 def open_library(

@@ -37,6 +37,9 @@ class SideSettings:
     threads: int | None = setting(
         None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
     )
+    prompt: Path | None = setting(
+        None, "The words around document and question: a TOML file (docs/pairs.md)."
+    )
     documents: tuple[Path, ...] = setting(
         (), "Documents; at each start what changed is indexed.", letter="d", daily=True
     )

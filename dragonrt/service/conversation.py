@@ -128,7 +128,7 @@ class Conversation:
         `on_record` hears everything that happens, each piece's decision before the piece.
         """
         model = self.device.side.model
-        strings = (*model.prompt.stops, *self.stops)
+        strings = (*model.prompt.template.stops, *self.stops)
         question = replace(
             self.question,
             prompt=prompt,

@@ -60,7 +60,7 @@ class BatchedModel:
     @property
     def answer_stops(self) -> tuple[int, ...]:
         """Tokens that end an answer: those, and what the prompt's form ends it with."""
-        written = [self.encode(stop) for stop in self.prompt.stops]
+        written = [self.encode(stop) for stop in self.prompt.template.stops]
         return self.stop_tokens + tuple(tokens[0] for tokens in written if len(tokens) == 1)
 
     def encode(self, text: str) -> list[int]:

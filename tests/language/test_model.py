@@ -48,7 +48,7 @@ def test_a_bundled_model_answers_from_its_document(model: LanguageModel) -> None
     question = model.prompt.question_text([], "From which gate does my flight leave?")
     rows = sequence.extend(model.encode(question))
     answer = ""
-    while not answer.endswith(model.prompt.stops) and sequence.length < 100:
+    while not answer.endswith(model.prompt.template.stops) and sequence.length < 100:
         probabilities = RowWeights([14.0, 4.0]).mixed(rows)
         token = int(probabilities.argmax())
         answer += model.decode([token])

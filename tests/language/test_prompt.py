@@ -1,12 +1,15 @@
 """Prompts in two parts that join to what the model was trained on."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from dragonrt import bundled
-from dragonrt.language.prompt import ChatPrompt, PlainPrompt, prompt_format
+from dragonrt.errors import ModelError
+from dragonrt.language.prompt import ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
 
 CHAT = (
     "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>"
@@ -14,7 +17,10 @@ CHAT = (
 )
 
 
-@pytest.fixture(scope="module")
+TEMPLATE = PromptTemplate("Read: {document}\n\nAsked: {question}", system="Be right.")
+
+
+@pytest.fixture
 def tokenizer() -> Any:
     return PreTrainedTokenizerFast.from_pretrained(bundled.model_path("dragon-small"))
 
@@ -29,7 +35,6 @@ def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
         "Document: Tea at five.\n\nQuestion: Who comes?\nAnswer: Ada\n"
         "Question: When is tea?\nAnswer:"
     )
-    assert prompt.stops == ("\n",)
     assert prompt.question_text([], "When?", "Be brief.").startswith("Be brief.\n\nQuestion: When?")
 
 
@@ -48,16 +53,71 @@ def test_a_tokenizer_that_starts_texts_starts_the_document() -> None:
 
 def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
     tokenizer.chat_template = CHAT
-    prompt = prompt_format(tokenizer)
+    prompt = prompt_format(tokenizer, TEMPLATE)
     assert isinstance(prompt, ChatPrompt)
-    assert prompt.stops == ()
     start = prompt.document_text("Notes", "  Tea at five.")
-    assert start == "<|endoftext|><user>Document: Notes\n  Tea at five."
-    assert prompt.document_text("", "Tea.").endswith("Document: Tea.")
+    assert start == "<|endoftext|><system>Be right.</><user>Read: Notes\n  Tea at five."
     rest = prompt.question_text([("Who comes?", "Ada")], "When is tea?")
-    assert rest == (
-        "\n\nAnswer from the document.\n\nWho comes?</><assistant>Ada</>"
-        "<user>When is tea?</><assistant>"
+    assert (
+        rest == "\n\nAsked: Who comes?</><assistant>Ada</><user>Asked: When is tea?</><assistant>"
     )
     told = prompt.question_text([], "When is tea?", "Be brief.")
-    assert told.startswith("\n\nAnswer from the document.\n\nBe brief.\n\nWhen is tea?</>")
+    assert told == "\n\nBe brief.\n\nAsked: When is tea?</><assistant>"
+
+
+def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: Any) -> None:
+    tokenizer.chat_template = CHAT
+    prompt = prompt_format(tokenizer, TEMPLATE)
+    for title, text in (("", "Tea."), ("Tea at five", "Tea  at five."), ("Tea at…", "Tea at five")):
+        assert prompt.document_text(title, text).endswith(f"Read: {text}")
+
+
+def test_a_template_without_system_messages_gets_it_in_the_first_question(tokenizer: Any) -> None:
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + CHAT
+    )
+    prompt = prompt_format(tokenizer, TEMPLATE)
+    start = prompt.document_text("", "Tea.")
+    assert start == "<|endoftext|><user>Be right.\n\nRead: Tea."
+
+
+def test_what_a_document_says_is_never_taken_for_the_template(tokenizer: Any) -> None:
+    text = "Use {question} and {document}."
+    assert text in PlainPrompt().document_text("", text)
+    assert PlainPrompt().question_text([], text).count(text) == 1
+    assert ChatPrompt(tokenizer).template.refusal
+
+
+def test_a_template_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.toml"
+    file.write_text(
+        'system = "Be right."\nuser = "Read: {document}\\n\\nAsked: {question}"\nstops = ["\\n"]'
+    )
+    read = PromptTemplate.read(file)
+    assert read == replace(TEMPLATE, stops=("\n",))
+    assert not read.refusal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user = 1",
+        'user = "{document}"',
+        'user = "{question} {document}"',
+        'user = "{document} {document} {question}"',
+        'user = "{document} {question} {question}"',
+        'other = "x"\nuser = "{document} {question}"',
+        'stops = [1]\nuser = "{document} {question}"',
+        "not toml",
+    ],
+)
+def test_what_is_no_template_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "prompt.toml"
+    file.write_text(text)
+    with pytest.raises(ModelError):
+        PromptTemplate.read(file)
+
+
+def test_a_template_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        PromptTemplate.read(tmp_path / "none.toml")

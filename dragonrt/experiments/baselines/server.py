@@ -17,7 +17,7 @@ from dragonrt.link.stream import TcpStream, listen
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.process import local_side, open_library
+from dragonrt.runtime.process import load_model, local_side, open_library
 from dragonrt.runtime.side_settings import SideSettings
 
 HOST = "127.0.0.1"
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
     documents, name = arguments
     try:
         settings = SideSettings("cloud", model=name, documents=(Path(documents),))
-        model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
+        model = load_model(settings)
         library, _ = open_library(settings, model)
         programs.run(run_server(settings, model, library))
     except DragonError as error:
