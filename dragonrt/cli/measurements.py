@@ -8,7 +8,7 @@ from cyclopts import App, Parameter
 
 from dragonrt.cli.answering import HttpOptions, LinkOptions
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import chosen_model, counting
 from dragonrt.cli.options import derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
@@ -48,12 +48,16 @@ def demo(
         tuple[str, ...], option("Text that ends the answer; may be repeated.", panel="Sampling")
     ] = (),
     link: LinkOptions | None = None,
+    model: Annotated[
+        str | None, option("What both sides run.", default="smollm2 if it is installed")
+    ] = None,
     serve: Annotated[bool, option("Serve the sample documents: a page, and OpenAI's API.")] = False,
     http: HttpOptions | None = None,
 ) -> None:
     """Ask sample documents, private and public, in two processes, and compare."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
+    model = chosen_model(model)
 
     if serve:
         served = settings(HttpSettings, http)
@@ -61,13 +65,14 @@ def demo(
 
         from dragonrt.experiments.demo_serve import serve_demo
 
-        serve_demo(question, how, served, stop, messages=messages, say=say, emulate=emulate)
+        serve_demo(question, how, served, stop, model, messages=messages, say=say, emulate=emulate)
         return
     from dragonrt.experiments.demo import run_demo
 
     run_demo(
         question,
         how,
+        model,
         output=output,
         messages=messages,
         emulate=emulate,

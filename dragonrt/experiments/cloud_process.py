@@ -86,13 +86,13 @@ class CloudProcess:
 
 
 @contextmanager
-def cloud_process(*options: str) -> Iterator[CloudProcess]:
+def cloud_process(*options: str, model: str = "dragon-small") -> Iterator[CloudProcess]:
     """`dragonrt cloud` on a free loopback port with these options, until the context ends.
 
     Settings files do not reach it.
     """
     command = ["dragonrt", "--config", os.devnull]
-    command += ["cloud", "--host", "127.0.0.1", "--port", "0", *options]
+    command += ["cloud", "--model", model, "--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command) as cloud:
         yield cloud
 

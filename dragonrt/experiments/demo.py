@@ -40,6 +40,7 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 def run_demo(
     question: Question,
     how: DragonSettings,
+    model: str,
     *,
     output: Console,
     messages: Console,
@@ -51,14 +52,14 @@ def run_demo(
 ) -> None:
     """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
 
-    `question` holds the seed and the sampling; the rule and the aggregator of `how` count with
-    `ask` only, as does `as_json`, which prints one JSON object. `emulate` is the device's end of
-    an emulated link. Answers go to `output`, everything else to `messages`. Raises DragonError or
-    RetrievalError; the second process has ended when this returns or raises.
+    Both sides run `model`. `question` holds the seed and the sampling; the rule and the aggregator
+    of `how` count with `ask` only, as does `as_json`, which prints one JSON object. `emulate` is
+    the device's end of an emulated link. Answers go to `output`, everything else to `messages`.
+    Raises DragonError or RetrievalError; the second process has ended when this returns or raises.
     """
-    with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
+    with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
-            device = _load(status)
+            device = _load(model, status)
             status.update("waiting for the cloud")
             port = cloud.wait_ready()
         from dragonrt.experiments.model_sides import run
@@ -80,14 +81,14 @@ def run_demo(
         run(demonstrate() if ask is None else answer(ask), virtual=False)
 
 
-def _load(status: Status) -> "LoadedSide":
+def _load(model: str, status: Status) -> "LoadedSide":
     """Load and index this side while the other process does the same."""
     from dragonrt.experiments.model_sides import LoadedSide, sample_settings
 
     def show(now: "Progress") -> None:
         status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})")
 
-    return LoadedSide.load(sample_settings("device"), show)
+    return LoadedSide.load(sample_settings("device", model), show)
 
 
 def _introduce(cloud: str, output: Console) -> None:

@@ -24,6 +24,7 @@ def serve_demo(
     how: DragonSettings,
     http: HttpSettings,
     stops: tuple[str, ...],
+    model: str,
     *,
     messages: Console,
     say: Callable[[str], None],
@@ -34,7 +35,7 @@ def serve_demo(
     The notes are a copy in the user's data directory: the package's own are never written to.
     Raises DragonError or RetrievalError.
     """
-    with cloud_process("--documents", str(bundled.documents("cloud"))) as cloud:
+    with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes"):
             from dragonrt.experiments.model_sides import LoadedSide, run, sample_settings
             from dragonrt.runtime.addresses import Member
@@ -44,7 +45,7 @@ def serve_demo(
 
             notes = _own_notes()
             http = replace(http, uploads=http.uploads or notes / "dropped")
-            side = replace(sample_settings("device"), documents=(notes,))
+            side = replace(sample_settings("device", model), documents=(notes,))
             device = LoadedSide.load(with_uploads(side, http.uploads))
             port = cloud.wait_ready()
         address = Address("127.0.0.1", port, emulate=emulate)

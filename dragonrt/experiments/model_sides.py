@@ -122,7 +122,7 @@ class LoadedSide:
 def sample_pair(model: str = bundled.models()[0]) -> Iterator[tuple[LoadedSide, int]]:
     """A device with its sample documents, and the loopback port of a cloud in a second process."""
     documents = str(bundled.documents("cloud"))
-    with cloud_process("--model", model, "--documents", documents) as cloud:
+    with cloud_process("--documents", documents, model=model) as cloud:
         device = LoadedSide.load(sample_settings("device", model))
         yield device, cloud.wait_ready()  # the indexes are complete: others only open them
 

@@ -126,7 +126,7 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
     else:
         documents = ("--documents", str(bundled.documents("cloud")))
         trace = ("--trace", str(paths["cloud"]))
-        with cloud_process("--model", settings.model, *documents, *trace) as cloud:
+        with cloud_process(*documents, *trace, model=settings.model) as cloud:
             device = LoadedSide.load(side_settings)
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulated(PACE.link))
             run(ask(device, address), virtual=False)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.control import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold
@@ -152,7 +153,7 @@ MODES: Mapping[str, ModeEntry] = {
             DragonSettings,
             _dragon_device,
             _dragon_cloud,
-            "dragon-small",
+            DEFAULT_MODEL,
             True,
             "both sides answer from their documents",
         ),

@@ -63,7 +63,7 @@ def index_directory(settings: SideSettings) -> Path | None:
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
     return LanguageModel.load(
-        settings.model,
+        bundled.default_model() if settings.model == bundled.DEFAULT_MODEL else settings.model,
         settings.on,
         settings.dtype,
         settings.threads,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dragonrt.bundled import models
+from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
 from dragonrt.setting import setting
 from dragonrt.side import Backend, KvType, Precision, Side
@@ -26,8 +26,8 @@ class SideSettings:
 
     side: Side
     model: str = setting(
-        models()[0],
-        "Language model: bundled name, directory or hub id.",
+        DEFAULT_MODEL,
+        "Language model: name, GGUF file, directory or hub id.",
         limit=4096,
         letter="m",
         daily=True,

@@ -38,7 +38,7 @@ PATIENT = FederatedSettings(block_tokens=4)
 @pytest.fixture(scope="module")
 def workers() -> Iterator[list[CloudProcess]]:
     with ExitStack() as stack:
-        yield [stack.enter_context(cloud_process("--model", model)) for model in MODELS]
+        yield [stack.enter_context(cloud_process(model=model)) for model in MODELS]
 
 
 @functools.cache

@@ -145,7 +145,7 @@ async def test_a_suspended_cloud_is_found_and_used_again(
     draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry(monkeypatch, replace(QUICK, rejoin_s=0.2))
-    with cloud_process("--model", "dragon-draft") as cloud:
+    with cloud_process(model="dragon-draft") as cloud:
         port = await asyncio.to_thread(cloud.wait_ready)
         async with device_to(draft_model, port) as device:
             whole = (await device.ask(QUESTION, WANDERING)).answer.tokens

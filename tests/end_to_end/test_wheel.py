@@ -87,7 +87,8 @@ def test_the_demonstration(dragonrt: Dragonrt) -> None:
 
 
 def test_a_cloud_on_a_named_link_and_a_device_with_a_named_controller(dragonrt: Dragonrt) -> None:
-    with dragonrt("cloud", "--port", "0", "--link", "lte") as cloud:
+    toy = ("--model", "dragon-small")
+    with dragonrt("cloud", *toy, "--port", "0", "--link", "lte") as cloud:
         assert cloud.stdout is not None
         try:
             port = next(

@@ -24,6 +24,7 @@ from dragonrt.sampling.samplers import Sampler
 run_demo(
     Question(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
     DragonSettings(),
+    "dragon-small",
     output=Console(width=80),
     messages=Console(stderr=True),
     emulate=emulated(LinkProfile(latency_s=float(sys.argv[1]))),

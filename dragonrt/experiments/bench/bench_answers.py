@@ -74,7 +74,7 @@ def bench_answers(
         status = stack.enter_context(messages.status("indexing notes and articles"))
         device, cloud = _written(folder, made)
         options = ("--documents", str(cloud), "--index", str(folder / "cloud.index"))
-        process = stack.enter_context(cloud_process("--model", model, *options))
+        process = stack.enter_context(cloud_process(*options, model=model))
         side = LoadedSide.load(
             SideSettings("device", model=model, documents=(device,), index=folder / "device.index")
         )

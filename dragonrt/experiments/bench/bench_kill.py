@@ -72,7 +72,7 @@ def bench_kill(
         for number in range(rounds):
             status.update(f"round {number + 1} of {rounds}")
             with ExitStack() as stack:
-                hosts = [stack.enter_context(cloud_process("--model", model)) for _ in range(2)]
+                hosts = [stack.enter_context(cloud_process(model=model)) for _ in range(2)]
                 ports = {str(host.wait_ready()): host for host in hosts}
                 points = [chance.randrange(1, tokens - 2) for _ in range(2)]
                 kills += run(_round(device, ports, question, points), virtual=False)
