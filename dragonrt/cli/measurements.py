@@ -15,6 +15,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.addresses import LinkSettings, host_and_port
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+from dragonrt.side import Precision
 
 if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address
@@ -223,7 +224,7 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name not in ("answers", "engine", "soak"):
+    if _name not in ("answers", "engine", "oracle", "soak"):
         _bench(_name)
 
 
@@ -234,6 +235,25 @@ def soak(
     from dragonrt.experiments.bench.bench_soak import bench_soak
 
     bench_soak(output=output, messages=messages, answers=answers)
+
+
+@bench.command(name="oracle", help=BENCHES["oracle"])
+def oracle(
+    *,
+    model: Annotated[
+        str, option("Name, GGUF file, directory or hub id.", default="dragon-small")
+    ] = "dragon-small",
+    dtype: Annotated[Precision, option("Its numbers.", default="auto")] = "auto",
+    quick: Annotated[
+        bool, option("2 questions, 4 seeds, 100 ms; with 0, 1 and 2 documents a side.")
+    ] = False,
+) -> None:
+    from dragonrt.experiments.bench import bench_oracle
+
+    matrix = bench_oracle.QUICK if quick else None
+    bench_oracle.bench_oracle(
+        output=output, messages=messages, model=model, dtype=dtype, matrix=matrix
+    )
 
 
 @bench.command(name="answers", help=BENCHES["answers"])

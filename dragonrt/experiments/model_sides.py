@@ -41,7 +41,7 @@ from dragonrt.runtime.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
-from dragonrt.side import Side
+from dragonrt.side import Precision, Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.pair import SimulatedSide
 from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedContext
@@ -57,9 +57,11 @@ def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
     return loop.run(main) if virtual else programs.run(main)
 
 
-def sample_settings(side: Side, model: str = bundled.models()[0]) -> SideSettings:
+def sample_settings(
+    side: Side, model: str = bundled.models()[0], dtype: Precision = "auto"
+) -> SideSettings:
     """The settings of a side with its sample documents, as another process has them."""
-    return SideSettings(side, model=model, documents=(bundled.documents(side),))
+    return SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +121,13 @@ class LoadedSide:
 
 
 @contextmanager
-def sample_pair(model: str = bundled.models()[0]) -> Iterator[tuple[LoadedSide, int]]:
+def sample_pair(
+    model: str = bundled.models()[0], dtype: Precision = "auto"
+) -> Iterator[tuple[LoadedSide, int]]:
     """A device with its sample documents, and the loopback port of a cloud in a second process."""
     documents = str(bundled.documents("cloud"))
-    with cloud_process("--documents", documents, model=model) as cloud:
-        device = LoadedSide.load(sample_settings("device", model))
+    with cloud_process("--documents", documents, "--dtype", dtype, model=model) as cloud:
+        device = LoadedSide.load(sample_settings("device", model, dtype))
         yield device, cloud.wait_ready()  # the indexes are complete: others only open them
 
 
