@@ -1,7 +1,8 @@
 """Reading the weights of the architectures that `Transformer` computes.
 
-Each reader takes a transformers model and returns None if the model uses an option that the
-hand-written forward leaves out; such models, and all others, run through `HubDecoder`.
+Each reader takes a transformers model, whose weights may lie elsewhere (`LayerFactory`). It returns
+None if the model uses an option that the hand-written forward leaves out. Such models, and all
+others, run through `HubDecoder`.
 """
 
 from typing import Any
@@ -12,7 +13,6 @@ from torch.nn import functional
 
 from dragonrt.language.attention import AttentionForm
 from dragonrt.language.decoder import Geometry, LayerShape
-from dragonrt.language.linear import Linear, MakeLinear
 from dragonrt.language.transformer import (
     FeedForward,
     GatedFeedForward,
@@ -26,7 +26,7 @@ from dragonrt.language.transformer import (
     Transformer,
     Weights,
 )
-from dragonrt.language.vocabulary import vocabulary_layers
+from dragonrt.language.weights import LayerFactory
 
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")  # the others depend on the length
 _SERIAL = 2**14 - 1
@@ -76,18 +76,18 @@ _ROTARY = (
 _EVERY_LAYER_SLIDES = ("mistral", "phi3")  # if their configuration has a window
 
 
-def transformer(model: Any, linear: MakeLinear = Linear) -> Transformer | None:
+def transformer(model: Any, layers: LayerFactory | None = None) -> Transformer | None:
     """The hand-written decoder of a transformers model, or None if there is none for it.
 
-    `linear` makes its linear layers.
+    `layers` makes its layers, by default of the model's own weights as they are.
     """
     readers = dict.fromkeys(_ROTARY, _rotary) | {"opt": _opt, "gpt2": _gpt2}
     reader = readers.get(model.config.model_type)
     with torch.inference_mode():
-        return None if reader is None else reader(model, linear)
+        return None if reader is None else reader(model, layers or LayerFactory.of_model(model))
 
 
-def _rotary(model: Any, linear: MakeLinear) -> Transformer | None:
+def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
     """Llama and what came after it: rotary positions, RMS norms, gated feed-forward.
 
     The family's members differ in which norms a block has and where, in which layers look back
@@ -106,21 +106,20 @@ def _rotary(model: Any, linear: MakeLinear) -> Transformer | None:
         or getattr(config, "use_bidirectional_attention", False)
     ):
         return None
+    embed, output = make.vocabulary(body.embed_tokens, model.lm_head)
     layers = tuple(
         _rotary_layer(
-            linear, config, block, kinds.index(config.layer_types[number]) if by_kind else 0
+            make, config, block, kinds.index(config.layer_types[number]) if by_kind else 0
         )
         for number, block in enumerate(body.layers)
     )
-    embedding = body.embed_tokens.weight
-    positions = torch.arange(config.max_position_embeddings, device=embedding.device)[None]
-    embed, output = vocabulary_layers(embedding, model.lm_head.weight, linear)
+    positions = torch.arange(config.max_position_embeddings, device=make.device)[None]
     weights = Weights(
         embed=embed,
         embedding_scale=getattr(body.embed_tokens, "scalar_embed_scale", 1.0),
-        rotations=tuple(_rotation(body, positions, kind) for kind in kinds),
+        rotations=tuple(_rotation(make, body, positions, kind) for kind in kinds),
         layers=layers,
-        final_norm=_rms_norm(body.norm),
+        final_norm=_rms_norm(make, body.norm),
         heads=config.num_attention_heads,
         output=output,
         soft_cap=getattr(config, "final_logit_softcapping", None),
@@ -130,18 +129,18 @@ def _rotary(model: Any, linear: MakeLinear) -> Transformer | None:
     return _assemble(weights, config.num_key_value_heads, head_dim, context_length)
 
 
-def _rotary_layer(linear: MakeLinear, config: Any, block: Any, rotation: int) -> Layer:
+def _rotary_layer(make: LayerFactory, config: Any, block: Any, rotation: int) -> Layer:
     attention, mlp = block.self_attn, block.mlp
     feed_forward = GatedFeedForward(
-        _joined(linear, *_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
+        make.joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
         _ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
-        _joined(linear, mlp.down_proj),
+        make.joined(mlp.down_proj),
     )
     gemma = hasattr(block, "pre_feedforward_layernorm")
-    norms = {name: _rms_norm(norm) for name, norm in block.named_children() if "norm" in name}
+    norms = {name: _rms_norm(make, norm) for name, norm in block.named_children() if "norm" in name}
     after_attention = norms["post_attention_layernorm"]
     sandwiched = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
-    attention_out: Pointwise = _joined(linear, attention.o_proj)
+    attention_out: Pointwise = make.joined(attention.o_proj)
     if sandwiched:
         attention_out = Sandwiched(None, attention_out, after_attention)
     before = norms.get("pre_feedforward_layernorm") if sandwiched else after_attention
@@ -150,9 +149,7 @@ def _rotary_layer(linear: MakeLinear, config: Any, block: Any, rotation: int) ->
         window = config.sliding_window
     return Layer(
         attention_norm=norms.get("input_layernorm"),
-        attention_in=_joined(
-            linear, *_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
-        ),
+        attention_in=make.joined(*_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")),
         attention_out=attention_out,
         feed_forward=Sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
         form=AttentionForm(
@@ -160,36 +157,38 @@ def _rotary_layer(linear: MakeLinear, config: Any, block: Any, rotation: int) ->
             window=window,
             soft_cap=attention.attn_logit_softcapping if config.model_type == "gemma2" else None,
         ),
-        head_norm=_head_norm(config, attention),
+        head_norm=_head_norm(make, config, attention),
         rotation=rotation if getattr(attention, "use_rope", True) else None,
     )
 
 
-def _head_norm(config: Any, attention: Any) -> Pointwise | None:
+def _head_norm(make: LayerFactory, config: Any, attention: Any) -> Pointwise | None:
     """What norms queries and keys, if anything does: each head, or all of them together."""
     if not hasattr(attention, "q_norm"):
         return None
     queries, keys = attention.q_norm, attention.k_norm
     if queries.weight.shape[0] != attention.head_dim:
-        return ProjectionNorm(_rms_norm(queries), _rms_norm(keys), config.num_attention_heads)
-    query_weight, epsilon = _norm_weight(queries)
-    key_weight, _ = _norm_weight(keys)
+        return ProjectionNorm(
+            _rms_norm(make, queries), _rms_norm(make, keys), config.num_attention_heads
+        )
+    query_weight, epsilon = _norm_weight(make, queries)
+    key_weight, _ = _norm_weight(make, keys)
     weights = [query_weight] * config.num_attention_heads + [
         key_weight
     ] * config.num_key_value_heads
     return RootMeanSquareNorm(torch.stack(weights), epsilon)
 
 
-def _rotation(body: Any, positions: Tensor, kind: str | None) -> Rotation:
+def _rotation(make: LayerFactory, body: Any, positions: Tensor, kind: str | None) -> Rotation:
     """The tables of a kind of layer, or of all."""
-    like = body.embed_tokens.weight[:1, :1]
+    like = torch.empty((1, 1), dtype=make.form.dtype, device=make.device)
     arguments = (like, positions) if kind is None else (like, positions, kind)
     cosines, sines = (table[0].to(like.dtype) for table in body.rotary_emb(*arguments))
     half = sines.shape[-1] // 2
     return Rotation(cosines.contiguous(), torch.cat((-sines[:, :half], sines[:, half:]), dim=-1))
 
 
-def _opt(model: Any, linear: MakeLinear) -> Transformer | None:
+def _opt(model: Any, make: LayerFactory) -> Transformer | None:
     """OPT: learned positions with an offset of two, layer norms before each part."""
     config, body = model.config, model.model.decoder
     if (
@@ -205,26 +204,26 @@ def _opt(model: Any, linear: MakeLinear) -> Transformer | None:
         attention = block.self_attn
         layers.append(
             Layer(
-                attention_norm=_layer_norm(block.self_attn_layer_norm),
-                attention_in=_joined(linear, attention.q_proj, attention.k_proj, attention.v_proj),
-                attention_out=_joined(linear, attention.out_proj),
+                attention_norm=_layer_norm(make, block.self_attn_layer_norm),
+                attention_in=make.joined(attention.q_proj, attention.k_proj, attention.v_proj),
+                attention_out=make.joined(attention.out_proj),
                 feed_forward=Sandwiched(
-                    _layer_norm(block.final_layer_norm),
+                    _layer_norm(make, block.final_layer_norm),
                     FeedForward(
-                        _joined(linear, block.fc1),
+                        make.joined(block.fc1),
                         _ACTIVATIONS[config.activation_function],
-                        _joined(linear, block.fc2),
+                        make.joined(block.fc2),
                     ),
                     None,
                 ),
             )
         )
-    embed, output = vocabulary_layers(body.embed_tokens.weight, model.lm_head.weight, linear)
+    embed, output = make.vocabulary(body.embed_tokens, model.lm_head)
     weights = Weights(
         embed=embed,
-        position_embedding=body.embed_positions.weight[body.embed_positions.offset :],
+        position_embedding=make.tensor(body.embed_positions.weight)[body.embed_positions.offset :],
         layers=tuple(layers),
-        final_norm=_layer_norm(body.final_layer_norm),
+        final_norm=_layer_norm(make, body.final_layer_norm),
         heads=config.num_attention_heads,
         output=output,
     )
@@ -232,7 +231,7 @@ def _opt(model: Any, linear: MakeLinear) -> Transformer | None:
     return _assemble(weights, config.num_attention_heads, head_dim, config.max_position_embeddings)
 
 
-def _gpt2(model: Any, linear: MakeLinear) -> Transformer | None:
+def _gpt2(model: Any, make: LayerFactory) -> Transformer | None:
     """GPT-2: learned positions, weights stored transposed, queries, keys and values joined."""
     config, body = model.config, model.transformer
     if (
@@ -245,27 +244,27 @@ def _gpt2(model: Any, linear: MakeLinear) -> Transformer | None:
         return None
     layers = tuple(
         Layer(
-            attention_norm=_layer_norm(block.ln_1),
-            attention_in=_transposed(linear, block.attn.c_attn),
-            attention_out=_transposed(linear, block.attn.c_proj),
+            attention_norm=_layer_norm(make, block.ln_1),
+            attention_in=make.joined(block.attn.c_attn),
+            attention_out=make.joined(block.attn.c_proj),
             feed_forward=Sandwiched(
-                _layer_norm(block.ln_2),
+                _layer_norm(make, block.ln_2),
                 FeedForward(
-                    _transposed(linear, block.mlp.c_fc),
+                    make.joined(block.mlp.c_fc),
                     _ACTIVATIONS[config.activation_function],
-                    _transposed(linear, block.mlp.c_proj),
+                    make.joined(block.mlp.c_proj),
                 ),
                 None,
             ),
         )
         for block in body.h
     )
-    embed, output = vocabulary_layers(body.wte.weight, model.lm_head.weight, linear)
+    embed, output = make.vocabulary(body.wte, model.lm_head)
     weights = Weights(
         embed=embed,
-        position_embedding=body.wpe.weight,
+        position_embedding=make.tensor(body.wpe.weight),
         layers=layers,
-        final_norm=_layer_norm(body.ln_f),
+        final_norm=_layer_norm(make, body.ln_f),
         heads=config.n_head,
         output=output,
     )
@@ -285,17 +284,6 @@ def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: i
     return Transformer(weights, geometry)
 
 
-def _joined(linear: MakeLinear, *layers: nn.Linear) -> Pointwise:
-    """Several products of the same input as one."""
-    weights: list[Tensor] = [layer.weight for layer in layers]
-    biases: list[Tensor] = [layer.bias for layer in layers if layer.bias is not None]
-    return linear(torch.cat(weights), torch.cat(biases) if biases else None)
-
-
-def _transposed(linear: MakeLinear, convolution: Any) -> Pointwise:
-    return linear(convolution.weight.T, convolution.bias)
-
-
 def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:
     """The layer that joins several, or those."""
     if hasattr(parent, joined):
@@ -303,17 +291,16 @@ def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:
     return [getattr(parent, name) for name in names]
 
 
-def _rms_norm(norm: Any) -> RootMeanSquareNorm:
-    return RootMeanSquareNorm(*_norm_weight(norm))
+def _rms_norm(make: LayerFactory, norm: Any) -> RootMeanSquareNorm:
+    return RootMeanSquareNorm(*_norm_weight(make, norm))
 
 
-def _norm_weight(norm: Any) -> tuple[Tensor, float]:
+def _norm_weight(make: LayerFactory, norm: Any) -> tuple[Tensor, float]:
     """w and ε; Gemma stores w - 1 and multiplies in float32."""
     if type(norm).__name__.startswith("Gemma"):
-        return 1.0 + norm.weight.float(), norm.eps
-    return norm.weight, norm.variance_epsilon
+        return 1.0 + make.tensor(norm.weight).float(), norm.eps
+    return make.tensor(norm.weight), norm.variance_epsilon
 
 
-def _layer_norm(norm: nn.LayerNorm) -> LayerNorm:
-    weight: Tensor = norm.weight
-    return LayerNorm(weight, norm.bias, norm.eps)
+def _layer_norm(make: LayerFactory, norm: nn.LayerNorm) -> LayerNorm:
+    return LayerNorm(make.tensor(norm.weight), make.tensor(norm.bias), norm.eps)

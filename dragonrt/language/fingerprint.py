@@ -27,15 +27,15 @@ def of_weights(model: Any) -> str:
 
 
 def of_tokenizer(tokenizer: Any) -> str:
-    """SHA-256 over everything that maps text to ids and back, as hexadecimal digits."""
+    """SHA-256 over everything that maps ids to text, as hexadecimal digits.
+
+    How a text is split into tokens is left out: it differs between a GGUF file and the checkpoint
+    that it was made of, and each side reads its own texts.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        essentials: Any = sorted(tokenizer.get_vocab().items())
-    else:
-        full = json.loads(backend.to_str())
-        essentials = {
-            key: full.get(key)
-            for key in ("added_tokens", "normalizer", "pre_tokenizer", "model", "decoder")
-        }
-    text = json.dumps(essentials, sort_keys=True, ensure_ascii=False)
+    decoder = None if backend is None else json.loads(backend.decoder.__getstate__())
+    if decoder is not None and decoder["type"] == "ByteLevel":
+        decoder = {"type": "ByteLevel"}  # its options are for encoding
+    essentials = [sorted(tokenizer.get_vocab().items()), decoder]
+    text = json.dumps(essentials, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -17,12 +17,11 @@ from dragonrt.language.decoder import Decoder
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.hub import HubDecoder
 from dragonrt.language.kv_pool import KvPool
-from dragonrt.language.linear import Linear
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.prompt import Prompt, PromptFormat, PromptTemplate, prompt_format
-from dragonrt.language.quantized import QuantizedLinear
 from dragonrt.language.sequence import Extension, Sequence, document_kv
 from dragonrt.language.threads import usual_threads
+from dragonrt.language.weights import Format, LayerFactory, ModelSource, floats
 from dragonrt.side import Backend, Precision
 
 
@@ -44,14 +43,14 @@ class LanguageModel:
     ) -> None:
         model, tokenizer = checkpoint.model, checkpoint.tokenizer
         self.name = name
-        self.parameters = int(model.num_parameters())
+        self.parameters = checkpoint.parameters or int(model.num_parameters())
         self.fingerprint = checkpoint.fingerprint
         self.tokenizer_fingerprint = fingerprint.of_tokenizer(tokenizer)
         self.stop_tokens = _stop_tokens(model)
         self.prompt: PromptFormat = prompt_format(tokenizer, template)
         self._tokenizer = tokenizer
-        self._int8 = checkpoint.int8
-        self._decoder = _decoder(model, int8=checkpoint.int8)
+        self._form = checkpoint.form or floats(model.dtype)
+        self._decoder = _decoder(checkpoint, self._form)
 
     @classmethod
     def load(
@@ -62,20 +61,22 @@ class LanguageModel:
         threads: int | None = None,
         template: PromptTemplate | None = None,
     ) -> "LanguageModel":
-        """Load a bundled model, a directory, or a model of the hub.
+        """Load a bundled model, a directory, a GGUF file, `smollm2`, or a model of the hub.
 
         `on` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's; on a
-        CPU it is bfloat16 for more than small models where that is fast, otherwise float32. int8
-        rounds the weights. `threads` is how many threads torch
-        uses in this whole process, by default a side's share of the cores; no bit depends on it
-        where blocks are exact. `template` replaces the words around documents and questions.
+        CPU it is bfloat16 for more than small models where that is fast, otherwise float32; of a
+        GGUF file with weights of 4 bits it is the file's own types. int8 and int4 round the
+        weights. `threads` is how many threads torch uses in this whole process, by default a
+        side's share of the cores; no bit depends on it where blocks are exact. `template` replaces
+        the words around documents and questions.
 
         Raises:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(usual_threads() if threads is None else threads)
+        model = cls(str(name), load_checkpoint(name, on, dtype), template)
         keep_freed_memory()
-        return cls(str(name), load_checkpoint(name, on, dtype), template)
+        return model
 
     @property
     def vocabulary(self) -> int:
@@ -99,10 +100,8 @@ class LanguageModel:
 
     @property
     def dtype(self) -> str:
-        """In what precision it runs: float32, bfloat16, float16, or weights of int8."""
-        if self._int8:
-            return "int8"
-        return str(self._decoder.geometry.dtype).removeprefix("torch.")
+        """How its weights are held: float32, bfloat16, float16, int8, int4, or mixed (a file's)."""
+        return self._form.name
 
     @property
     def document_fingerprint(self) -> str:
@@ -181,14 +180,20 @@ class LanguageModel:
         return Sequence(self._decoder, documents, capacity, pool)
 
 
-def _decoder(model: Any, *, int8: bool) -> Decoder[Any]:
-    decoder = transformer(model, QuantizedLinear if int8 else Linear)
-    if decoder is None and int8:
+def _decoder(checkpoint: Checkpoint, form: Format) -> Decoder[Any]:
+    model, source = checkpoint.model, checkpoint.source or ModelSource()
+    device = model.device if isinstance(source, ModelSource) else torch.device("cpu")
+    decoder = transformer(model, LayerFactory(source, form, device))
+    if decoder is not None:
+        return decoder
+    if form.name in ("int8", "int4"):
         raise ModelError(
-            f"{model.config.model_type} runs by transformers' forward, which int8 is not made for: "
-            "use bfloat16 or auto"
+            f"{model.config.model_type} runs by transformers' forward, which {form.name} is not "
+            "made for: use bfloat16 or auto"
         )
-    return decoder or HubDecoder(model)
+    if not isinstance(source, ModelSource):
+        raise ModelError(f"this {model.config.model_type} model runs from a checkpoint only")
+    return HubDecoder(model)
 
 
 def _stop_tokens(model: Any) -> tuple[int, ...]:

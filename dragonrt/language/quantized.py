@@ -13,6 +13,7 @@ from torch import Tensor
 _LARGEST = 127
 _ZERO = 128  # the kernel takes unsigned inputs
 _SMALLEST_SCALE = 1e-30
+_AT_ONCE = 2048  # outputs that are rounded together, which takes four times their memory
 
 
 class QuantizedLinear:
@@ -22,8 +23,11 @@ class QuantizedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Raises RuntimeError where `can_quantize` says no."""
-        scales = _scale(weight.float())
-        rounded = (weight.float() / scales).round_().to(torch.int8)
+        scales = torch.cat([_scale(part.float()) for part in torch.split(weight, _AT_ONCE)])
+        rounded = torch.empty(weight.shape, dtype=torch.int8)
+        for start in range(0, len(weight), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            rounded[part] = (weight[part].float() / scales[part]).round_()
         self._packed: Tensor = torch.ops.onednn.qlinear_prepack(rounded, None)
         self._scales = scales[:, 0]
         self._zeros = torch.zeros(len(weight), dtype=torch.int64)

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from dragonrt.language.linear import Linear, MakeLinear, packs
 
-# Outputs per product: between two of them a preemption is noticed.
-_PIECE = 16384
+PIECE = 16384
+"""Outputs per product: between two of them a preemption is noticed."""
 # Outputs per product of a layer that tokens are read from, too: unpacking one takes 0.7 ms of a
 # hidden size of 1024, and the products 4 % longer than of the largest pieces.
 _TIED_PIECE = 2048
@@ -87,5 +87,5 @@ def vocabulary_layers(
         pieces = shared = [Linear(piece) for piece in torch.split(output, _TIED_PIECE)]
         embed = TiedTable(shared)
     else:
-        pieces = [linear(piece, None) for piece in torch.split(output, _PIECE)]
+        pieces = [linear(piece, None) for piece in torch.split(output, PIECE)]
     return embed, OutputLayer(pieces, vocabulary, hidden_size, output.dtype, output.device)

@@ -36,7 +36,7 @@ from transformers import (
 from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.hub import HubDecoder
-from dragonrt.language.linear import Linear, MakeLinear
+from dragonrt.language.weights import Format, LayerFactory, ModelSource, floats
 
 VOCABULARY = 97
 CONTEXT = 160
@@ -186,10 +186,15 @@ class Tiny:
         self.decoder: Decoder[Any] = written or HubDecoder(copy.deepcopy(self.reference))
         self.written_out = written is not None
 
-    def in_bfloat16(self, linear: MakeLinear = Linear) -> Decoder[Any]:
+    def in_format(self, form: Format) -> Decoder[Any]:
         """The same weights, rounded."""
-        rounded = copy.deepcopy(self.reference).to(torch.bfloat16)
-        return transformer(rounded, linear) or HubDecoder(rounded)
+        rounded = copy.deepcopy(self.reference).to(form.dtype)
+        layers = LayerFactory(ModelSource(), form, torch.device("cpu"))
+        return transformer(rounded, layers) or HubDecoder(rounded)
+
+    def in_bfloat16(self) -> Decoder[Any]:
+        """The same weights as bfloat16."""
+        return self.in_format(floats(torch.bfloat16))
 
     def expected(self, tokens: list[int]) -> torch.Tensor:
         """Log-probabilities [len(tokens), vocabulary] by transformers, without cache or padding."""

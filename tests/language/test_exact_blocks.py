@@ -1,6 +1,7 @@
 """The same bits in any block, beside any rows, in any forward that others share."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dragonrt.language import ModelError, Preempted, Preemption, Sequence
 from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder, Output
+from dragonrt.language.int4 import can_multiply_int4
 from dragonrt.language.linear import Linear, has_fast_bfloat16, is_row_invariant
-from dragonrt.language.quantized import QuantizedLinear, can_quantize
+from dragonrt.language.quantized import can_quantize
 from dragonrt.language.sequence import Extension, document_kv, extend_together
+from dragonrt.language.weights import Format, between_rounded_weights, floats, int4, int8
 
 VOCABULARY = 97
 TOKENS = 16
@@ -25,16 +28,23 @@ def text(length: int, seed: int) -> list[int]:
     return [generator.randrange(2, VOCABULARY) for _ in range(length)]
 
 
-@pytest.fixture(params=["float32", "bfloat16", "int8"])
+FORMATS: dict[str, Callable[[], Format]] = {
+    "float32": lambda: floats(torch.float32),
+    "bfloat16": lambda: floats(torch.bfloat16),
+    "int8": int8,
+    "int4": int4,
+}
+
+
+@pytest.fixture(params=list(FORMATS))
 def exact(tiny: Any, request: pytest.FixtureRequest) -> Decoder[Any]:
     """Every architecture that is written out, in all types."""
-    int8 = request.param == "int8"
-    dtype = torch.float32 if request.param == "float32" else torch.bfloat16
-    if not tiny.written_out or not is_row_invariant(dtype, CPU) or (int8 and not can_quantize()):
+    possible = {"int8": can_quantize(), "int4": can_multiply_int4(between_rounded_weights())}
+    form = FORMATS[request.param]()
+    promised = tiny.written_out and is_row_invariant(form.dtype, CPU)
+    if not promised or not possible.get(request.param, True):
         pytest.skip("nothing is promised of this type here, or of this architecture")
-    decoder: Decoder[Any] = tiny.decoder
-    if dtype == torch.bfloat16:
-        decoder = tiny.in_bfloat16(QuantizedLinear if int8 else Linear)
+    decoder: Decoder[Any] = tiny.in_format(form)
     assert decoder.exact_blocks
     return decoder
 

@@ -1,0 +1,102 @@
+"""Linear layers with weights of 4 bits in groups of 32, multiplied by torch's own CPU kernel.
+
+w = (code - 8) · scale + zero, codes of 0 to 15, scale and zero in bfloat16 (SPEC section 5). GGUF's
+Q4_0, Q4_1 and Q4_K are such groups: their codes pass through unchanged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Self, TypeGuard
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+GROUP = 32
+_MIDDLE, _LARGEST = 8, 15
+_OUTPUTS = 16  # the kernel takes multiples of it
+_SMALLEST_SCALE = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """W [outputs, inputs] as codes, uint8, with float32 scales and zeros [outputs, inputs / 32]."""
+
+    codes: Tensor
+    scales: Tensor
+    zeros: Tensor
+
+    @classmethod
+    def rounded(cls, weight: Tensor) -> Self:
+        """The nearest codes between each group's least and greatest number."""
+        grouped = weight.float().view(len(weight), -1, GROUP)
+        least, greatest = grouped.amin(dim=2), grouped.amax(dim=2)
+        scales = ((greatest - least) / _LARGEST).clamp(min=_SMALLEST_SCALE).bfloat16().float()
+        zeros = (least + _MIDDLE * scales).bfloat16().float()
+        codes = (grouped - zeros[..., None]).div_(scales[..., None]).add_(_MIDDLE)
+        return cls(codes.round_().clamp_(0, _LARGEST).to(torch.uint8).flatten(1), scales, zeros)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Groups"]) -> Self:
+        """Several weights of the same inputs as one."""
+        fields = ([getattr(part, name) for part in parts] for name in cls.__slots__)
+        return cls(*(torch.cat(tensors) for tensors in fields))
+
+    def dense(self) -> Tensor:
+        """W in float32."""
+        grouped = self.codes.float().sub_(_MIDDLE).view(*self.scales.shape, GROUP)
+        return grouped.mul_(self.scales[..., None]).add_(self.zeros[..., None]).flatten(1)
+
+
+def can_be_rounded(weight: Tensor | Groups) -> TypeGuard[Tensor]:
+    """Whether these are numbers whose inputs make whole groups."""
+    return isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0
+
+
+class Int4Linear:
+    """y = x Wᵀ + b. A row of y depends on nothing but its own row of x."""
+
+    __slots__ = ("_bias", "_outputs", "_packed", "_scales_and_zeros")
+
+    def __init__(self, weight: Groups, bias: Tensor | None, dtype: torch.dtype) -> None:
+        """`dtype` is that of x and y. Raises RuntimeError where `can_multiply_int4` says no."""
+        self._outputs = len(weight.codes)
+        missing = -self._outputs % _OUTPUTS
+        codes = functional.pad(weight.codes, (0, 0, 0, missing)).int()
+        self._packed: Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)
+        both = torch.stack((weight.scales, weight.zeros), dim=2)
+        both = functional.pad(both, (0, 0, 0, 0, 0, missing))
+        self._scales_and_zeros = both.transpose(0, 1).to(dtype).contiguous()
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
+            x, self._packed, GROUP, self._scales_and_zeros
+        )
+        if y.shape[1] > self._outputs:
+            y = y[:, : self._outputs]
+        return y if self._bias is None else y + self._bias
+
+
+@cache
+def can_multiply_int4(dtype: torch.dtype) -> bool:
+    """Whether this build of torch has the two private operators, with vectors of this CPU.
+
+    They must compute the product, and each row as if it were alone. Elsewhere (ARM among them, for
+    which torch has plain loops only) weights of 4 bits are dequantised.
+    """
+    if not (torch.cpu._is_avx2_supported() or torch.cpu._is_avx512_supported()):
+        return False
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(rows, 64, generator=generator) for rows in (17, 80))
+    try:
+        groups = Groups.rounded(weight)
+        layer = Int4Linear(groups, None, dtype)
+        y = layer(x.to(dtype))
+        alone = [layer(x[start : start + 1].to(dtype)) for start in range(len(x))]
+        return torch.equal(y, torch.cat(alone)) and torch.allclose(
+            y.float(), x @ groups.dense().T, atol=0.2
+        )
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
