@@ -70,6 +70,11 @@ def model_path(name: str) -> Path:
     return _HERE / "models" / name
 
 
+def adapter_path(model: str) -> Path:
+    """Where the adapter of a model of this name is, if one is bundled."""
+    return _HERE / "adapters" / model
+
+
 def verifiers() -> tuple[str, ...]:
     """Names of the bundled verifiers: draft, target and kind."""
     return tuple(sorted(file.stem for file in (_HERE / "verifiers").glob("*.json")))
