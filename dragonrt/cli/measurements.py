@@ -9,11 +9,12 @@ from cyclopts import App, Parameter
 from dragonrt.cli.answering import HttpOptions, LinkOptions
 from dragonrt.cli.console import messages, output, say
 from dragonrt.cli.loading import chosen_model, counting
-from dragonrt.cli.options import derived, option, settings
+from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.addresses import LinkSettings, host_and_port
+from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
 from dragonrt.side import Precision
 
@@ -200,7 +201,7 @@ BENCHES = {
     "oracle": "Whether every way of aggregating, at any latency, gives the synchronous text.",
     "load": "Whether texts made beside others, in shared forwards, are those of their runs alone.",
     "memory": "What answers hold in memory: KV, and what is beside it.",
-    "answers": "Right answers in forms that training never saw: a model, and the pair.",
+    "isolation": "Right answers over isolated documents: a side alone, one prompt, the mixture.",
     "retrieval": "What is found by meaning, by words and by both.",
     "index": "A large index: opening, searches, updates.",
     "loop": "How long the event loop is held in each mode.",
@@ -224,7 +225,7 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name not in ("answers", "engine", "oracle", "soak"):
+    if _name not in ("isolation", "engine", "oracle", "soak"):
         _bench(_name)
 
 
@@ -256,23 +257,54 @@ def oracle(
     )
 
 
-@bench.command(name="answers", help=BENCHES["answers"])
-def answers(
-    *,
-    model: Annotated[
-        str, option("Bundled name, directory or hub id.", default="dragon-small")
-    ] = "dragon-small",
-    seed: Annotated[int, option("What the documents follow from.", default="2026")] = 2026,
-    quick: Annotated[bool, option("In half a minute: 60 documents, 14 questions.")] = False,
-) -> None:
-    from dragonrt.experiments.bench import bench_answers
+@derived(
+    {SideSettings: DAILY},
+    only=("model", "on", "dtype", "threads", "prompt", "embedder", "chunk_words", "search"),
+)
+class IsolatedSideOptions:
+    """What both sides answer with, and how documents are cut and found."""
 
-    bench_answers.bench_answers(
+
+@derived(
+    {Question: "Answers"},
+    only=("documents", "relevance_temperature", "reweight_every", "doubt"),
+)
+class IsolatedQuestionOptions:
+    """How every answer comes about."""
+
+
+@bench.command(name="isolation", help=BENCHES["isolation"])
+def isolation(
+    file: Annotated[
+        Path | None,
+        Parameter(
+            help="Articles with questions (JSON, as SQuAD's), or both sides' documents and "
+            "questions; else notes and articles in forms that no training saw.",
+            show_default=False,
+        ),
+    ] = None,
+    /,
+    *,
+    questions: Annotated[
+        int | None, option("So many questions, drawn by the seed; else all.", low=1)
+    ] = None,
+    seed: Annotated[int, option("Draws sides and questions.", default="2026", low=0)] = 2026,
+    side: IsolatedSideOptions | None = None,
+    answers: IsolatedQuestionOptions | None = None,
+    rows: Annotated[
+        Path | None, option("Writes every answer to FILE.", "--json", kind="FILE")
+    ] = None,
+) -> None:
+    from dragonrt.experiments.bench.bench_isolation import LONGEST, bench_isolation
+
+    bench_isolation(
         output=output,
         messages=messages,
-        model=model,
-        seed=seed,
-        size=bench_answers.QUICK if quick else bench_answers.AnswersSize(),
+        side=settings(SideSettings, side, side="device"),
+        question=settings(Question, answers, seed=seed, max_tokens=LONGEST),
+        file=file,
+        count=questions,
+        rows_file=rows,
     )
 
 

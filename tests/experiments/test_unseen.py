@@ -6,11 +6,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.bench import bench_answers as bench
 from dragonrt.experiments.bench.unseen import KnownAnswer, world
 from dragonrt.experiments.intervals import wilson
 
@@ -79,19 +77,3 @@ def test_a_share_has_an_interval_even_where_all_or_none_count() -> None:
     assert (half.low, half.value, half.high) == pytest.approx((0.404, 0.5, 0.596), abs=1e-3)
     with pytest.raises(DragonError, match="nothing was counted"):
         wilson(0, 0)
-
-
-def test_what_articles_cost_is_counted_question_by_question() -> None:
-    asked = [KnownAnswer("", "", "slate"), KnownAnswer("", "", "tin"), KnownAnswer("", "", "cork")]
-    lost = bench._lost(asked, ["slate", "tin", "felt"], ["slate", "zinc", "felt"])
-    assert lost.value == pytest.approx(1 / 3)
-
-
-@pytest.mark.slow
-def test_the_pair_is_asked_what_each_side_knows_and_what_none_does() -> None:
-    console = Console(record=True, width=200, quiet=False, file=None)
-    with console.capture() as shown:
-        bench.bench_answers(
-            output=console, messages=Console(quiet=True), size=bench.AnswersSize(12, 12, 3, 3, 2)
-        )
-    assert "lost to articles" in shown.get()

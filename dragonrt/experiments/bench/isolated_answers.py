@@ -1,0 +1,166 @@
+"""Answers over isolated documents, each way, by the functions that the product answers with.
+
+Many questions share the forwards of one model in one process. No message travels: what a pair of
+processes would decide is the same text (SPEC 0), and a test compares the two.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+
+from dragonrt.distributions import codec
+from dragonrt.language.batch import Batch, Reading
+from dragonrt.language.document import DocumentKV
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preemption
+from dragonrt.language.reader import Reader, Weighing
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.library import document_tokens
+from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
+from dragonrt.sampling.noise import Noise
+from retrieval import Hit
+
+Way = Literal["device alone", "cloud alone", "one prompt", "mixture"]
+"""`one prompt` holds what both sides found: what sending the documents would give."""
+
+WAYS: tuple[Way, ...] = get_args(Way)
+
+AT_ONCE = 24
+"""Questions that share forwards."""
+PIECE = 768
+"""Rows times tokens that one question may add to a forward."""
+
+_SIDES: dict[Way, tuple[str, ...]] = {
+    "device alone": ("device",),
+    "cloud alone": ("cloud",),
+    "mixture": ("device", "cloud"),
+}
+
+T = TypeVar("T")
+_MARK = "\u241e"
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedAnswers:
+    """Answers one model gives to questions asked as `asked` says, decided as `how` says."""
+
+    model: LanguageModel
+    asked: Question
+    how: DragonSettings = field(default_factory=DragonSettings)
+    _documents: dict[str, DocumentKV] = field(default_factory=dict)
+
+    def reading(
+        self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[Way] = WAYS
+    ) -> Reading[dict[Way, list[int]]]:
+        """Answer a question from what each side found: tokens by way, without the stop token."""
+        question = replace(self.asked, prompt=prompt)
+        found = {"device": device, "cloud": cloud}
+        readers: dict[str, Reader] = {}
+        answers: dict[Way, list[int]] = {}
+        for way in ways:
+            if way == "one prompt":
+                tokens = self.joined([*device, *cloud])
+                document = yield from self.model.reading_document(tokens, Preemption())
+                alone = yield from self._behind(question, [document], [0.0])
+                answers[way] = yield from self._decided(question, [alone])
+                continue
+            for side in _SIDES[way]:
+                if side not in readers:
+                    readers[side] = yield from self._side(question, found[side])
+            sides = [readers[side] for side in _SIDES[way]]
+            answers[way] = yield from self._decided(question, sides)
+        return answers
+
+    def joined(self, hits: Iterable[Hit]) -> list[int]:
+        """Render all chunks, each once and the nearest first, as one document: its tokens."""
+        prompt = self.model.prompt
+        before, after = prompt.document_text("", _MARK).split(_MARK)
+        nearest = sorted(hits, key=lambda hit: -hit.score)
+        texts = (prompt.document_text(hit.chunk.title, hit.chunk.text) for hit in nearest)
+        each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
+        return document_tokens(self.model, "\n\n".join(each), "")
+
+    def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[Reader]:
+        documents = []
+        for hit in hits:
+            if hit.chunk.digest not in self._documents:
+                tokens = document_tokens(self.model, hit.chunk.text, hit.chunk.title)
+                made = yield from self.model.reading_document(tokens, Preemption())
+                self._documents[hit.chunk.digest] = made
+            documents.append(self._documents[hit.chunk.digest])
+        reader = yield from self._behind(question, documents, [hit.score for hit in hits])
+        return reader
+
+    def _behind(
+        self, question: Question, documents: Sequence[DocumentKV], scores: Sequence[float]
+    ) -> Reading[Reader]:
+        """Read the question behind one side's documents, as `LocalSide` does."""
+        model = self.model
+        tokens = model.encode(model.prompt.question_text((), question.prompt))
+        rows = model.sequence(
+            documents or [model.document_kv(())], len(tokens) + question.max_tokens
+        )
+        relevances = np.array(scores or [0.0]) / question.relevance_temperature
+        weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)
+        reader = yield from Reader.reading_prompt(rows, tokens, start_hash(question.seed), weighing)
+        return reader
+
+    def _decided(self, question: Question, sides: Sequence[Reader]) -> Reading[list[int]]:
+        """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
+        code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
+        rule = Coupled(Noise(question.seed), question.sampler)
+        stops, line = self.model.answer_stops, Line(start_hash(question.seed))
+
+        while len(line) < question.max_tokens:
+            step, said = len(line), []
+            for reader in sides:
+                said += yield from reader.reading(line.tokens, line.hashes, step, Preemption())
+            if len(sides) == 1:
+                token = int(said[0].p.argmax())
+            else:
+                p, q = (code.quantize(rule.shape(each.p)).distribution for each in said)
+                weights = side_weights(said[0].relevance, said[1].relevance)
+                # Where tokens are raced for, which ones were drafted does not matter.
+                token = rule.target(step, Candidate(0, p), Candidate(0, q), weights)
+            if token in stops:
+                break
+            line.append(token)
+        return line.tokens
+
+
+def in_shared_forwards(
+    readings: Iterable[Reading[T]], each: Callable[[], None] = lambda: None
+) -> list[T]:
+    """Return what the readings come to, in their order; `each` is called after every one.
+
+    Raises what one of them raises.
+    """
+    batch, results, failed = Batch(), dict[int, T](), list[BaseException]()
+    waiting = enumerate(readings)
+
+    def add(number: int, reading: Reading[T]) -> None:
+        def done(result: T | BaseException) -> None:
+            if isinstance(result, BaseException):
+                failed.append(result)
+            else:
+                results[number] = result
+                each()
+
+        batch.add(reading, done)
+
+    while True:
+        taken = list(islice(waiting, AT_ONCE - len(batch)))
+        for number, reading in taken:
+            add(number, reading)
+        if failed:
+            raise failed[0]
+        if len(batch):
+            batch.step(PIECE)
+        elif not taken:
+            break
+    return [results[number] for number in sorted(results)]
