@@ -14,7 +14,18 @@ from dragonrt.runtime.side_settings import SideSettings
 @derived(
     {SideSettings: "Index"},
     only=(
-        *("model", "on", "dtype", "threads", "prompt", "index", "store", "embedder", "chunk_words"),
+        *(
+            "model",
+            "on",
+            "dtype",
+            "threads",
+            "adapter",
+            "prompt",
+            "index",
+            "store",
+            "embedder",
+            "chunk_words",
+        ),
         *("kv_cache", "kv_type", "parser", "rebuild"),
     ),
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dragonrt.runtime.diagnosis import Finding
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-INSPECTED = ("model", "on", "dtype", "threads", "prompt", "documents", "index", "store")
+INSPECTED = ("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store")
 
 
 @derived({SideSettings: DOCUMENTS}, only=INSPECTED)

@@ -10,6 +10,7 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
+from dragonrt.language.checkpoint import usual_adapter
 from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.prompt import PromptTemplate
@@ -62,12 +63,16 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
+    default = settings.model == bundled.DEFAULT_MODEL
+    name = bundled.default_model() if default else settings.model
+    adapter = usual_adapter(name) if settings.adapter is None else Path(settings.adapter)
     return LanguageModel.load(
-        bundled.default_model() if settings.model == bundled.DEFAULT_MODEL else settings.model,
+        name,
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
+        None if settings.adapter == "none" else adapter,
     )
 
 

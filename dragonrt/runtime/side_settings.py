@@ -37,6 +37,9 @@ class SideSettings:
     threads: int | None = setting(
         None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
     )
+    adapter: str | None = setting(
+        None, "LoRA in PEFT's layout: a directory, or none; default is the model's bundled one."
+    )
     prompt: Path | None = setting(
         None, "The words around document and question: a TOML file (docs/pairs.md)."
     )
