@@ -9,7 +9,7 @@ import torch
 
 from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint
-from dragonrt.language.allocation import keep_freed_memory
+from dragonrt.language.allocation import loading
 from dragonrt.language.architectures import transformer
 from dragonrt.language.batch import Reading
 from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
@@ -74,9 +74,8 @@ class LanguageModel:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(usual_threads() if threads is None else threads)
-        model = cls(str(name), load_checkpoint(name, on, dtype), template)
-        keep_freed_memory()
-        return model
+        with loading():
+            return cls(str(name), load_checkpoint(name, on, dtype), template)
 
     @property
     def vocabulary(self) -> int:
