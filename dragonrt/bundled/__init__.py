@@ -70,6 +70,12 @@ def model_path(name: str) -> Path:
     return _HERE / "models" / name
 
 
+def adapter_path(model: str) -> Path | None:
+    """Find the directory of the adapter that a model of this name has by default."""
+    directory = _HERE / "adapters" / Path(model).name
+    return directory if model == directory.name and directory.is_dir() else None
+
+
 def verifiers() -> tuple[str, ...]:
     """Names of the bundled verifiers: draft, target and kind."""
     return tuple(sorted(file.stem for file in (_HERE / "verifiers").glob("*.json")))

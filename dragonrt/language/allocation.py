@@ -30,7 +30,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Give freed memory back at once, and from then on keep it: weights pass through many copies."""
+    """Give freed memory back at once while weights pass through copies; keep it from then on."""
     mallopt, trim = _of_glibc("mallopt"), _of_glibc("malloc_trim")
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _SMALL)

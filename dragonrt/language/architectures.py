@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from dragonrt.language.attention import AttentionForm
 from dragonrt.language.decoder import Geometry, LayerShape
+from dragonrt.language.linear import Pointwise
 from dragonrt.language.transformer import (
     FeedForward,
     GatedFeedForward,
     Layer,
     LayerNorm,
-    Pointwise,
     ProjectionNorm,
     RootMeanSquareNorm,
     Rotation,
@@ -84,7 +84,7 @@ def transformer(model: Any, layers: LayerFactory | None = None) -> Transformer |
     readers = dict.fromkeys(_ROTARY, _rotary) | {"opt": _opt, "gpt2": _gpt2}
     reader = readers.get(model.config.model_type)
     with torch.inference_mode():
-        return None if reader is None else reader(model, layers or LayerFactory.of_model(model))
+        return None if reader is None else reader(model, layers or LayerFactory(model))
 
 
 def _rotary(model: Any, make: LayerFactory) -> Transformer | None:

@@ -1,6 +1,6 @@
 """From a model's name to its weights: bundled, in a directory, in a GGUF file, or on the hub."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ from transformers.utils import logging as transformers_logging
 from dragonrt import bundled
 from dragonrt.errors import ModelError
 from dragonrt.language import fingerprint, weights
+from dragonrt.language.adapter import Adapter
 from dragonrt.language.gguf_model import GgufModel
 from dragonrt.language.int4 import can_multiply_int4
 from dragonrt.language.linear import has_fast_bfloat16
 from dragonrt.language.quantized import can_quantize
-from dragonrt.language.weights import Format, ModelSource, WeightSource
+from dragonrt.language.weights import Format, WeightSource
 from dragonrt.side import Backend, Precision
 
 # Below this many parameters a CPU is no faster in bfloat16 than in float32.
@@ -35,6 +36,7 @@ class Checkpoint:
     Attributes:
         source: where its weights are; None: in the model, which is on its device and converted.
         form: how they are to be held; None: as they are.
+        adapter: what is added to them.
         parameters: how many there are; None: as many as the model has.
     """
 
@@ -43,6 +45,7 @@ class Checkpoint:
     fingerprint: str
     source: WeightSource | None = None
     form: Format | None = None
+    adapter: Adapter | None = None
     parameters: int | None = None
 
 
@@ -50,23 +53,29 @@ class Checkpoint:
 transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no types
 
 
-def load_checkpoint(name: str | Path, on: Backend, dtype: Precision) -> Checkpoint:
-    """Find and load a model.
+def load_checkpoint(
+    name: str | Path, on: Backend, dtype: Precision, adapter: Path | None = None
+) -> Checkpoint:
+    """Find and load a model, and a directory's adapter of it.
 
     Raises:
         ModelError: there is no such model, it has no safetensors weights, it is no decoder-only
-            language model, or torch has no such backend here.
+            language model, the file is damaged, the adapter is another model's, or torch has no
+            such backend here.
     """
     device = _device(on)
     if name == bundled.SMOLLM2:
         name = bundled.smollm2_file() or _SMOLLM2_HUB
     if (path := Path(name).expanduser()).is_file():
-        return _load_file(path, device, dtype)
-    model, tokenizer = _load_model(name)
-    identity = fingerprint.of_weights(model)
-    form = _form(dtype, device, model)
-    model.to(device=device, dtype=form.dtype)
-    return Checkpoint(model, tokenizer, identity, ModelSource(), form)
+        found = _load_file(path, device, dtype)
+    else:
+        found = _load_model(name, device, dtype)
+    if adapter is None:
+        return found
+    update = Adapter.read(adapter.expanduser())
+    update.fit(found.model)
+    both = fingerprint.of_parts(found.fingerprint, update.fingerprint)
+    return replace(found, adapter=update, fingerprint=both)
 
 
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
@@ -78,12 +87,17 @@ def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint
     else:
         form = _form(dtype, device, source.model)
     return Checkpoint(
-        source.model, source.tokenizer, source.fingerprint(), source, form, source.parameters
+        source.model,
+        source.tokenizer,
+        source.fingerprint(),
+        source,
+        form,
+        parameters=source.parameters,
     )
 
 
-def _load_model(name: str | Path) -> tuple[Any, Any]:
-    """A transformers model as its checkpoint stores it, and its tokenizer."""
+def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Checkpoint:
+    """A transformers model and its tokenizer."""
     source, is_path = _source(name)
     try:
         config = AutoConfig.from_pretrained(source)
@@ -101,7 +115,10 @@ def _load_model(name: str | Path) -> tuple[Any, Any]:
     if report["missing_keys"]:
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)
-    return model, tokenizer
+    identity = fingerprint.of_weights(model)
+    form = _form(dtype, device, model)
+    model.to(device=device, dtype=form.dtype)
+    return Checkpoint(model, tokenizer, identity, form=form)
 
 
 def _source(name: str | Path) -> tuple[str, bool]:

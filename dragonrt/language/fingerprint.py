@@ -26,6 +26,11 @@ def of_weights(model: Any) -> str:
     return digest.hexdigest()
 
 
+def of_parts(*names: str) -> str:
+    """SHA-256 over several of these names."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
 def of_tokenizer(tokenizer: Any) -> str:
     """SHA-256 over everything that maps ids to text, as hexadecimal digits.
 

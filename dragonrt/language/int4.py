@@ -27,6 +27,11 @@ class Groups:
     scales: Tensor
     zeros: Tensor
 
+    @property
+    def shape(self) -> torch.Size:
+        """[outputs, inputs]"""
+        return self.codes.shape
+
     @classmethod
     def rounded(cls, weight: Tensor) -> Self:
         """The nearest codes between each group's least and greatest number."""
@@ -40,7 +45,7 @@ class Groups:
     @classmethod
     def joined(cls, parts: Sequence["Groups"]) -> Self:
         """Several weights of the same inputs as one."""
-        fields = ([getattr(part, name) for part in parts] for name in cls.__slots__)
+        fields = ([getattr(part, name) for part in parts] for name in ("codes", "scales", "zeros"))
         return cls(*(torch.cat(tensors) for tensors in fields))
 
     def dense(self) -> Tensor:
@@ -61,7 +66,7 @@ class Int4Linear:
 
     def __init__(self, weight: Groups, bias: Tensor | None, dtype: torch.dtype) -> None:
         """`dtype` is that of x and y. Raises RuntimeError where `can_multiply_int4` says no."""
-        self._outputs = len(weight.codes)
+        self._outputs = weight.shape[0]
         missing = -self._outputs % _OUTPUTS
         codes = functional.pad(weight.codes, (0, 0, 0, missing)).int()
         self._packed: Tensor = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)

@@ -56,7 +56,8 @@ def filled_up(x: Tensor) -> Tensor:
     return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)) if missing else x
 
 
-MakeLinear = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]
+Pointwise = Callable[[Tensor], Tensor]
+MakeLinear = Callable[[Tensor, Tensor | None], Pointwise]
 """What makes a product of a weight [outputs, inputs] and a bias, such as `Linear` itself."""
 
 

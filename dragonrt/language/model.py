@@ -21,7 +21,7 @@ from dragonrt.language.preemption import Preemption
 from dragonrt.language.prompt import Prompt, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.language.sequence import Extension, Sequence, document_kv
 from dragonrt.language.threads import usual_threads
-from dragonrt.language.weights import Format, LayerFactory, ModelSource, floats
+from dragonrt.language.weights import Format, LayerFactory, floats
 from dragonrt.side import Backend, Precision
 
 
@@ -31,7 +31,7 @@ class LanguageModel:
     Attributes:
         name: what it was loaded by.
         parameters: how many weights it has.
-        fingerprint: differs whenever the checkpoint does, whatever dtype it runs in.
+        fingerprint: differs whenever checkpoint or adapter do, whatever dtype it runs in.
         tokenizer_fingerprint: differs whenever token ids mean something else. Two sides can
             aggregate if and only if theirs are equal.
         stop_tokens: tokens behind which no text goes on.
@@ -60,6 +60,7 @@ class LanguageModel:
         dtype: Precision = "auto",
         threads: int | None = None,
         template: PromptTemplate | None = None,
+        adapter: Path | None = None,
     ) -> "LanguageModel":
         """Load a bundled model, a directory, a GGUF file, `smollm2`, or a model of the hub.
 
@@ -68,14 +69,14 @@ class LanguageModel:
         GGUF file with weights of 4 bits it is the file's own types. int8 and int4 round the
         weights. `threads` is how many threads torch uses in this whole process, by default a
         side's share of the cores; no bit depends on it where blocks are exact. `template` replaces
-        the words around documents and questions.
+        the words around documents and questions. `adapter` is the directory of a LoRA.
 
         Raises:
             ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         torch.set_num_threads(usual_threads() if threads is None else threads)
         with loading():
-            return cls(str(name), load_checkpoint(name, on, dtype), template)
+            return cls(str(name), load_checkpoint(name, on, dtype, adapter), template)
 
     @property
     def vocabulary(self) -> int:
@@ -180,18 +181,20 @@ class LanguageModel:
 
 
 def _decoder(checkpoint: Checkpoint, form: Format) -> Decoder[Any]:
-    model, source = checkpoint.model, checkpoint.source or ModelSource()
-    device = model.device if isinstance(source, ModelSource) else torch.device("cpu")
-    decoder = transformer(model, LayerFactory(source, form, device))
+    model, adapter = checkpoint.model, checkpoint.adapter
+    decoder = transformer(model, LayerFactory(model, checkpoint.source, form, adapter))
     if decoder is not None:
         return decoder
+    kind = model.config.model_type
     if form.name in ("int8", "int4"):
         raise ModelError(
-            f"{model.config.model_type} runs by transformers' forward, which {form.name} is not "
-            "made for: use bfloat16 or auto"
+            f"{kind} runs by transformers' forward, which {form.name} is not made for: "
+            "use bfloat16 or auto"
         )
-    if not isinstance(source, ModelSource):
-        raise ModelError(f"this {model.config.model_type} model runs from a checkpoint only")
+    if checkpoint.source is not None:
+        raise ModelError(f"this {kind} model runs from a checkpoint only, not from a GGUF file")
+    if adapter is not None:
+        adapter.merge(model)
     return HubDecoder(model)
 
 

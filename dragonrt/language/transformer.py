@@ -6,7 +6,7 @@ operators: queries, keys and values come from one product, so do gate and up; we
 linear layers run over all their tokens at once, attention over each one's own cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,10 +17,8 @@ from dragonrt.language.attention import PLAIN, AttentionForm
 from dragonrt.language.decoder import Feed, Geometry, Output
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.kv_cache import BlockLayout, KvCache
-from dragonrt.language.linear import filled_up, is_row_invariant, whole_rows
+from dragonrt.language.linear import Pointwise, filled_up, is_row_invariant, whole_rows
 from dragonrt.language.vocabulary import Embed, OutputLayer
-
-Pointwise = Callable[[Tensor], Tensor]
 
 
 class RootMeanSquareNorm:

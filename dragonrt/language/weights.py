@@ -13,17 +13,23 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from dragonrt.language.adapter import AdaptedLinear, Adapter, Update
 from dragonrt.language.int4 import Groups, Int4Linear, can_be_rounded
-from dragonrt.language.linear import Linear, MakeLinear, has_fast_bfloat16
+from dragonrt.language.linear import Linear, MakeLinear, Pointwise, has_fast_bfloat16
 from dragonrt.language.quantized import QuantizedLinear, can_quantize
 from dragonrt.language.vocabulary import Embed, OutputLayer, vocabulary_layers
 
 Weight = Tensor | Groups
-Pointwise = Callable[[Tensor], Tensor]
 
 
 class WeightSource(Protocol):
-    """Where weights are. Modules and parameters are those of a transformers model."""
+    """Where weights are. Modules and parameters are those of a transformers model.
+
+    Attributes:
+        device: where the weights go; None: where the model is.
+    """
+
+    device: torch.device | None
 
     def weight(self, layer: nn.Module) -> Weight:
         """The weight [outputs, inputs] of a linear layer."""
@@ -39,6 +45,8 @@ class WeightSource(Protocol):
 
 class ModelSource:
     """The weights of a transformers model in memory."""
+
+    device = None
 
     def weight(self, layer: nn.Module) -> Weight:
         """See `WeightSource.weight`."""
@@ -74,6 +82,11 @@ class Format:
     layer: Callable[[Any, Tensor | None], Pointwise]
     output: MakeLinear
     groups: bool = False
+
+    @property
+    def merges(self) -> bool:
+        """Whether an adapter becomes part of the weights, which loses nothing of it."""
+        return self.layer is Linear
 
 
 def floats(dtype: torch.dtype) -> Format:
@@ -118,14 +131,19 @@ def _output() -> MakeLinear:
 class LayerFactory:
     """Makes an architecture's layers of a source's weights, in a format."""
 
-    def __init__(self, source: WeightSource, form: Format, device: torch.device) -> None:
-        self.form, self.device = form, device
-        self._source = source
-
-    @classmethod
-    def of_model(cls, model: Any) -> "LayerFactory":
-        """Layers of a model's own weights, as they are."""
-        return cls(ModelSource(), floats(model.dtype), model.device)
+    def __init__(
+        self,
+        model: Any,
+        source: WeightSource | None = None,
+        form: Format | None = None,
+        adapter: Adapter | None = None,
+    ) -> None:
+        """By default of a model's own weights, as they are."""
+        self.form = floats(model.dtype) if form is None else form
+        self.device = model.device if source is None else source.device or model.device
+        self._source = ModelSource() if source is None else source
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._adapter = adapter
 
     def tensor(self, parameter: Tensor) -> Tensor:
         """A parameter that is no linear layer's weight."""
@@ -144,7 +162,12 @@ class LayerFactory:
                 join([weights[n] for n in numbers]) if len(numbers) > 1 else weights[numbers[0]]
             )
             parts.append(self.form.layer(weight, torch.cat(own) if own else None))
-        return parts[0] if len(parts) == 1 else _SideBySide(parts)
+        product = parts[0] if len(parts) == 1 else _SideBySide(parts)
+        updates = [] if self.form.merges else [self._update(layer) for layer in layers]
+        if not any(updates):
+            return product
+        outputs = [weight.shape[0] for weight in weights]
+        return AdaptedLinear(product, updates, outputs, self.form.dtype)
 
     def vocabulary(self, embedding: nn.Module, output: nn.Module) -> tuple[Embed, OutputLayer]:
         """Both ends of the model."""
@@ -156,7 +179,12 @@ class LayerFactory:
             if self.form.groups:
                 return weight
             weight = weight.dense()
+        if self.form.merges and (update := self._update(layer)) is not None:
+            weight = weight.float() + update.dense().to(weight.device)
         return weight.to(self.form.dtype)
+
+    def _update(self, layer: nn.Module) -> Update | None:
+        return None if self._adapter is None else self._adapter.of(self._names[id(layer)])
 
 
 class _SideBySide:

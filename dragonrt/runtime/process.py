@@ -62,12 +62,17 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
+    name = settings.model
+    if name == bundled.DEFAULT_MODEL:
+        name = bundled.default_model()
+    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
     return LanguageModel.load(
-        bundled.default_model() if settings.model == bundled.DEFAULT_MODEL else settings.model,
+        name,
         settings.on,
         settings.dtype,
         settings.threads,
         PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
+        None if settings.adapter == "none" else adapter,
     )
 
 

@@ -36,7 +36,7 @@ from transformers import (
 from dragonrt.language.architectures import transformer
 from dragonrt.language.decoder import Decoder
 from dragonrt.language.hub import HubDecoder
-from dragonrt.language.weights import Format, LayerFactory, ModelSource, floats
+from dragonrt.language.weights import Format, LayerFactory, floats
 
 VOCABULARY = 97
 CONTEXT = 160
@@ -189,7 +189,7 @@ class Tiny:
     def in_format(self, form: Format) -> Decoder[Any]:
         """The same weights, rounded."""
         rounded = copy.deepcopy(self.reference).to(form.dtype)
-        layers = LayerFactory(ModelSource(), form, torch.device("cpu"))
+        layers = LayerFactory(rounded, form=form)
         return transformer(rounded, layers) or HubDecoder(rounded)
 
     def in_bfloat16(self) -> Decoder[Any]:
