@@ -70,9 +70,10 @@ def model_path(name: str) -> Path:
     return _HERE / "models" / name
 
 
-def adapter_path(model: str) -> Path:
-    """Where the adapter of a model of this name is, if one is bundled."""
-    return _HERE / "adapters" / model
+def adapter_path(model: str) -> Path | None:
+    """Find the directory of the adapter that a model of this name has by default."""
+    directory = _HERE / "adapters" / Path(model).name
+    return directory if model == directory.name and directory.is_dir() else None
 
 
 def verifiers() -> tuple[str, ...]:

@@ -78,12 +78,6 @@ def load_checkpoint(
     return replace(found, adapter=update, fingerprint=both)
 
 
-def usual_adapter(name: str) -> Path | None:
-    """The bundled adapter of a model of this name, which is used unless another one is named."""
-    directory = bundled.adapter_path(name)
-    return directory if directory.is_dir() else None
-
-
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
     if device.type != "cpu":
         raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")

@@ -35,7 +35,7 @@ class GgufModel:
         parameters: how many numbers the file's tensors have.
     """
 
-    device = torch.device("cpu")
+    device: torch.device | None = torch.device("cpu")
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if the file is damaged, or no model that is known."""
@@ -95,7 +95,7 @@ class GgufModel:
             rows = self._numbers(place, start, min(start + PIECE, size))
             pieces.append(form.output(rows.to(form.dtype) if form.output is Linear else rows, None))
         table = _FileTable(self._file, self._places[id(embedding.weight)].tensor, form.dtype)
-        return table, OutputLayer(pieces, size, hidden, form.dtype, self.device)
+        return table, OutputLayer(pieces, size, hidden, form.dtype, torch.device("cpu"))
 
     def _numbers(self, place: "_Place", start: int = 0, stop: int | None = None) -> Tensor:
         """Rows of a tensor in float32, dequantised a few at a time."""

@@ -10,7 +10,6 @@ import platformdirs
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.language.checkpoint import usual_adapter
 from dragonrt.language.kv_pool import KvPool, usual_limit
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.prompt import PromptTemplate
@@ -63,9 +62,10 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 def load_model(settings: SideSettings) -> LanguageModel:
     """Load the model of a side. Raises DragonError."""
-    default = settings.model == bundled.DEFAULT_MODEL
-    name = bundled.default_model() if default else settings.model
-    adapter = usual_adapter(name) if settings.adapter is None else Path(settings.adapter)
+    name = settings.model
+    if name == bundled.DEFAULT_MODEL:
+        name = bundled.default_model()
+    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
     return LanguageModel.load(
         name,
         settings.on,

@@ -33,12 +33,14 @@ class SideSettings:
         daily=True,
     )
     on: Backend = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
-    dtype: Precision = setting("auto", "Its numbers: auto, float32, bfloat16, float16 or int8.")
-    threads: int | None = setting(
-        None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
+    dtype: Precision = setting(
+        "auto", "Its numbers: auto, float32, bfloat16, float16, int8 or int4."
     )
     adapter: str | None = setting(
-        None, "LoRA in PEFT's layout: a directory, or none; default is the model's bundled one."
+        None, "Directory of a LoRA of the model's; none: not even the bundled one.", limit=4096
+    )
+    threads: int | None = setting(
+        None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
     )
     prompt: Path | None = setting(
         None, "The words around document and question: a TOML file (docs/pairs.md)."
