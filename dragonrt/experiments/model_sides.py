@@ -35,7 +35,7 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Context, Outcome, Prepared
-from dragonrt.runtime.process import open_library
+from dragonrt.runtime.process import complete_library
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
@@ -72,11 +72,15 @@ class LoadedSide:
 
     @classmethod
     def load(
-        cls, settings: SideSettings, on_progress: Callable[[Progress], None] | None = None
+        cls,
+        settings: SideSettings,
+        on_progress: Callable[[Progress], None] | None = None,
+        *,
+        kv: bool = True,
     ) -> Self:
-        """Load the model and bring the index up to date. Raises DragonError or RetrievalError."""
+        """Load the model and complete the index, with KV or without. Raises DragonError."""
         model = LanguageModel.load(settings.model, settings.on, settings.dtype, settings.threads)
-        return cls.opened(settings, model, on_progress)
+        return cls.opened(settings, model, on_progress, kv=kv)
 
     @classmethod
     def opened(
@@ -84,9 +88,11 @@ class LoadedSide:
         settings: SideSettings,
         model: LanguageModel,
         on_progress: Callable[[Progress], None] | None = None,
+        *,
+        kv: bool = True,
     ) -> Self:
         """The same where the model is there already."""
-        library, _ = open_library(settings, model, on_progress)
+        library = complete_library(settings, model, on_progress, kv=kv)
         if library is None:
             raise DragonError("an experiment's side needs documents or an index of them")
         return cls(settings, model, library)
@@ -122,8 +128,9 @@ class LoadedSide:
 def sample_pair(model: str = bundled.models()[0]) -> Iterator[tuple[LoadedSide, int]]:
     """A device with its sample documents, and the loopback port of a cloud in a second process."""
     documents = str(bundled.documents("cloud"))
+    device = LoadedSide.load(sample_settings("device", model))
+    complete_library(sample_settings("cloud", model), device.model)
     with cloud_process("--model", model, "--documents", documents) as cloud:
-        device = LoadedSide.load(sample_settings("device", model))
         yield device, cloud.wait_ready()  # the indexes are complete: others only open them
 
 

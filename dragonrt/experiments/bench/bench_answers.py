@@ -24,7 +24,7 @@ from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.runtime.library import compute_kv
+from dragonrt.runtime.process import update_index
 from dragonrt.runtime.side_settings import SideSettings
 
 NOTE = (
@@ -74,6 +74,7 @@ def bench_answers(
         status = stack.enter_context(messages.status("indexing notes and articles"))
         device, cloud = _written(folder, made)
         options = ("--documents", str(cloud), "--index", str(folder / "cloud.index"))
+        update_index(SideSettings("cloud", documents=(cloud,), index=folder / "cloud.index"))
         process = stack.enter_context(cloud_process("--model", model, *options))
         side = LoadedSide.load(
             SideSettings("device", model=model, documents=(device,), index=folder / "device.index")
@@ -116,7 +117,10 @@ def _alone(side: LoadedSide, asked: KnownAnswer) -> str:
     """The model's answer behind the document."""
     model = side.model
     prompt = model.encode(model.prompt.question_text((), asked.question))
-    rows = model.sequence([compute_kv(model, asked.document, "")], len(prompt) + LONGEST)
+    rows = model.sequence(
+        [model.document_kv(model.encode(model.prompt.document_text("", asked.document)))],
+        len(prompt) + LONGEST,
+    )
     return _greedy(side, Reader.behind(rows, prompt, start_hash(0)))
 
 
