@@ -2,8 +2,8 @@
 
 Beside one that answers from the index, whose cores and interpreter it leaves alone. It reads an
 Order, a line of JSON, and ends when its input does, or, unless it is to watch, when the index is
-complete. It writes lines of JSON: {} when it notices changes from then on, then what each portion
-of an update did, or {"error": why there was none}.
+complete. It writes lines of JSON: {} if it is to watch and notices changes from then on, then what
+each portion of an update did, or {"error": why there was none}.
 """
 
 import json
@@ -104,9 +104,9 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         return changes(documents, directory, order.exclude) if order.watch else iter([set()])
 
     for number, batch in enumerate(batches()):
-        if number == 0:
+        if number == 0 and order.watch:
             say({})
-        elif not batch:
+        elif number and not batch:
             continue
         try:
             report = Index.update(

@@ -42,8 +42,9 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
-        async with asyncio.timeout(USUAL.answer_s):
-            _said(await process.stdout.readline())
+        if order.watch:
+            async with asyncio.timeout(USUAL.answer_s):
+                _said(await process.stdout.readline())
         following = asyncio.create_task(
             _follow(process.stdout, library, on_report, watch=order.watch), name="reindexing"
         )
