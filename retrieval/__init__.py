@@ -11,7 +11,7 @@ from .embedding import Embedder
 from .failures import DocumentError, MissingKvError, RetrievalError
 from .index import Hit, Index, Progress, Report
 from .ingestion import content_hash, index_name
-from .kv_store import KvStore, KvWriter
+from .kv_store import KvStore
 from .questions import in_context
 from .retriever import Reranker, Retriever
 from .store import Chunk, Manifest, Place, Search
@@ -24,7 +24,6 @@ __all__ = [
     "Hit",
     "Index",
     "KvStore",
-    "KvWriter",
     "Manifest",
     "MissingKvError",
     "Parser",

@@ -1,15 +1,16 @@
-"""A program that keeps an index as its documents are: `python -m retrieval.following`.
+"""A program that makes an index as its documents are: `python -m retrieval.following`.
 
 Beside one that answers from the index, whose cores and interpreter it leaves alone. It reads an
-Order, a line of JSON, and ends when its input does. It writes lines of JSON: {} when it notices
-changes from then on, then for each of them what the update did, or {"error": why there was none}.
+Order, a line of JSON, and ends when its input does, or, unless it is to watch, when the index is
+complete. It writes lines of JSON: {} if it is to watch and notices changes from then on, then what
+each portion of an update did, or {"error": why there was none}.
 """
 
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
@@ -18,7 +19,8 @@ from typing import Any
 from .documents import SUFFIXES, Parser
 from .embedding import Embedder
 from .failures import RetrievalError
-from .index import Index
+from .index import Index, Report
+from .ingestion import excluded, index_name
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
@@ -26,7 +28,10 @@ _SETTLED_MS = 500  # files are often written in several steps
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which documents, and the index that follows them: arguments of `Index.update`."""
+    """Which documents, and the index that follows them: arguments of `Index.update`.
+
+    With `watch` for ever, else until it is as they are now.
+    """
 
     documents: list[str]
     directory: str
@@ -34,9 +39,14 @@ class Order:
     words: int
     url: str | None
     parser: Parser
+    exclude: Sequence[str]
+    largest: float
+    watch: bool
 
 
-def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
+def changes(
+    documents: Sequence[Path], directory: Path, exclude: Sequence[str] = ()
+) -> Iterator[set[Path]]:
     """Files that `Index.update` with the same arguments would find changed, in batches.
 
     From the first batch on nothing is missed, so that an update then and one after each other batch
@@ -54,7 +64,7 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
         ) from error
     named = {path.absolute() for path in documents if not path.is_dir()}
     folders = {path.absolute() for path in documents if path.is_dir()}
-    index = directory.absolute()
+    index, left_out = directory.absolute(), excluded(exclude)
 
     def wanted(_: watchfiles.Change, name: str) -> bool:
         path = Path(name)
@@ -63,7 +73,8 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
         if path.is_relative_to(index) or path.suffix.lower() not in SUFFIXES:
             return False
         below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
-        return any(not any(part.startswith(".") for part in found.parts) for found in below)
+        shown = any(not any(part.startswith(".") for part in found.parts) for found in below)
+        return shown and not left_out(index_name(documents, path))
 
     # A file that is replaced in one step is seen by its directory alone.
     watched = folders | {path.parent for path in named}
@@ -81,13 +92,21 @@ def changes(documents: Sequence[Path], directory: Path) -> Iterator[set[Path]]:
         raise RetrievalError(f"there is no file or directory {error}") from error
 
 
-def _follow(order: Order) -> Iterator[dict[str, Any]]:
+def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
     documents, directory = [Path(path) for path in order.documents], Path(order.directory)
     embedder = Embedder.load(order.embedder)
-    for number, batch in enumerate(changes(documents, directory)):
-        if number == 0:
-            yield {}
-        elif not batch:
+
+    def committed(report: Report) -> bool:
+        say(asdict(report))
+        return True
+
+    def batches() -> Iterator[set[Path]]:
+        return changes(documents, directory, order.exclude) if order.watch else iter([set()])
+
+    for number, batch in enumerate(batches()):
+        if number == 0 and order.watch:
+            say({})
+        elif number and not batch:
             continue
         try:
             report = Index.update(
@@ -95,14 +114,17 @@ def _follow(order: Order) -> Iterator[dict[str, Any]]:
                 documents,
                 embedder,
                 order.words,
+                on_portion=committed,
                 url=order.url,
                 wait_s=_WAIT_S,
                 parser=order.parser,
+                exclude=order.exclude,
+                largest=order.largest,
             )
         except RetrievalError as error:
-            yield {"error": str(error)}
+            say({"error": str(error)})
         else:
-            yield asdict(report)
+            say(asdict(report))
 
 
 def _main() -> None:
@@ -112,11 +134,14 @@ def _main() -> None:
         os.nice(19)
     order = Order(**json.loads(sys.stdin.readline()))
     Thread(target=_end_with_input, daemon=True).start()
+
+    def say(said: dict[str, Any]) -> None:
+        print(json.dumps(said), flush=True)
+
     try:
-        for said in _follow(order):
-            print(json.dumps(said), flush=True)
+        _follow(order, say)
     except RetrievalError as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        say({"error": str(error)})
     except KeyboardInterrupt:
         pass
 

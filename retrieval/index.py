@@ -1,8 +1,10 @@
 """The index of a directory of documents: searched by many processes, updated by one."""
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +12,18 @@ import numpy as np
 from .documents import Parser, require, way
 from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
-from .ingestion import FoundFiles, content_hash, find, read_file, stamp
-from .kv_store import KvWriter, prune_kv
+from .ingestion import CUT, FoundFiles, content_hash, find, look, read_file
+from .kv_store import prune_kv
 from .postgres_store import PostgresStore
 from .questions import words_of
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
 
 _AT_ONCE = 64  # chunks embedded before they are kept
+_PORTION, _SHARE = 256, 4
+"""New chunks of a portion: so many, or a quarter of what is indexed if that is more."""
+_PORTION_S = 30.0
+"""A portion that takes more of the processor is smaller: some files take long to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +40,15 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of `total` files are finished; `file` is the newest, `embedded` counts new chunks.
+    """`done` of the `total` bytes of new and changed files are indexed, and `embedded` chunks.
 
-    Once all files are indexed, `done` of `total` chunks have their KV, `file` has the newest of
-    them, and `kv_bytes` is what all will take, as estimated from those that are done.
+    `file` is the one being read.
     """
 
     file: str
     done: int
     total: int
-    embedded: int = 0
-    kv_bytes: int = 0
+    embedded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,10 @@ class Report:
         skipped: files that could not be read, each with the reason.
         ignored: files of kinds that are not documents.
         chunks: number of chunks now in the index.
-        embedded, prefilled: how many chunks were embedded and how many got their KV computed.
-        deferred: how many chunks' KV did not fit the limit and is computed when it is needed.
+        embedded: how many chunks were embedded.
         snapshot: the number of the index's snapshot that this is.
+        left, left_bytes, next_file: new and changed files that are still to be read, their size,
+            and the one that is read next; none after a whole update.
     """
 
     added: int
@@ -71,8 +76,9 @@ class Report:
     chunks: int
     embedded: int
     snapshot: int
-    prefilled: int = 0
-    deferred: int = 0
+    left: int = 0
+    left_bytes: int = 0
+    next_file: str = ""
 
 
 class Index:
@@ -113,10 +119,17 @@ class Index:
         """The SHA-256 of every file's content, by the file's name."""
         return {name: content for name, (content, _) in self._store.files().items()}
 
+    def ids(self) -> dict[str, int]:
+        """The id of every chunk by its digest, in the order of their files."""
+        return self._store.ids()
+
+    def chunk(self, number: int) -> Chunk:
+        """The chunk with one of the `ids`."""
+        return self._store.chunks([number])[number]
+
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
-        for number in self._store.ids().values():
-            yield self._store.chunks([number])[number]
+        return map(self.chunk, self.ids().values())
 
     def search(
         self, vector: Vectors, k: int, question: str = "", by: Search = "dense"
@@ -154,28 +167,35 @@ class Index:
         embedder: Embedder,
         words: int = 64,
         progress: Callable[[Progress], None] | None = None,
-        kv: KvWriter | None = None,
+        on_portion: Callable[[Report], bool] | None = None,
         rebuild: bool = False,
         url: str | None = None,
         wait_s: float = 0.0,
         parser: Parser = "pdfium",
+        exclude: Sequence[str] = (),
+        largest: float = math.inf,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
-        Only new and changed text is embedded (and prefilled, if `kv` is given). The change becomes
-        visible at once and only at the end. An update that is interrupted, in whatever way, leaves
-        the index as it was; the next one takes up the finished files' embeddings and KV.
+        Only new and changed text is embedded, that of small files first. The change becomes visible
+        at once and only at the end, or else in portions. An update that is interrupted, in whatever
+        way, leaves the index as it was; the next one takes up the finished files' embeddings.
 
         Args:
             words: size of the chunks, see `chunking.chunk`.
-            progress: called after every file, in a long one and after every chunk's KV; an
-                exception it raises stops the update.
-            kv: how to compute and where to keep the KV of every chunk.
+            progress: called after every file, and in a long one; an exception it raises stops the
+                update.
+            on_portion: called with the report so far whenever about 256 new chunks (or a quarter of
+                what there is) can be found, or after half a minute of the processor; the update
+                ends there if it says False. Files that are still to be read are then in the index
+                as they were.
             rebuild: ignore the present index, whatever model made it and whatever its state.
             url: of the PostgreSQL database that has the index instead; `directory` then has the
                 KV alone.
             wait_s: how long to wait for another process that updates the index.
             parser: what reads PDF; one that was read by another is read again.
+            exclude: patterns of names that are left out, see `ingestion.excluded`.
+            largest: bytes of a file that is not skipped.
 
         Raises:
             RetrievalError: the documents do not exist, another process is updating the index, the
@@ -183,7 +203,7 @@ class Index:
                 disk refuses.
         """
         require(parser)
-        found = find(documents, directory)
+        found = find(documents, directory, exclude)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
             if url
@@ -195,81 +215,143 @@ class Index:
                 store.require(embedder, old)
             settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
             progress = progress or (lambda now: None)
-            update = _Update(store, old, settings, found, embedder, progress, parser)
-            report = update.run()
-            prune_kv(directory, store.ids())
-            return report if kv is None else update.prefill(kv, report)
+            update = _Update(store, old, settings, found, embedder, progress, parser, largest)
+            report = update.run(on_portion)
+            if not report.left:
+                prune_kv(directory, store.ids())
+            return report
 
 
 @dataclass
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_old` is None if nothing of the present index is to be kept.
+    `_manifest` is that of the index as it is, None if nothing of it is to be kept. `_kept` are the
+    files that are as they should be, `_changes` those of them that are not committed yet.
     """
 
     _store: Store
-    _old: Manifest | None
+    _manifest: Manifest | None
     _settings: Manifest
     _found: FoundFiles
     _embedder: Embedder
     _progress: Callable[[Progress], None]
     _parser: Parser
+    _largest: float
+    _kept: set[str] = field(default_factory=set)
     _changes: dict[str, IndexedFile] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
     _stamps: dict[str, str] = field(default_factory=dict)
+    _skipped: list[tuple[str, str]] = field(default_factory=list)
     _embedded: int = 0
 
     def __post_init__(self) -> None:
-        self._files = self._store.files() if self._old else {}
-        self._same_cut = self._old is not None and self._old.words == self._settings.words
+        self._old = self._store.files() if self._manifest else {}
+        self._same_cut = self._manifest is not None and self._manifest.words == self._settings.words
+        self._waiting = sorted(self._to_read())
+        self._total = sum(size for size, _ in self._waiting)
+        self._begin_portion()
 
-    def run(self) -> Report:
-        """Bring the index up to date."""
-        kept = []
-        skipped = []
-        total = len(self._found.files)
-        for done, (name, path) in enumerate(self._found.files.items()):
+    def _to_read(self) -> Iterator[tuple[int, str]]:
+        """The files that may have changed, with their sizes; the others are kept, or skipped."""
+        for name, path in self._found.files.items():
             try:
-                for _ in self._take(name, path):
-                    self._progress(Progress(name, done, total, self._embedded))
+                size, stamp = look(path)
             except DocumentError as error:
-                skipped.append((name, str(error)))
+                self._skipped.append((name, str(error)))
+                continue
+            if size > self._largest:
+                reason = f"is of {size / 1e6:.1f} MB, more than --largest-file allows"
+                self._skipped.append((name, reason))
+            elif (
+                self._same_cut
+                and stamp
+                and self._old.get(name, ("", ""))[1] == self._mark(path, stamp)
+            ):
+                self._kept.add(name)
             else:
-                kept.append(name)
-            self._progress(Progress(name, done + 1, total, self._embedded))
-        new, old, manifest = set(kept), self._files.keys(), self._old
-        if manifest is None or self._changes or old - new or manifest.made_with() != self._settings:
-            manifest = self._store.commit(self._settings, self._changes, kept)
+                yield size, name
+
+    def _mark(self, path: Path, stamp: str) -> str:
+        return f"{stamp}/{way(path, self._parser)}{CUT}"
+
+    def run(self, on_portion: Callable[[Report], bool] | None) -> Report:
+        """Bring the index up to date, or a portion of it."""
+        while self._waiting:
+            size, name = self._waiting[0]
+            done = self._total - sum(size for size, _ in self._waiting)
+            try:
+                for part in self._take(name, self._found.files[name]):
+                    now = Progress(name, done + int(part * size), self._total, self._embedded)
+                    self._progress(now)
+                    if on_portion is not None and not self._portion(on_portion):
+                        return self._report()
+                self._kept.add(name)
+            except DocumentError as error:
+                self._skipped.append((name, str(error)))
+            del self._waiting[0]
+            self._progress(Progress(name, done + size, self._total, self._embedded))
+            if self._waiting and on_portion is not None and not self._portion(on_portion):
+                return self._report()
+        self._commit(last=True)
+        return self._report()
+
+    def _portion(self, on_portion: Callable[[Report], bool]) -> bool:
+        """Commit what there is, if it is time to; whether the update goes on."""
+        many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
+        new, took_s = self._embedded - self._before, time.process_time() - self._begun_s
+        if new < many and took_s < _PORTION_S:
+            return True
+        self._commit(last=False)
+        self._begin_portion()
+        return on_portion(self._report())
+
+    def _begin_portion(self) -> None:
+        self._before, self._begun_s = self._embedded, time.process_time()
+
+    def _commit(self, *, last: bool) -> None:
+        # Of files that are still to be read the index keeps what it has, if that was cut alike.
+        waiting = {name for _, name in self._waiting if self._same_cut}
+        paths = self._kept | (waiting & self._old.keys())
+        ours, made = self._settings, self._manifest
+        if self._changes or made is None or made.made_with() != ours or self._gone(paths):
+            self._manifest = self._store.commit(ours, self._changes, paths, last=last)
+            self._changes = {}
         self._store.stamp(self._stamps)
+        self._stamps = {}
+
+    def _gone(self, paths: set[str]) -> bool:
+        return not self._store.files().keys() <= paths
+
+    def _report(self) -> Report:
+        manifest, old = self._manifest, self._old.keys()
+        assert manifest is not None  # it has been committed
+        waiting = {name for _, name in self._waiting}
         return Report(
-            added=len(new - old),
-            changed=len(self._changes.keys() & old),
-            deleted=len(old - new),
-            unchanged=len((new & old) - self._changes.keys()),
-            skipped=tuple(skipped),
+            added=len(self._kept - old),
+            changed=len(self._changed & old),
+            deleted=len(old - self._kept - waiting),
+            unchanged=len((self._kept & old) - self._changed),
+            skipped=tuple(sorted(self._skipped)),
             ignored=self._found.ignored,
             chunks=manifest.chunks,
             embedded=self._embedded,
             snapshot=manifest.snapshot,
+            left=len(waiting),
+            left_bytes=sum(size for size, _ in self._waiting),
+            next_file=self._waiting[0][1] if waiting else "",
         )
 
-    def _take(self, name: str, path: Path) -> Iterator[None]:
-        """Read a file, if it has changed; stops after every part that will not be done again."""
-        known, old_stamp = self._files.get(name, ("", ""))
-        before, _, old_way = old_stamp.partition("/")
-        now, by = stamp(path), way(path, self._parser)
-        same = self._same_cut and by == old_way
-        if same and now and now == before:
+    def _take(self, name: str, path: Path) -> Iterator[float]:
+        """Read a file, if it has changed; yields the part of it that will not be done again."""
+        known, before = self._old.get(name, ("", ""))
+        mark = self._mark(path, look(path)[1])
+        content = content_hash(path)
+        same = self._same_cut and content == known
+        if same and before.partition("/")[2] == mark.partition("/")[2]:
+            self._stamps[name] = mark
             return
-        content, now = content_hash(path), f"{now}/{by}"
-        if same and content == known:
-            self._stamps[name] = now
-            return
-        file = read_file(name, path, content, self._settings.words, now, self._parser)
-        if content != known or file.chunks != self._store.chunks_in(name):
-            self._changes[name] = file
-        else:
-            self._stamps[name] = now
+        file = read_file(name, path, content, self._settings.words, mark, self._parser)
         new = self._store.without_vector(self._embedder.fingerprint, file.chunks)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]
@@ -278,25 +360,12 @@ class _Update:
             self._store.keep_vectors(self._embedder.fingerprint, named)
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
-                yield
-
-    def prefill(self, kv: KvWriter, report: Report) -> Report:
-        """Compute the KV that chunks lack, in their order, as far as the limit allows."""
-        numbers = self._store.ids()
-        missing = kv.store.missing(numbers)
-        total = len(missing)
-        size = kv.store.size() if missing else 0
-        new = 0
-        for done, digest in enumerate(missing):
-            chunk = self._store.chunks([numbers[digest]])[numbers[digest]]
-            arrays = kv.compute(chunk.text, chunk.title)
-            new += sum(array.nbytes for array in arrays.values())
-            if size + new > kv.store.limit:
-                return replace(report, prefilled=done, deferred=total - done)
-            kv.store.write(digest, arrays)
-            estimate = size + new * total // (done + 1)
-            self._progress(Progress(chunk.source, done + 1, total, report.embedded, estimate))
-        return replace(report, prefilled=total)
+                yield (first + _AT_ONCE) / len(new)
+        if same and file.chunks == self._store.chunks_in(name):
+            self._stamps[name] = mark
+        else:
+            self._changes[name] = file
+            self._changed.add(name)
 
 
 def _embedded_text(chunk: Chunk) -> str:

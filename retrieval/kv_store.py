@@ -1,8 +1,8 @@
 """The store of precomputed document KV: one file per chunk and model.
 
-A chunk's keys and values are computed once, when it is indexed, and read when a question
-needs them (DRAGON section 4): no document is prefilled twice. The store knows nothing of
-models; arrays are kept by name, bit for bit.
+A chunk's keys and values are computed once, and read when a question needs them (DRAGON section
+4): no document is prefilled twice. The store knows nothing of models; arrays are kept by name, bit
+for bit.
 
 What is lost can be computed again, so no write waits for the disk (15 ms a file). A file that a
 loss of power left with wrong bytes is found by its checksum (0.6 ms for half a megabyte).
@@ -12,9 +12,8 @@ import math
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ Arrays = dict[str, NDArray[Any]]
 _FOLDER = "kv"
 _TEMPORARY = ".*.tmp"
 _CHECKSUM = "crc32"
+_SHARE = 8
+"""That part of the room that is left is written before all files are counted again."""
 
 
 class KvStore:
@@ -45,11 +46,12 @@ class KvStore:
         """
         self.directory = directory / _FOLDER / fingerprint
         self.limit = limit
+        self._uncounted = math.inf if limit < math.inf else -math.inf
 
-    def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
         """Store a chunk's arrays, complete or not at all, unless they alone exceed the limit.
 
-        bf16 travels as its uint16 bits.
+        bf16 travels as its uint16 bits. Returns the bytes that were written.
 
         Raises:
             RetrievalError: the disk refuses.
@@ -57,7 +59,7 @@ class KvStore:
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
         if len(data) > self.limit:
-            return
+            return 0
         path = self._path(digest)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -65,22 +67,27 @@ class KvStore:
             temporary.write_bytes(data)
             temporary.replace(path)
         except OSError as error:
-            raise RetrievalError(f"cannot write {path}: {error.strerror or error}") from error
-        self._evict(path)
+            raise RetrievalError(
+                f"cannot write {self.directory}: {error.strerror or error}"
+            ) from error
+        self._uncounted += len(data)
+        if self._uncounted > 0:
+            self._uncounted = -self._evict(path) / _SHARE
+        return len(data)
 
-    def size(self) -> int:
-        """The bytes of all models' KV."""
-        return sum(size for _, size, _ in self._files())
+    def room(self) -> float:
+        """The bytes that fit beside the KV of all models."""
+        return self.limit - sum(size for _, size, _ in self._files())
 
-    def _evict(self, newest: Path) -> None:
-        if math.isinf(self.limit):
-            return
+    def _evict(self, newest: Path) -> float:
+        """Delete what was not read for longest, where there is too much; the room that is left."""
         files = sorted(self._files())
-        excess = sum(size for _, size, _ in files) - self.limit
+        room = self.limit - sum(size for _, size, _ in files)
         for _, size, path in files:
-            if excess > 0 and path != newest:
+            if room < 0 and path != newest:
                 path.unlink(missing_ok=True)
-                excess -= size
+                room += size
+        return max(room, 0.0)
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
         """When it was last used, its size and its path, of every file of any model."""
@@ -109,30 +116,16 @@ class KvStore:
             os.utime(self._path(digest))
         return arrays
 
-    def missing(self, digests: Iterable[str]) -> list[str]:
-        """Those of `digests` whose KV is not there or whose file is truncated or malformed."""
-        return [digest for digest in digests if not self._usable(digest)]
+    def stored(self) -> set[str]:
+        """The chunks whose KV is there, whether or not it can be read."""
+        return {path.stem for path in self.directory.glob("*.safetensors")}
 
-    def _usable(self, digest: str) -> bool:
-        try:
-            with safe_open(self._path(digest), framework="np"):
-                return True
-        except (OSError, SafetensorError):
-            return False
+    def has(self, digest: str) -> bool:
+        """Whether a chunk's KV is `stored`."""
+        return self._path(digest).exists()
 
     def _path(self, digest: str) -> Path:
         return self.directory / f"{digest}.safetensors"
-
-
-@dataclass(frozen=True, slots=True)
-class KvWriter:
-    """What an update needs to compute the KV of new chunks: where to, and how.
-
-    `compute` gets a chunk's text and its document's title and returns named arrays.
-    """
-
-    store: KvStore
-    compute: Callable[[str, str], Mapping[str, NDArray[Any]]]
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:

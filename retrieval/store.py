@@ -287,12 +287,18 @@ class Store(ABC):
             self.flush()
 
     def commit(
-        self, settings: Manifest, changes: Mapping[str, IndexedFile], paths: Collection[str]
+        self,
+        settings: Manifest,
+        changes: Mapping[str, IndexedFile],
+        paths: Collection[str],
+        *,
+        last: bool = True,
     ) -> Manifest:
         """Make the files `paths` the content of the index, those in `changes` as given there.
 
         Returns its manifest: `settings`, with the snapshot and the sizes counted. The vector of
-        every chunk has been kept.
+        every chunk has been kept. Unless it is the `last` of an update, vectors of other chunks are
+        kept, too: they may be those of files that are still to come.
         """
         self.flush()
         try:
@@ -301,14 +307,17 @@ class Store(ABC):
             for path, file in changes.items():
                 self._put(_key(path), file)
             self.run("DELETE FROM chunks WHERE id NOT IN (SELECT chunk FROM places)")
-            self.run(
-                "DELETE FROM vectors WHERE fingerprint <> ? OR digest NOT IN "
-                "(SELECT digest FROM chunks)",
-                settings.fingerprint,
-            )
+            if last:
+                self.run(
+                    "DELETE FROM vectors WHERE fingerprint <> ? OR digest NOT IN "
+                    "(SELECT digest FROM chunks)",
+                    settings.fingerprint,
+                )
             before = self.manifest()
             ((chunks, dimension),) = self.run(
-                "SELECT count(*), (SELECT length(vector) / 4 FROM vectors LIMIT 1) FROM chunks"
+                "SELECT count(*), (SELECT length(vector) / 4 FROM vectors WHERE fingerprint = ? "
+                "LIMIT 1) FROM chunks",
+                settings.fingerprint,
             )
             manifest = replace(
                 settings,

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import counting, load
+from dragonrt.cli.console import output, say
+from dragonrt.cli.loading import counting, load_model
+from dragonrt.cli.loading import index as index_documents
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.runtime.side_settings import SideSettings
 
@@ -14,19 +15,9 @@ from dragonrt.runtime.side_settings import SideSettings
 @derived(
     {SideSettings: "Index"},
     only=(
-        *(
-            "model",
-            "on",
-            "dtype",
-            "threads",
-            "adapter",
-            "prompt",
-            "index",
-            "store",
-            "embedder",
-            "chunk_words",
-        ),
-        *("kv_cache", "kv_type", "parser", "rebuild"),
+        *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
+        *("embedder", "chunk_words", "kv_cache", "kv_type", "parser"),
+        *("exclude", "largest_file", "rebuild"),
     ),
 )
 class IndexOptions:
@@ -41,10 +32,23 @@ class ModelOptions:
 def index(
     documents: Annotated[list[Path], Parameter(help="A directory, or files.", negative=())],
     *,
+    kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
     options: IndexOptions | None = None,
 ) -> None:
-    """Index documents: text, embeddings and the model's KV. Only what changed costs anything."""
-    load(settings(SideSettings, options, side="device", documents=tuple(documents)))
+    """Index documents: text and embeddings. Only what changed costs anything."""
+    side = settings(SideSettings, options, side="device", documents=tuple(documents))
+    loaded = load_model(side) if kv else None
+    index_documents(side)
+    if loaded is None:
+        return
+
+    from dragonrt.runtime.process import open_library, prefill
+
+    library = open_library(side, loaded)
+    assert library is not None  # it has documents
+    library.on_notice = lambda text: say(text, "yellow")
+    with counting("computing KV") as progress:
+        prefill(library, loaded, progress)
 
 
 def profile(
@@ -57,10 +61,8 @@ def profile(
     side = settings(SideSettings, model, side="device")
 
     from dragonrt.runtime.host_profile import measure, profile_path, save_profile
-    from dragonrt.runtime.process import load_model
 
-    with messages.status("loading the model"):
-        loaded = load_model(side)
+    loaded = load_model(side)
     with counting("measuring") as progress:
         measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
     path = profile_path(loaded.name)

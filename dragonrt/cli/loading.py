@@ -5,16 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dragonrt import bundled
 from dragonrt.cli.console import messages, say
@@ -28,43 +21,64 @@ if TYPE_CHECKING:
     from retrieval import Report
 
 LINE_EVERY_S = 10.0
-WORTH_SAYING = 100_000_000  # bytes of KV
 
 
-def progress_bar(what: str) -> Progress:
-    """A bar on a terminal's stderr that goes away when it is done."""
-    return Progress(
+class Counting(Protocol):
+    """Shows how much is done of how much, and of what."""
+
+    def __call__(self, done: int, total: int, of: str = "") -> None: ...
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Counting]:
+    """A bar on a terminal's stderr that goes away when it is done; elsewhere a line now and then.
+
+    Both estimate the time that is left.
+    """
+    bar = Progress(
         TextColumn(what),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
         console=messages,
         transient=True,
         disable=not messages.is_terminal,
     )
-
-
-@contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Such a bar, and what moves it: called with what is done of how much."""
-    with progress_bar(what) as bar:
+    begun_s = said_s = time.monotonic()
+    with bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def show(done: int, total: int, of: str = "") -> None:
+            nonlocal said_s
+            bar.update(task, completed=done, total=total, description=of)
+            now_s = time.monotonic()
+            if bar.disable and done and now_s - said_s >= LINE_EVERY_S:
+                said_s = now_s
+                left = timedelta(seconds=round((now_s - begun_s) * (total - done) / done))
+                say(f"{what}: {100 * done // total} %, {left} left{of and ': '}{of}")
+
+        yield show
 
 
 def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
-    """Load a side's model and bring its index up to date; prints what that did."""
-    from dragonrt.runtime.process import load_model, open_library
+    """Load a side's model and index a portion of its documents; the rest is for `local_side`."""
+    model = load_model(settings)
+
+    from dragonrt.runtime.process import open_library
+
+    report = index(settings, lambda report: False)
+    incomplete = report is not None and report.left > 0
+    return model, open_library(settings, model, incomplete=incomplete)
+
+
+def load_model(settings: "SideSettings") -> "LanguageModel":
+    """Load a side's model."""
+    from dragonrt.runtime import process
 
     settings = replace(settings, model=chosen_model(settings.model))
     with messages.status("loading the model"):
-        model = load_model(settings)
-    with progress_bar("") as bar:
-        library, report = open_library(settings, model, IndexingView(bar, settings.kv_cache).show)
-    if report is not None:
-        say_report(report)
-    return model, library
+        return process.load_model(settings)
 
 
 def chosen_model(name: str | None = None) -> str:
@@ -81,54 +95,21 @@ def chosen_model(name: str | None = None) -> str:
     return found
 
 
-class IndexingView:
-    """How far an update of an index is: a bar on a terminal, elsewhere now and then a line."""
+def index(
+    settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
+) -> "Report | None":
+    """Bring a side's index up to date, if it has documents; prints what that did."""
+    from dragonrt.runtime.process import update_index
 
-    def __init__(self, bar: Progress, kv_cache: str) -> None:
-        self._bar = bar
-        self._kv_cache = kv_cache
-        self._task: TaskID | None = None
-        self._step = ""
-        self._begun_s = self._said_s = 0.0
-        self._before = 0
+    with counting("indexing") as show:
 
-    def show(self, now: "IndexProgress") -> None:
-        """Call it with every file, then with every chunk whose KV is computed."""
-        step = "indexing" if not now.kv_bytes else "computing KV"
-        time_s = time.monotonic()
-        if self._task is None or step != self._step:
-            self._begin(step, now, time_s)
-        assert self._task is not None
-        rate = (now.done - self._before) / max(time_s - self._begun_s, 1e-3)
-        what = f"chunks, {_size(now.kv_bytes)} in all" if now.kv_bytes else "files"
-        new = f"{now.embedded} new chunks, " if now.embedded and not now.kv_bytes else ""
-        speed = f"{new}{rate:.3g} {what.partition(',')[0]} a second"
-        self._bar.update(
-            self._task,
-            completed=now.done,
-            total=now.total,
-            description=f"{step}: {speed}: {now.file}",
-        )
-        if self._bar.disable and time_s - self._said_s >= LINE_EVERY_S:
-            self._said_s = time_s
-            left = timedelta(seconds=round((now.total - now.done) / max(rate, 1e-3)))
-            say(f"{step}: {now.done} of {now.total} {what}; {speed}, {left} left")
+        def progress(now: "IndexProgress") -> None:
+            show(now.done, now.total, f"{now.embedded} new chunks, {now.file}")
 
-    def _begin(self, step: str, now: "IndexProgress", time_s: float) -> None:
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(step, total=now.total)
-        self._step, self._before = step, now.done - 1
-        self._begun_s = self._said_s = time_s
-        if now.kv_bytes >= WORTH_SAYING:
-            say(
-                f"KV of {now.total} chunks: about {_size(now.kv_bytes)} in all; --kv-cache allows "
-                f"{self._kv_cache}, the rest is computed when needed"
-            )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.2g} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+        report = update_index(settings, progress, on_portion)
+    if report is not None:
+        say_report(report)
+    return report
 
 
 def say_report(report: "Report | DragonError") -> None:
@@ -136,15 +117,16 @@ def say_report(report: "Report | DragonError") -> None:
     if isinstance(report, DragonError):
         say(str(report), "yellow")
         return
-    say(_index_line(report))
-    for name, reason in report.skipped:
-        say(f"skipped {name}: {reason}", "yellow")
-
-
-def _index_line(report: "Report") -> str:
     files = report.added + report.changed + report.unchanged
-    return (
+    line = (
         f"index: {report.chunks} chunks of {files} files ({report.added} new, {report.changed} "
         f"changed, {report.deleted} deleted, {len(report.skipped)} skipped; "
-        f"{report.embedded} embedded, {report.prefilled} prefilled)"
-    ) + (f"; {report.deferred} are prefilled when needed: see --kv-cache" * (report.deferred > 0))
+        f"{report.embedded} embedded)"
+    )
+    if report.left:
+        size = f"{report.left_bytes / 1e6:.1f} MB"
+        say(f"{line}; still to index: {report.left} files, {size}, next {report.next_file}")
+        return
+    say(line)
+    for name, reason in report.skipped:
+        say(f"skipped {name}: {reason}", "yellow")

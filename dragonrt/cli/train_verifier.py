@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import progress_bar
+from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
@@ -75,16 +75,13 @@ def _collect(pair: "BatchedPair", corpus: Path, plan: "VerifierPlan") -> "Parts"
 
     with messages.status("reading the corpus"):
         texts = read_texts(corpus, pair.draft, plan.seed)
-    with progress_bar("drafting") as bar:
-        task = bar.add_task("")
+    with counting("drafting") as show:
         return collect_parts(
             pair,
             texts,
             plan.samples,
             plan.seed,
-            lambda part, done, total: bar.update(
-                task, description=part, completed=done, total=total
-            ),
+            lambda part, done, total: show(done, total, part),
         )
 
 

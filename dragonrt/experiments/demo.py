@@ -86,9 +86,10 @@ def _load(model: str, status: Status) -> "LoadedSide":
     from dragonrt.experiments.model_sides import LoadedSide, sample_settings
 
     def show(now: "Progress") -> None:
-        status.update(f"indexing on both sides: {now.file} ({now.done}/{now.total})")
+        part = now.done / max(now.total, 1)
+        status.update(f"indexing on both sides: {now.file} ({part:.0%})")
 
-    return LoadedSide.load(sample_settings("device", model), show)
+    return LoadedSide.load(sample_settings("device", model), show, kv=False)
 
 
 def _introduce(cloud: str, output: Console) -> None:

@@ -46,7 +46,7 @@ def serve_demo(
             notes = _own_notes()
             http = replace(http, uploads=http.uploads or notes / "dropped")
             side = replace(sample_settings("device", model), documents=(notes,))
-            device = LoadedSide.load(with_uploads(side, http.uploads))
+            device = LoadedSide.load(with_uploads(side, http.uploads), kv=False)
             port = cloud.wait_ready()
         address = Address("127.0.0.1", port, emulate=emulate)
         serving = serve_device(

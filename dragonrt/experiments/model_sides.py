@@ -35,7 +35,7 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Context, Outcome, Prepared
-from dragonrt.runtime.process import load_model, open_library
+from dragonrt.runtime.process import complete_library, load_model
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
@@ -74,11 +74,15 @@ class LoadedSide:
 
     @classmethod
     def load(
-        cls, settings: SideSettings, on_progress: Callable[[Progress], None] | None = None
+        cls,
+        settings: SideSettings,
+        on_progress: Callable[[Progress], None] | None = None,
+        *,
+        kv: bool = True,
     ) -> Self:
-        """Load the model and bring the index up to date. Raises DragonError or RetrievalError."""
+        """Load the model and complete the index, with KV or without. Raises DragonError."""
         model = load_model(settings)
-        return cls.opened(settings, model, on_progress)
+        return cls.opened(settings, model, on_progress, kv=kv)
 
     @classmethod
     def opened(
@@ -86,9 +90,11 @@ class LoadedSide:
         settings: SideSettings,
         model: LanguageModel,
         on_progress: Callable[[Progress], None] | None = None,
+        *,
+        kv: bool = True,
     ) -> Self:
         """The same where the model is there already."""
-        library, _ = open_library(settings, model, on_progress)
+        library = complete_library(settings, model, on_progress, kv=kv)
         if library is None:
             raise DragonError("an experiment's side needs documents or an index of them")
         return cls(settings, model, library)
@@ -126,8 +132,9 @@ def sample_pair(
 ) -> Iterator[tuple[LoadedSide, int]]:
     """A device with its sample documents, and the loopback port of a cloud in a second process."""
     documents = str(bundled.documents("cloud"))
+    device = LoadedSide.load(sample_settings("device", model, dtype))
+    complete_library(sample_settings("cloud", model, dtype), device.model)
     with cloud_process("--documents", documents, "--dtype", dtype, model=model) as cloud:
-        device = LoadedSide.load(sample_settings("device", model, dtype))
         yield device, cloud.wait_ready()  # the indexes are complete: others only open them
 
 

@@ -109,6 +109,7 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
     from dragonrt.experiments.cloud_process import cloud_process
     from dragonrt.experiments.model_sides import LoadedSide, run, sample_settings
     from dragonrt.runtime.endpoints import Address
+    from dragonrt.runtime.process import complete_library
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)
@@ -126,8 +127,9 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
     else:
         documents = ("--documents", str(bundled.documents("cloud")))
         trace = ("--trace", str(paths["cloud"]))
+        device = LoadedSide.load(side_settings)
+        complete_library(sample_settings("cloud", settings.model), device.model)
         with cloud_process(*documents, *trace, model=settings.model) as cloud:
-            device = LoadedSide.load(side_settings)
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulated(PACE.link))
             run(ask(device, address), virtual=False)
     traces = [read_trace(path) for path in paths.values()]

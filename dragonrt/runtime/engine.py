@@ -9,8 +9,8 @@ for the model: then the one that reads goes on at once.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -43,10 +43,32 @@ class Engine(WorkerThread):
         super().__init__("model")
         self.heads = heads
         self.answers = 0
+        self._wanted = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         self._batch = Batch()
         self._preparing = 0
         self._spare: list[_Spare] = []  # in the order in which they came; in the model's thread
         self._spares_read: list[Preemption] = []
+
+    def opened(self, answers: int, wanted: int = 0) -> None:
+        """So many more answers are open, and so many more questions are `wanted`; on the loop."""
+        self.answers += answers
+        self._wanted += wanted
+        if self.answers or self._wanted:
+            self._quiet.clear()
+        else:
+            self._quiet.set()
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Until the context ends somebody waits for the model, or will in a moment; on the loop."""
+        self.opened(0, 1)
+        self.make_way()
+        try:
+            yield
+        finally:
+            self.opened(0, -1)
 
     @property
     def busy(self) -> bool:
@@ -76,10 +98,12 @@ class Engine(WorkerThread):
         idle = len(self._batch) == 0
         waiting, self._spare = self._spare, []
         for each in waiting:
-            if idle or each.preemption.requested:
-                self._spares_read.append(each.preemption)
+            # In this order, so that who comes now is seen here, or tells it to make way.
+            self._spares_read.append(each.preemption)
+            if (idle and not self._jobs.qsize()) or each.preemption.requested:
                 self.add(each.reading, partial(self._spare_read, each))
             else:
+                self._spares_read.remove(each.preemption)
                 self._spare.append(each)
 
     def _spare_read(self, spare: "_Spare", result: Any) -> None:
@@ -88,13 +112,30 @@ class Engine(WorkerThread):
 
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
         """What a reading comes to; what it raises is raised here."""
-        self.make_way()
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._begin, reading, done))
         try:
-            return await done
+            with self.wanted():  # after it, see `_read_spare`
+                return await done
         finally:
             del done  # as in `run`
+
+    async def read_idle(self, reading: Callable[[Preemption], Reading[T]]) -> T:
+        """The same while no answer is open and none is `wanted`; it begins anew after each."""
+        while True:
+            while self.answers or self._wanted:
+                await self._quiet.wait()
+            preemption = Preemption()
+            done: asyncio.Future[T] = self._loop.create_future()
+            end = partial(self.post, settle, done)
+            self.submit(partial(self.add_spare, reading(preemption), end, preemption))
+            try:
+                return await done
+            except Preempted:
+                continue
+            finally:
+                preemption.request()
+                del done
 
     def _begin(self, reading: Callable[[], Reading[T]], done: "asyncio.Future[T]") -> None:
         def end(result: T | BaseException) -> None:
@@ -176,7 +217,7 @@ class ModelContext:
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
-        engine.answers += 1
+        engine.opened(1)
         # The model's thread alone knows which forward reads now: one at a time.
         self._reading: _Forward | None = None
         self._waiting: deque[_Forward] = deque()
@@ -205,7 +246,7 @@ class ModelContext:
 
     def close(self) -> None:
         self.preempt()
-        self._engine.answers -= not self._closed
+        self._engine.opened(-(not self._closed))
         self._closed = True
         self._current = self._next = self._reader = None
         self._forks = []
@@ -213,9 +254,9 @@ class ModelContext:
     # In the model's thread and that of heads.
 
     def _submit(self, forward: _Forward) -> None:
+        self._engine.submit(lambda: self._queue(forward))
         if not forward.work.spare:
             self._engine.make_way()
-        self._engine.submit(lambda: self._queue(forward))
 
     def _queue(self, forward: _Forward) -> None:
         """In the model's thread: read now, or when the forward before has ended."""

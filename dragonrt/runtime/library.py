@@ -1,10 +1,7 @@
 """The documents of one side: their index, and the KV that the side's model made of them."""
 
-import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,50 +13,21 @@ from retrieval import (
     Chunk,
     Embedder,
     Hit,
-    Index,
     KvStore,
-    KvWriter,
     MissingKvError,
-    Parser,
-    Progress,
-    Report,
     Reranker,
     RetrievalError,
     Retriever,
-    Search,
 )
-
-
-def document_tokens(model: LanguageModel, text: str, title: str) -> list[int]:
-    """One document as `model` reads it: its first tokens, if it is longer than fits."""
-    tokens = model.encode(model.prompt.document_text(title, text))
-    return tokens[: model.context_length // 2]
-
-
-def compute_kv(model: LanguageModel, text: str, title: str) -> DocumentKV:
-    """The KV of one document."""
-    return model.document_kv(document_tokens(model, text, title))
-
-
-def kv_writer(
-    model: LanguageModel, directory: Path, limit: float = math.inf, kv_type: KvType = "model"
-) -> KvWriter:
-    """How KV is computed with `model` and kept beside the index in `directory`, up to a limit."""
-
-    def compute(text: str, title: str) -> dict[str, NDArray[Any]]:
-        return compute_kv(model, text, title).to_arrays(kv_type)
-
-    name = model.document_fingerprint.replace(":", "-")
-    if kv_type != "model":
-        name = f"{name}-{kv_type}"
-    return KvWriter(KvStore(directory, name, limit), compute)
 
 
 @dataclass(slots=True)
 class Library:
     """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index.
 
-    `newest` opens the index as it is by then; to retrieve from it, make it the `retriever`.
+    `newest` opens the index as it is by then; to retrieve from it, make it the `retriever`. It is
+    `incomplete` as long as documents are still to be indexed. `on_notice` hears, in any thread, of
+    what a person should know; each thing once.
     """
 
     retriever: Retriever
@@ -68,48 +36,9 @@ class Library:
     newest: Callable[[], Retriever]
     reranker: Reranker | None = None
     kv_type: KvType = "model"
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        documents: Sequence[Path],
-        model: LanguageModel,
-        embedder: Embedder,
-        reranker: Reranker | None = None,
-        progress: Callable[[Progress], None] | None = None,
-        words: int = 64,
-        rebuild: bool = False,
-        search: Search = "hybrid",
-        kv_limit: float = math.inf,
-        store: str | None = None,
-        kv_type: KvType = "model",
-        parser: Parser = "pdfium",
-    ) -> tuple["Library", Report | None]:
-        """The library indexed in `directory`, brought up to date with `documents` if given.
-
-        With the URL of a PostgreSQL `store` that has the index, and `directory` the KV alone. The
-        report says what the update did. Raises RetrievalError.
-        """
-        kv = kv_writer(model, directory, kv_limit, kv_type)
-        report = None
-        if documents:
-            report = Index.update(
-                directory,
-                documents,
-                embedder,
-                words=words,
-                progress=progress,
-                kv=kv,
-                rebuild=rebuild,
-                url=store,
-                parser=parser,
-            )
-
-        def newest() -> Retriever:
-            return Retriever(Index.open(directory, store), embedder, reranker, search)
-
-        return cls(newest(), embedder, kv.store, newest, reranker, kv_type), report
+    incomplete: bool = False
+    on_notice: Callable[[str], None] = lambda text: None
+    _noticed: set[str] = field(default_factory=set)
 
     def find(self, question: str, k: int) -> list[Hit]:
         """The `k` most relevant chunks with their scores."""
@@ -123,12 +52,26 @@ class Library:
         question = self.embedder.encode_question(text)
         return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
 
+    def tokens(self, model: LanguageModel, chunk: Chunk) -> list[int]:
+        """A chunk as `model` reads it: its first tokens, with a notice, if it is longer than fits.
+
+        Half of the context is for what comes after it.
+        """
+        tokens = model.encode(model.prompt.document_text(chunk.title, chunk.text))
+        most = model.context_length // 2
+        if len(tokens) > most:
+            self.notice(
+                f"{chunk.source} has pieces of more than {most} tokens, of which {model.name} does "
+                "not read the rest: index it with fewer --chunk-words"
+            )
+        return tokens[:most]
+
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
         """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored
-        return self.store_kv(chunk, compute_kv(model, chunk.text, chunk.title))
+        return self.store_kv(chunk, model.document_kv(self.tokens(model, chunk)))
 
     def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
         """The KV of a chunk, if it is stored."""
@@ -140,6 +83,60 @@ class Library:
     def store_kv(self, chunk: Chunk, made: DocumentKV) -> DocumentKV:
         """Store the KV of a chunk if possible; the same as it would be read again."""
         arrays = made.to_arrays(self.kv_type)
-        with suppress(RetrievalError):  # the answer does not depend on it
-            self.kv.write(chunk.digest, arrays)
+        self.written(chunk, arrays)
         return DocumentKV.from_arrays(arrays)
+
+    def written(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
+        """Store arrays of KV; the bytes they take, 0 with a notice where that is not possible.
+
+        The answer does not depend on it.
+        """
+        try:
+            return self.kv.write(chunk.digest, arrays)
+        except RetrievalError as error:
+            self.notice(f"{error}: KV is computed when a question needs it")
+            return 0
+
+    def notice(self, text: str) -> None:
+        """Say something, unless it was said before."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self.on_notice(text)
+
+
+class MissingKv:
+    """The chunks of a library's newest snapshot whose KV is not stored, one after another.
+
+    There are none any more when the disk is full or has what the limit allows: a notice says so.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._index = library.retriever.index
+        self._room, self._last = library.kv.room(), 0
+        stored = library.kv.stored()
+        numbers = (number for digest, number in self._index.ids().items() if digest not in stored)
+        self._numbers = list(numbers)[::-1]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def next(self) -> Chunk | None:
+        """The next chunk that lacks its KV."""
+        if self._numbers and self._room <= self._last:
+            self._library.notice(
+                "stored KV has reached --kv-cache: the rest is computed when a question needs it"
+            )
+            self._numbers = []
+        while self._numbers:
+            chunk = self._index.chunk(self._numbers.pop())
+            if not self._library.kv.has(chunk.digest):  # a question needed it in the meantime
+                return chunk
+        return None
+
+    def store(self, chunk: Chunk, made: DocumentKV) -> None:
+        """Store what was computed of a chunk."""
+        self._last = self._library.written(chunk, made.to_arrays(self._library.kv_type))
+        self._room -= self._last
+        if not self._last:
+            self._numbers = []

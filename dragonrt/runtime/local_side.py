@@ -20,7 +20,7 @@ from dragonrt.modes.mode import Grounds
 from dragonrt.modes.question import Question, Turn
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.library import Library, document_tokens
+from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
@@ -72,6 +72,10 @@ class LocalSide:
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        with self.engine.wanted():
+            return await self._prepared(question, verifies=verifies)
+
+    async def _prepared(self, question: Question, *, verifies: bool) -> Prepared:
         clock = asyncio.get_running_loop().time
         start_s = clock()
         exact = self.model.exact_blocks
@@ -138,7 +142,7 @@ class LocalSide:
             return None if kv is None else keep(chunk, kv)
 
         async def computed(chunk: Chunk) -> DocumentKV:
-            tokens = document_tokens(model, chunk.text, chunk.title)
+            tokens = library.tokens(model, chunk)
             made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
             return keep(chunk, await self.librarian.run(lambda: library.store_kv(chunk, made)))
 

@@ -1,6 +1,7 @@
 """Putting one process together: model, documents, threads, trace."""
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,17 +18,27 @@ from dragonrt.link.units import parse_size
 from dragonrt.modes.question import Question
 from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.host_profile import load_profile
-from dragonrt.runtime.library import Library
+from dragonrt.runtime.library import Library, MissingKv
 from dragonrt.runtime.local_side import LocalSide
+from dragonrt.runtime.prefilling import prefilling
 from dragonrt.runtime.reindexing import OnReport, reindexing
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
-from retrieval import Embedder, Progress, Report, Reranker, RetrievalError
+from retrieval import (
+    Embedder,
+    Index,
+    KvStore,
+    Progress,
+    Report,
+    Reranker,
+    RetrievalError,
+    Retriever,
+)
 from retrieval.following import Order
 from retrieval.store import FORMAT
 
-WARM_UP = Question(prompt="Is everything ready?", max_tokens=1)
+WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
 """A first question before the first question, so that no user waits for lazy loading."""
 
 
@@ -76,36 +87,92 @@ def load_model(settings: SideSettings) -> LanguageModel:
     )
 
 
-def open_library(
+def update_index(
     settings: SideSettings,
-    model: LanguageModel,
     on_progress: Callable[[Progress], None] | None = None,
-) -> tuple[Library | None, Report | None]:
-    """The library of a side, indexed now if it has documents, and what indexing did.
+    on_portion: Callable[[Report], bool] | None = None,
+) -> Report | None:
+    """Index the documents of a side, if it has any: what it did. See `Index.update`.
 
     Raises DragonError.
     """
     directory = index_directory(settings)
-    if directory is None:
-        return None, None
+    if directory is None or not settings.documents:
+        return None
     try:
-        return Library.open(
+        return Index.update(
             directory,
             settings.documents,
-            model,
-            Embedder.load(settings.embedder),
-            Reranker.load(settings.reranker) if settings.reranker is not None else None,
-            on_progress,
+            _embedder(settings.embedder),
             settings.chunk_words,
+            on_progress,
+            on_portion,
             settings.rebuild,
-            settings.search,
-            parse_size(settings.kv_cache),
             settings.store,
-            settings.kv_type,
-            settings.parser,
+            parser=settings.parser,
+            exclude=settings.exclude,
+            largest=parse_size(settings.largest_file),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
+
+
+def open_library(
+    settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
+) -> Library | None:
+    """The library of a side, if it has one, from the index as it is. Raises DragonError."""
+    directory = index_directory(settings)
+    if directory is None:
+        return None
+    name = model.document_fingerprint.replace(":", "-")
+    if settings.kv_type != "model":
+        name = f"{name}-{settings.kv_type}"
+    kv = KvStore(directory, name, parse_size(settings.kv_cache))
+    try:
+        embedder = _embedder(settings.embedder)
+        reranker = Reranker.load(settings.reranker) if settings.reranker is not None else None
+
+        def newest() -> Retriever:
+            index = Index.open(directory, settings.store)
+            return Retriever(index, embedder, reranker, settings.search)
+
+        return Library(newest(), embedder, kv, newest, reranker, settings.kv_type, incomplete)
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
+def complete_library(
+    settings: SideSettings,
+    model: LanguageModel,
+    on_progress: Callable[[Progress], None] | None = None,
+    *,
+    kv: bool = True,
+) -> Library | None:
+    """The library of a side with all documents indexed and, with `kv`, their KV stored.
+
+    Raises DragonError.
+    """
+    update_index(settings, on_progress)
+    library = open_library(settings, model)
+    if library is not None and kv:
+        prefill(library, model)
+    return library
+
+
+def prefill(
+    library: Library, model: LanguageModel, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Compute the KV that chunks lack, as far as there is room; `progress` hears how many."""
+    missing = MissingKv(library)
+    total = len(missing)
+    while (chunk := missing.next()) is not None:
+        missing.store(chunk, model.document_kv(library.tokens(model, chunk)))
+        if progress is not None:
+            progress(total - len(missing), total)
+
+
+_embedder = functools.cache(Embedder.load)
+"""Loaded once, for indexing and for questions."""
 
 
 def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
@@ -151,15 +218,36 @@ async def local_side(
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()
-        directory = index_directory(settings)
-        if settings.watch and library is not None and directory is not None:
-            order = Order(
-                [str(path) for path in settings.documents],
-                str(directory),
-                settings.embedder,
-                settings.chunk_words,
-                settings.store,
-                settings.parser,
-            )
-            await stack.enter_async_context(reindexing(order, library, on_report))
+        if library is not None:
+            loop = asyncio.get_running_loop()
+
+            def notice(text: str) -> None:
+                loop.call_soon_threadsafe(on_report, DragonError(text))
+
+            stack.callback(setattr, library, "on_notice", library.on_notice)
+            library.on_notice = notice
+            await librarian.run(lambda: library.find(WARM_UP.prompt, 1))
+            changed = await stack.enter_async_context(prefilling(library, model, engine))
+
+            def reported(report: Report | DragonError) -> None:
+                changed()
+                on_report(report)
+
+            if settings.watch or library.incomplete:
+                order = _order(settings)
+                await stack.enter_async_context(reindexing(order, library, reported))
         yield side
+
+
+def _order(settings: SideSettings) -> Order:
+    return Order(
+        [str(path) for path in settings.documents],
+        str(index_directory(settings)),
+        settings.embedder,
+        settings.chunk_words,
+        settings.store,
+        settings.parser,
+        settings.exclude,
+        parse_size(settings.largest_file),
+        settings.watch,
+    )

@@ -1,8 +1,7 @@
-"""Documents that change while a side answers from them (`--watch`).
+"""Documents that are indexed while a side answers: the rest of them, and changes (`--watch`).
 
 `retrieval.following` updates the index in a process of its own; the side retrieves from each new
-snapshot as soon as it hears of it. Answers that have begun keep the chunks that they found. KV is
-computed when a question needs it.
+snapshot as soon as it hears of it. Answers that have begun keep the chunks that they found.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @asynccontextmanager
 async def reindexing(order: Order, library: Library, on_report: OnReport) -> AsyncIterator[None]:
-    """Keep an index, and the library opened from it, as the documents are; until the context ends.
+    """Make an index, and the library opened from it, as the documents are, until the context ends.
 
     Raises DragonError if they cannot be watched.
     """
@@ -43,9 +42,12 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
-        async with asyncio.timeout(USUAL.answer_s):
-            _said(await process.stdout.readline())
-        following = asyncio.create_task(_follow(process.stdout, library, on_report), name="watch")
+        if order.watch:
+            async with asyncio.timeout(USUAL.answer_s):
+                _said(await process.stdout.readline())
+        following = asyncio.create_task(
+            _follow(process.stdout, library, on_report, watch=order.watch), name="reindexing"
+        )
         try:
             yield
         finally:
@@ -57,20 +59,27 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
         await _end(process)
 
 
-async def _follow(lines: asyncio.StreamReader, library: Library, on_report: OnReport) -> None:
+async def _follow(
+    lines: asyncio.StreamReader, library: Library, on_report: OnReport, *, watch: bool
+) -> None:
     skipped: Any = ()
     while line := await lines.readline():
         try:
             report = Report(**_said(line))
             changed = report.snapshot != library.retriever.index.manifest.snapshot
+            complete = library.incomplete and not report.left
+            library.incomplete = report.left > 0
             if changed:
                 library.retriever = await asyncio.to_thread(library.newest)
-            if changed or report.skipped != skipped:
+            if changed or complete or report.skipped != skipped:
                 on_report(report)
             skipped = report.skipped
         except (DragonError, RetrievalError) as error:
-            on_report(DragonError(f"the documents have changed, but {error}"))
-    on_report(DragonError("changes of the documents are not noticed any more: start again"))
+            on_report(DragonError(f"the documents cannot be indexed as they are now: {error}"))
+    if watch:
+        on_report(DragonError("changes of the documents are not noticed any more: start again"))
+    elif library.incomplete:
+        on_report(DragonError("the other documents are not indexed: start again"))
 
 
 def _said(line: bytes) -> dict[str, Any]:

@@ -17,11 +17,11 @@ Parser = Literal["pdfium", "docling"]
 class SideSettings:
     """What a process answers with.
 
-    `documents` are indexed at the start (only what changed costs anything); without them `index`
-    is opened as it is, or the `store` (postgresql://...) that has the index in its place. With none
-    of them the side answers without documents. `watch` indexes what changes while the side runs.
-    `share_sources` lets the cloud name the titles and files it used; `rebuild` makes the index
-    anew.
+    `documents` are indexed (only what changed costs anything), but for what `exclude` names and
+    files above `largest_file`; without them `index` is opened as it is, or the `store`
+    (postgresql://...) that has the index in its place. With none of them the side answers without
+    documents. `watch` indexes what changes while the side runs. `share_sources` lets the cloud name
+    the titles and files it used; `rebuild` makes the index anew.
     """
 
     side: Side
@@ -48,6 +48,10 @@ class SideSettings:
     documents: tuple[Path, ...] = setting(
         (), "Documents; at each start what changed is indexed.", letter="d", daily=True
     )
+    exclude: tuple[str, ...] = setting(
+        (), "Files or directories to leave out, as in .gitignore: *.log, drafts/; may be repeated."
+    )
+    largest_file: str = setting("5MB", "Larger files are named and skipped.")
     index: Path | None = setting(
         None, "Where the index is; each directory of documents has its own."
     )
@@ -66,7 +70,7 @@ class SideSettings:
         "hybrid", "How documents are chosen: by meaning (dense), by words, or both (hybrid)."
     )
     kv_cache: str = setting(
-        "20GB", "Most disk for documents' KV, such as 20GB; the rest is computed when needed."
+        "20GB", "Most disk for documents' KV; the rest is computed when a question needs it."
     )
     kv_type: KvType = setting(
         "model", "Stored KV is of the model's type (model), or rounded to 8 bits (int8): smaller."

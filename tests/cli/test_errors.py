@@ -92,6 +92,7 @@ def test_what_is_missing_when_everything_is_loaded_is_one_line(
 ) -> None:
     assert "there is no file or directory" in run("index", "nowhere").line
     monkeypatch.setitem(sys.modules, "docling", None)
+    assert "is no size" in run("index", ".", "--largest-file", "many").line
     lacking = run("index", ".", "--parser", "docling")
     assert (lacking.code, "pip install 'dragonrt[docling]'" in lacking.line) == (1, True)
     assert "is `dragonrt cloud` running there?" in run("device", "--port", "1").line

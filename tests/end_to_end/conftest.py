@@ -25,11 +25,11 @@ from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import fitting_prompt
+from dragonrt.runtime.process import complete_library
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import TokenDecided
-from retrieval import Embedder
 
 SHORT = Question(max_tokens=16)
 BOTH = DragonSettings(codec="topp:0.95")
@@ -128,7 +128,9 @@ def device_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def library(model: LanguageModel, device_index: Path) -> Library:
     """The device's documents, indexed."""
-    made, _ = Library.open(device_index, [documents("device")], model, Embedder.load())
+    settings = SideSettings("device", documents=(documents("device"),), index=device_index)
+    made = complete_library(settings, model)
+    assert made is not None
     return made
 
 

@@ -15,9 +15,10 @@ from dragonrt.language.preemption import Preemption
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.library import Library, kv_writer
+from dragonrt.runtime.library import Library
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
+from retrieval import KvStore
 
 from .conftest import BOTH, SHORT, DeviceAt, counts, slow_link
 
@@ -120,7 +121,7 @@ async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
         monkeypatch.setattr(type(model), "reading_document", count)
         stored = [await device.ask(question, hot) for question in asked]
         assert computed == []
-    nothing_stored = kv_writer(model, tmp_path_factory.mktemp("empty"), limit=0).store
+    nothing_stored = KvStore(tmp_path_factory.mktemp("empty"), "none", limit=0)
     async with device_at(port, documents=replace(library, kv=nothing_stored)) as device:
         computed.clear()  # of the warm-up
         fresh = [await device.ask(question, hot) for question in asked]

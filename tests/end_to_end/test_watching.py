@@ -1,4 +1,4 @@
-"""A file changes during an answer: that one keeps what it found, the next one does not."""
+"""Documents that are indexed, or change, while a side answers."""
 
 import asyncio
 import re
@@ -18,8 +18,6 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.events import TokenDecided
 
 from .conftest import DeviceAt, counts
-
-pytest.importorskip("watchfiles")
 
 FERRY = "When does the ferry to Lund leave?"
 NINE = "The ferry to Lund leaves at 9:15."
@@ -42,9 +40,31 @@ def watching_cloud(documents: Path, index: Path) -> Iterator[CloudProcess]:
 
 
 @pytest.mark.slow
+async def test_questions_are_answered_while_the_rest_is_indexed(
+    tmp_path: Path, device_at: DeviceAt
+) -> None:
+    documents, index = tmp_path / "documents", tmp_path / "index"
+    documents.mkdir()
+    (documents / "ferry.txt").write_text(NINE)
+    days = "\n\n".join(f"# Day {number}\n\nNothing happened." for number in range(300))
+    (documents / "diary.md").write_text(f"{days}\n\n# The key\n\nThe spare key is with Anna.")
+    with cloud_process("--documents", str(documents), "--index", str(index)) as cloud:
+        port = cloud.wait_ready()
+        assert any("still to index: 1 files" in line for line in cloud.lines)
+        async with device_at(port, documents=None) as device:
+            reply = await device.ask(FERRY)
+            assert "9:15" in reply.text
+            assert [each.name for each in reply.answer.cloud_sources] == ["ferry.txt"]
+            await asyncio.to_thread(cloud.wait_line, re.compile("chunks of 2 files"))
+            reply = await device.ask("Who has the spare key?")
+            assert [each.name for each in reply.answer.cloud_sources][:1] == ["diary.md"]
+
+
+@pytest.mark.slow
 async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change(
     tmp_path: Path, device_at: DeviceAt
 ) -> None:
+    pytest.importorskip("watchfiles")
     documents = tmp_path / "documents"
     documents.mkdir()
     (documents / "ferry.txt").write_text(NINE)

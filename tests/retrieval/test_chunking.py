@@ -3,9 +3,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
+from dragonrt.bundled import model_path
 from retrieval import RetrievalError
-from retrieval.chunking import chunk
+from retrieval.chunking import chunk, header
 
 TEXTS = st.text(alphabet=st.sampled_from('ab .!\n\té漢。"x'), max_size=400)
 
@@ -48,7 +50,23 @@ def test_a_first_sentence_too_short_to_fill_half_a_chunk_is_no_end() -> None:
 
 def test_text_without_spaces_is_cut_too() -> None:
     assert len(chunk("漢" * 130, 64)) == 3
-    assert len(chunk("x" * 4000, 64)) == 2
+    assert len(chunk("x" * 1000, 64)) == 1
+    assert len(chunk("x" * 4000, 64)) == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Паром отправляется в девять часов утра. " * 20,
+        "aGVsbG8gd29ybGQgdGhpcyBpcyBhIHRlc3Qgb2Yg " * 60,
+        "\n".join(f"QX-{number}-K\t{number * 3.75:.2f}" for number in range(1000, 1200)),
+    ],
+)
+def test_what_takes_many_tokens_is_cut_into_shorter_chunks(text: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model_path("dragon-small"))
+    lengths = [len(tokenizer.encode(text[a:b])) for a, b in chunk(text, 64)]
+    assert len(text.split()) / len(lengths) < 60
+    assert max(lengths) < 512
 
 
 @pytest.mark.parametrize("words", [0, -1])
@@ -75,12 +93,16 @@ def test_a_table_stays_in_one_piece() -> None:
     assert pieces(text, 3, tables=[place]) == [before, table, after]
 
 
-def test_a_large_table_is_cut_between_its_lines() -> None:
+def test_a_large_table_is_cut_between_its_lines_with_room_for_its_header() -> None:
     rows = [f"{i} a b" for i in range(20)]
     text = "\n".join(rows)
-    found = pieces(text, 7, tables=[(0, len(text))])
-    assert "\n".join(found) == text
-    assert all(piece.count("\n") == 1 for piece in found)
+    table = (0, len(text))
+    found = chunk(text, 10, tables=[table])
+    assert "\n".join(text[a:b] for a, b in found) == text
+    assert [text[a:b].count("\n") for a, b in found] == [2] + [1] * 8 + [0]
+    repeated = [header(text, start, [table], 10) for start, _ in found]
+    assert repeated == ["", *["0 a b"] * 9]
+    assert header(text, found[1][0], [table], 5) == "", "it would take more than half of the room"
 
 
 @given(TEXTS, st.integers(1, 12), st.data())

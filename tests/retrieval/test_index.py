@@ -16,17 +16,17 @@ from retrieval import (
     Embedder,
     Index,
     KvStore,
-    KvWriter,
     Manifest,
     Place,
     Progress,
+    Report,
     RetrievalError,
     Retriever,
     ingestion,
     nearest,
 )
 from retrieval import index as updating
-from retrieval.ingestion import content_hash
+from retrieval.ingestion import content_hash, excluded
 from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes, pdf_with
@@ -391,65 +391,168 @@ def test_a_reader_whose_search_file_is_gone_searches_its_own_snapshot(
     assert len(Index.open(where)) == 3
 
 
-def test_progress_names_every_file(where: Path, documents: Path, embedder: Embedder) -> None:
+def test_progress_counts_bytes_from_small_files_to_large(
+    where: Path, documents: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "_SETTLED_NS", 0)
+    (documents / "a-diary.txt").write_text("".join(f"Day {n}: rain again.\n\n" for n in range(200)))
     seen: list[Progress] = []
-    Index.update(where, documents, embedder, progress=seen.append)
-    assert [(p.file, p.done, p.total) for p in seen][::3] == [
-        ("ferry.txt", 1, 4),
-        ("travel/hotel.html", 4, 4),
+    Index.update(where, documents, embedder, words=4, progress=seen.append)
+    sizes = {path: path.stat().st_size for path in documents.rglob("*.*")}
+    files = list(dict.fromkeys(now.file for now in seen))
+    assert files == [
+        p.relative_to(documents).as_posix() for p in sorted(sizes, key=sizes.__getitem__)
     ]
+    done = [now.done for now in seen]
+    assert (done, done[-1]) == (sorted(done), sum(sizes.values()))
+    assert {now.total for now in seen} == {sum(sizes.values())}
+    assert len([now for now in seen if now.file == "a-diary.txt"]) > 3, "also within a long file"
+    seen.clear()
+    (documents / "ferry.txt").write_text("The ferry leaves at ten.")
+    Index.update(where, documents, embedder, words=4, progress=seen.append)
+    assert {now.total for now in seen} == {(documents / "ferry.txt").stat().st_size}
+
+
+def test_portions_can_be_searched_while_the_rest_is_still_read(
+    where: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updating, "_PORTION", 100)
+    (documents / "long.txt").write_text("".join(f"Sentence {n} is here.\n\n" for n in range(300)))
+    embedder, reports = hashes.embedder(), list[Report]()
+    first = Index.update(where, documents, embedder, 4, on_portion=lambda report: False)
+    assert (first.added, first.left, first.next_file) == (4, 1, "long.txt")
+    assert first.left_bytes == (documents / "long.txt").stat().st_size
+    assert found(where, embedder, "When does the ferry leave?")[0] == "ferry.txt"
+    hashes.encoded.clear()
+
+    def taken(report: Report) -> bool:
+        reports.append(report)
+        return True
+
+    last = Index.update(where, documents, embedder, 4, on_portion=taken)
+    assert (last.left, last.unchanged, last.added) == (0, 4, 1)
+    assert len(hashes.encoded) == last.embedded == last.chunks - first.embedded
+    assert [report.left for report in reports] == [1] * len(reports)
+    assert reports
+
+
+def test_an_update_in_portions_equals_a_whole_one(
+    tmp_path: Path,
+    where: Path,
+    documents: Path,
+    embedder: Embedder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At every portion a reader sees the changed files as they were, or as they are."""
+    monkeypatch.setattr(updating, "_PORTION", 1)
+    monkeypatch.setattr(updating, "_SHARE", 10**9)
+    Index.update(where, documents, embedder)
+    for name in ("ferry.txt", "museum.md", "bus.txt"):
+        (documents / name).write_text(f"# New\n\nAll about {name} is new.")
+    (documents / "travel" / "hotel.html").rename(documents / "inn.html")
+    seen: list[set[str]] = []
+
+    def taken(report: Report) -> bool:
+        seen.append({chunk.text for chunk in Index.open(where).chunks()})
+        return True
+
+    hashes_before = Index.open(where).fingerprint()
+    Index.update(where, documents, embedder, on_portion=taken)
+    assert len(seen) >= 2
+    assert any("The ferry leaves at nine from the north quay." in texts for texts in seen)
+    Index.update(tmp_path / "whole", documents, embedder)
+    assert Index.open(where).fingerprint() == Index.open(tmp_path / "whole").fingerprint()
+    assert Index.open(where).fingerprint() != hashes_before
+    assert list(Index.open(where).chunks()) == list(Index.open(tmp_path / "whole").chunks())
+
+
+def test_a_rebuild_in_portions_begins_with_nothing(
+    where: Path, documents: Path, hashes: WordHashes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(updating, "_PORTION", 1)
+    Index.update(where, documents, hashes.embedder("one"))
+    other = hashes.embedder("two")
+    Index.update(where, documents, other, rebuild=True, on_portion=lambda report: False)
+    assert Index.open(where).manifest.files == 1
+    report = Index.update(where, documents, other)
+    assert (report.unchanged, report.added) == (1, 3)
+    Index.update(where, documents, other, words=3, on_portion=lambda report: False)
+    assert Index.open(where).manifest.files == 1, "no chunk is there that was cut otherwise"
+
+
+def test_what_is_excluded_too_large_or_no_file_is_left_out(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    (documents / "log.txt").write_text("x " * 3000)
+    (documents / "build").mkdir()
+    (documents / "build" / "made.txt").write_text("Made by a program.")
+    os.mkfifo(documents / "pipe.txt")
+    report = Index.update(where, documents, embedder, exclude=["build/", "travel/h*"], largest=5000)
+    assert {chunk.source for chunk in Index.open(where).chunks()} == {
+        *("ferry.txt", "museum.md", "travel/flight.txt")
+    }
+    (large, reason), (pipe, why) = report.skipped
+    assert (large, pipe) == ("log.txt", "pipe.txt")
+    assert "0.0 MB" in reason
+    assert "regular" in why
+    report = Index.update(where, documents, embedder, exclude=["*.txt"])
+    assert {chunk.source for chunk in Index.open(where).chunks()} == {
+        *("museum.md", "travel/hotel.html")
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("*.log", ["a.log", "x/y/a.log", "old.log/a.txt"], ["a.log.txt", "log"]),
+        ("/top.txt", ["top.txt"], ["x/top.txt"]),
+        ("x/*.txt", ["x/a.txt"], ["x/y/a.txt", "y/x/a.txt"]),
+        ("x/**/a.txt", ["x/a.txt", "x/y/z/a.txt"], ["a.txt", "y/x/a.txt"]),
+        ("x/**", ["x/a", "x/y/z"], ["y/x/a"]),
+        ("made/", ["made/a", "x/made/y/a"], ["made", "remade/a"]),
+        ("a[!0-9]?.txt", ["abc.txt", "x/abc.txt"], ["a1c.txt", "ab.txt", "a/c.txt"]),
+        ("a+(b).txt", ["a+(b).txt"], ["aab.txt"]),
+        ("[", ["["], ["a"]),
+        ("", [], ["", "a"]),
+    ],
+)
+def test_patterns_are_those_of_gitignore(
+    pattern: str, fits: list[str], does_not: list[str]
+) -> None:
+    left_out = excluded([pattern])
+    assert all(map(left_out, fits))
+    assert not any(map(left_out, does_not))
+
+
+def test_a_table_repeats_its_header_in_every_chunk(
+    where: Path, documents: Path, embedder: Embedder
+) -> None:
+    rows = [f"| Quay {n} | QX-{1000 + n}-K | {n}:15 | {n * 3.75:.2f} |" for n in range(26)]
+    lines = ["| Station | Code | Opens | Price |", "|---|---|---|---|", *rows]
+    (documents / "table.md").write_text("# Quays\n\n" + "\n".join(lines))
+    Index.update(where, documents, embedder)
+    chunks = [chunk for chunk in Index.open(where).chunks() if chunk.source == "table.md"]
+    assert len(chunks) > 2
+    assert all(chunk.text.startswith("Station Code Opens Price\n") for chunk in chunks[1:])
+    text = "\n".join(chunk.text for chunk in chunks)
+    assert [text.count(f"QX-{1000 + n}-K") for n in range(26)] == [1] * 26
 
 
 def test_an_interrupted_update_is_resumed(
     where: Path, documents: Path, hashes: WordHashes, embedder: Embedder
 ) -> None:
-    computed: list[str] = []
-
-    def compute(text: str, title: str) -> dict[str, np.ndarray]:
-        computed.append(text)
-        return {"keys": np.zeros(3, dtype=np.uint16)}
-
-    kv = KvWriter(KvStore(where, "model"), compute)
-
     def interrupt(progress: Progress) -> None:
-        if progress.done == 3:
+        if progress.embedded == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Index.update(where, documents, embedder, progress=interrupt, kv=kv)
-    assert (len(hashes.encoded), len(computed)) == (3, 0)
+        Index.update(where, documents, embedder, progress=interrupt)
+    assert len(hashes.encoded) == 3
     with pytest.raises(RetrievalError, match="there is no index"):
         Index.open(where)
-    report = Index.update(where, documents, embedder, kv=kv)
-    assert (report.added, report.embedded, report.prefilled) == (4, 1, 4)
-    assert len(set(hashes.encoded)) == len(hashes.encoded) == len(computed) == 4
-
-
-def test_an_interrupted_prefill_is_resumed(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    kv = KvWriter(KvStore(where, "model"), lambda text, title: {"k": np.zeros(3, np.uint16)})
-
-    def interrupt(progress: Progress) -> None:
-        if progress.kv_bytes and progress.done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Index.update(where, documents, embedder, progress=interrupt, kv=kv)
-    assert len(Index.open(where)) == 4  # the index itself is whole
-    assert Index.update(where, documents, embedder, kv=kv).prefilled == 1
-
-
-def test_kv_beyond_the_limit_is_left_for_later(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    store = KvStore(where, "model", limit=5000)
-    kv = KvWriter(store, lambda text, title: {"k": np.zeros(2000, np.uint8)})
-    seen: list[Progress] = []
-    report = Index.update(where, documents, embedder, progress=seen.append, kv=kv)
-    assert (report.prefilled, report.deferred, report.chunks) == (2, 2, 4)
-    assert [progress.kv_bytes for progress in seen if progress.kv_bytes] == [8000, 8000]
-    assert Index.update(where, documents, embedder, kv=kv).deferred == 2
+    report = Index.update(where, documents, embedder)
+    assert (report.added, report.embedded) == (4, 1)
+    assert len(set(hashes.encoded)) == len(hashes.encoded) == 4
 
 
 def test_work_of_another_model_is_not_resumed(
@@ -464,33 +567,16 @@ def test_work_of_another_model_is_not_resumed(
     assert Index.update(where, documents, hashes.embedder()).embedded == len(hashes.encoded) == 4
 
 
-def test_kv_is_computed_once_and_lives_as_long_as_its_chunk(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    computed: list[tuple[str, str]] = []
-
-    def compute(text: str, title: str) -> dict[str, np.ndarray]:
-        computed.append((title, text))
-        return {"keys": np.frombuffer(text.encode(), np.uint8)}
-
+def test_kv_lives_as_long_as_its_chunk(where: Path, documents: Path, embedder: Embedder) -> None:
     store = KvStore(where, "model")
-    kv = KvWriter(store, compute)
-    Index.update(where, documents, embedder)  # without KV: a later update adds it
-    assert Index.update(where, documents, embedder, kv=kv).prefilled == len(computed) == 4
-    assert Index.update(where, documents, embedder, kv=kv).prefilled == 0
-    chunks = {chunk.source: chunk for chunk in Index.open(where).chunks()}
-    museum = chunks["museum.md"]
-    assert ("Museum", museum.text) in computed
-    assert store.read(museum.digest)["keys"].tobytes().decode() == museum.text
-
-    path = store.directory / f"{museum.digest}.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert Index.update(where, documents, embedder, kv=kv).prefilled == 1
-
+    Index.update(where, documents, embedder)
+    ids = Index.open(where).ids()
+    for digest in ids:
+        store.write(digest, {"keys": np.zeros(3, np.uint16)})
+    museum = next(c for c in Index.open(where).chunks() if c.source == "museum.md")
     (documents / "museum.md").unlink()
     Index.update(where, documents, embedder)
-    assert store.missing([museum.digest]) == [museum.digest]
-    assert not path.exists()
+    assert store.stored() == set(ids) - {museum.digest}
 
 
 def test_a_directory_that_cannot_be_made_is_one_line(

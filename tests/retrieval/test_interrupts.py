@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retrieval import Embedder, Index, KvStore, KvWriter
+from retrieval import Embedder, Index
 
 FILES, LONG = 4, 150
 """Files of one chunk, and chunks of a file behind them."""
@@ -19,7 +19,7 @@ UPDATE = """
 import sys
 from pathlib import Path
 import numpy as np
-from retrieval import Embedder, Index, KvStore, KvWriter
+from retrieval import Embedder, Index
 
 where, documents, stop = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 
@@ -32,17 +32,15 @@ def encode(texts):
     pause(f"embedding {texts[0].split()[-1].strip('.')}")
     return np.ones((len(texts), 4), dtype=np.float32)
 
-def compute(text, title):
-    pause(f"prefilling {text.split()[-1].strip('.')}")
-    return {"k": np.zeros(3, np.uint16)}
+files = set()
 
 def progress(now):
-    pause(f"{'prefilled' if now.kv_bytes else 'read'} {now.done}")
+    files.add(now.file)
+    pause(f"read {len(files)}")
 
 embedder = Embedder("fake", "fake-1", encode, encode)
-kv = KvWriter(KvStore(where, "model"), compute)
 try:
-    Index.update(where, documents, embedder, words=4, kv=kv, progress=progress)
+    Index.update(where, documents, embedder, words=4, progress=progress)
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -51,17 +49,15 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
 @pytest.mark.parametrize(
-    ("stop", "embedded", "prefilled"),
+    ("stop", "embedded"),
     [
-        ("embedding 2", 2, 0),
-        ("read 3", 3, 0),
-        ("embedding c64", FILES + 64, 0),  # in the middle of a long file
-        ("prefilling c5", FILES + LONG, FILES + 5),
-        (f"prefilled {FILES + 1}", FILES + LONG, FILES + 1),
+        ("embedding 2", 2),
+        ("read 3", 3),
+        ("embedding c64", FILES + 64),  # in the middle of a long file
     ],
 )
 def test_an_interrupt_loses_nothing_that_was_finished(
-    tmp_path: Path, stop: str, embedded: int, prefilled: int
+    tmp_path: Path, stop: str, embedded: int
 ) -> None:
     where, documents = tmp_path / "index", tmp_path / "documents"
     documents.mkdir()
@@ -81,8 +77,6 @@ def test_an_interrupt_loses_nothing_that_was_finished(
     def ones(texts: Sequence[str]) -> NDArray[np.float32]:
         return np.ones((len(texts), 4), dtype=np.float32)
 
-    kv = KvWriter(KvStore(where, "model"), lambda text, title: {"k": np.zeros(3, np.uint16)})
-    report = Index.update(where, documents, Embedder("fake", "fake-1", ones, ones), words=4, kv=kv)
+    report = Index.update(where, documents, Embedder("fake", "fake-1", ones, ones), words=4)
     assert report.chunks == FILES + LONG
     assert report.embedded == report.chunks - embedded
-    assert report.prefilled == report.chunks - prefilled

@@ -117,7 +117,7 @@ def test_an_interrupted_update_is_resumed(
     tmp_path: Path, documents: Path, hashes: WordHashes, url: str
 ) -> None:
     def interrupt(progress: Progress) -> None:
-        if progress.done == 3:
+        if progress.embedded == 3:
             raise KeyboardInterrupt
 
     embedder = hashes.embedder()

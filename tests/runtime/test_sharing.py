@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -179,6 +181,49 @@ async def test_a_question_that_nobody_waits_for_is_read_in_large_pieces(
         assert engine.answers == 0
 
 
+async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
+    model: LanguageModel, forwards: Forwards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question stops it within its forward, and it has none as long as the answer is open."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def held(parts: Sequence[tuple[ExtensionProgress, int]]) -> None:
+        began.set()
+        assert go_on.wait(60)
+        forwards.advance(parts)
+
+    monkeypatch.setattr(batches, "advance", held)
+    tokens = [9] * 300
+    async with running(forwards) as engine:
+        reading = partial(model.reading_document, tokens)
+        idle = asyncio.ensure_future(engine.read_idle(reading))
+        await asyncio.to_thread(began.wait, 60)
+        question = asyncio.ensure_future(prepared(engine, model, [5, 6, 7]))
+        await asyncio.sleep(0)  # it has been asked for
+        go_on.set()
+        context = await question
+        assert forwards.parts == [[ALONE], [6]], "what was under way stopped; the question is next"
+        for length in range(1, 4):
+            line = Line(start_hash(1), [7] * length)
+            work = Work(nothing, Span.of(line, length, length))
+            assert (await asked(context, work)).error is None
+        await settled(engine)
+        assert max(map(max, forwards.parts[1:])) < PIECE
+        assert not idle.done()
+        forwards.parts.clear()
+        context.close()
+        made = await idle
+        assert forwards.parts == [[ALONE], [ALONE]], "in two pieces, from the beginning"
+        with engine.wanted():
+            ended = asyncio.ensure_future(engine.read_idle(reading))
+            await settled(engine)
+            ended.cancel()
+            await settled(engine)
+        assert len(forwards.parts) == 2, "nothing begins where a question is about to come"
+    expected = model.document_kv(tokens).to_arrays()
+    assert all(np.array_equal(array, expected[name]) for name, array in made.to_arrays().items())
+
+
 class Shelf:
     """A Library of two chunks whose KV is not stored yet."""
 
@@ -192,6 +237,9 @@ class Shelf:
 
     def find(self, question: str, k: int) -> list[Hit]:
         return [Hit(chunk, 1.0) for chunk in self.chunks]
+
+    def tokens(self, model: LanguageModel, chunk: Chunk) -> list[int]:
+        return model.encode(chunk.text)
 
     def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
         self.loads += 1

@@ -17,7 +17,7 @@ from dragonrt.link.stream import TcpStream, listen
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.process import load_model, local_side, open_library
+from dragonrt.runtime.process import complete_library, load_model, local_side
 from dragonrt.runtime.side_settings import SideSettings
 
 HOST = "127.0.0.1"
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     try:
         settings = SideSettings("cloud", model=name, documents=(Path(documents),))
         model = load_model(settings)
-        library, _ = open_library(settings, model)
+        library = complete_library(settings, model)
         programs.run(run_server(settings, model, library))
     except DragonError as error:
         print(error, file=sys.stderr)

@@ -159,7 +159,7 @@ def _beside_indexing(size: IndexSize, seed: int) -> dict[str, list[float]]:
         documents.mkdir()
         for number, article in enumerate(articles(seed)[: size.articles]):
             (documents / f"{number}.md").write_text(article.text, encoding="utf-8")
-        order = Order([str(documents)], str(where), "default", WORDS, None, "pdfium")
+        order = Order([str(documents)], str(where), "default", WORDS, None, "pdfium", (), 1e9, True)
         beside: list[float] = []
         with subprocess.Popen(
             [sys.executable, "-m", "retrieval.following"],

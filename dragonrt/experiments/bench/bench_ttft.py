@@ -43,8 +43,9 @@ def bench_ttft(
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragonrt-"))
         stored, port = stack.enter_context(sample_pair(model))
         bare = {side: _without_kv(side, Path(folder) / side) for side in ("device", "cloud")}
-        other = stack.enter_context(cloud_process("--index", str(bare["cloud"]), model=model))
-        settings = replace(stored.settings, documents=(), index=bare["device"])
+        options = ("--index", str(bare["cloud"]), "--kv-cache", "0")
+        other = stack.enter_context(cloud_process(*options, model=model))
+        settings = replace(stored.settings, documents=(), index=bare["device"], kv_cache="0")
         afresh = LoadedSide.load(settings)
         question = Question(seed=seed, sampler=GREEDY, max_tokens=1, documents=documents)
         times = run(

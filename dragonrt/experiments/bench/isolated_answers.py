@@ -20,7 +20,6 @@ from dragonrt.language.reader import Reader, Weighing
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.library import document_tokens
 from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.noise import Noise
 from retrieval import Hit
@@ -83,13 +82,13 @@ class IsolatedAnswers:
         nearest = sorted(hits, key=lambda hit: -hit.score)
         texts = (prompt.document_text(hit.chunk.title, hit.chunk.text) for hit in nearest)
         each = dict.fromkeys(text.removeprefix(before).removesuffix(after) for text in texts)
-        return document_tokens(self.model, "\n\n".join(each), "")
+        return _document_tokens(self.model, "\n\n".join(each), "")
 
     def _side(self, question: Question, hits: Sequence[Hit]) -> Reading[Reader]:
         documents = []
         for hit in hits:
             if hit.chunk.digest not in self._documents:
-                tokens = document_tokens(self.model, hit.chunk.text, hit.chunk.title)
+                tokens = _document_tokens(self.model, hit.chunk.text, hit.chunk.title)
                 made = yield from self.model.reading_document(tokens, Preemption())
                 self._documents[hit.chunk.digest] = made
             documents.append(self._documents[hit.chunk.digest])
@@ -164,3 +163,8 @@ def in_shared_forwards(
         elif not taken:
             break
     return [results[number] for number in sorted(results)]
+
+
+def _document_tokens(model: LanguageModel, text: str, title: str) -> list[int]:
+    tokens = model.encode(model.prompt.document_text(title, text))
+    return tokens[: model.context_length // 2]

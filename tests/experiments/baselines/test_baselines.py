@@ -21,7 +21,6 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
-from dragonrt.runtime.library import compute_kv
 from dragonrt.side import Side
 from dragonrt.simulation import loop
 from retrieval import Chunk, Hit
@@ -49,7 +48,7 @@ class Notes:
         ]
 
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
-        return compute_kv(model, chunk.text, chunk.title)
+        return model.document_kv(model.encode(model.prompt.document_text(chunk.title, chunk.text)))
 
 
 def side_of(name: Side, model: LanguageModel) -> BaselineSide:
@@ -127,7 +126,9 @@ def test_fetched_kv_gives_the_tokens_of_rows_that_were_never_apart(model: Langua
     fetched = asked_each(model, ASKED, "DRCG/KV")["DRCG/KV"]
     side = side_of("device", model)
     notes = [*NOTES["device"], *NOTES["cloud"]]
-    stored = [compute_kv(model, note, "") for note in notes]
+    stored = [
+        model.document_kv(model.encode(model.prompt.document_text("", note))) for note in notes
+    ]
 
     async def together() -> list[int]:
         reading = await side.read_rows(stored, [0.9, 0.7, 0.9, 0.7], QUESTION, ASKED.tokens)
@@ -140,7 +141,10 @@ def test_a_sequence_scores_what_drawing_it_did(model: LanguageModel) -> None:
     side = side_of("device", model)
 
     async def draw_and_score() -> tuple[float, float]:
-        stored = [compute_kv(model, note, "") for note in NOTES["device"]]
+        stored = [
+            model.document_kv(model.encode(model.prompt.document_text("", note)))
+            for note in NOTES["device"]
+        ]
         reader = await side.read_rows(stored, [0.9, 0.7], QUESTION, 6)
         drawn = [each async for each in side.decode(reader, 3, 1.0, 6)]
         tokens = [token for token, _ in drawn]

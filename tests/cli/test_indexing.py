@@ -1,0 +1,40 @@
+"""`dragonrt index`: what it computes, leaves out and says."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "ferry.txt").write_text("The ferry to Lund leaves at nine.")
+    (folder / "museum.txt").write_text("The museum is closed on Mondays.")
+    (folder / "run.log.txt").write_text("nothing happened\n")
+    (folder / "large.txt").write_text("word " * 2000)
+    return folder
+
+
+@pytest.mark.slow
+def test_kv_is_computed_on_demand_and_as_far_as_it_may_be_stored(
+    run: Run, documents: Path, tmp_path: Path
+) -> None:
+    where = tmp_path / "index"
+    options = ("--index", str(where), "--exclude", "*.log.txt", "--largest-file", "5kB")
+    outcome = run("index", str(documents), *options)
+    assert outcome.code == 0
+    assert "2 chunks of 2 files" in outcome.errors
+    assert "skipped large.txt" in outcome.errors
+    assert "run.log.txt" not in outcome.errors
+    assert not (where / "kv").exists()
+    options = (*options, "--model", "dragon-draft", "--on", "cpu", "--kv")
+    outcome = run("index", str(documents), *options, "--kv-cache", "0")
+    assert (outcome.code, outcome.errors.count("--kv-cache")) == (0, 1)
+    assert list(where.rglob("*.safetensors")) == []
+    assert run("index", str(documents), *options).code == 0
+    assert len(list(where.rglob("*.safetensors"))) == 2
