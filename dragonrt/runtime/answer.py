@@ -61,7 +61,7 @@ class AnswerSession:
         self.gone = asyncio.Event()
         self.retry_s = 0.0
         self.weights: str | None = None
-        self._opened = self._concluding = False
+        self._opened = False
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver
@@ -81,8 +81,8 @@ class AnswerSession:
             self._driver.mode.measured(self.name, self._peer.round_trip_s, bandwidth)
 
     def receive(self, message: wire.SessionMessage) -> None:
-        if self._concluding:  # the answer is complete, whatever was under way
-            return
+        if self._driver.over and self.connector is not None:
+            return  # the device's answer is complete, whatever was under way
         if isinstance(message, wire.Opened):
             if self._evidence not in (None, message.evidence):
                 raise DragonError("its documents have changed since the answer began")
@@ -146,7 +146,6 @@ class AnswerSession:
     async def conclude(self) -> None:
         """End the session of a complete answer; wait a while for the other side's attribution."""
         if self._peer is not None and self._opened:
-            self._concluding = True
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._driver.patience.rejoin_s):

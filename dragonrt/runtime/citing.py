@@ -110,7 +110,7 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
     """Return the sentence that carries the answer, and the part of the answer's words it has."""
-    wanted, asked = _words(answer), _words(question)
+    wanted, asked = _content(answer), _content(question)
     found = [each for text in read for each in _sentences(text)]
 
     def rank(sentence: str) -> tuple[int, int]:
@@ -136,8 +136,12 @@ def _sentences(text: str) -> list[str]:
 
 
 def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _content(text: str) -> set[str]:
     """The words of a text; those of up to three letters only if there are no others."""
-    words = set(_WORD.findall(text.casefold()))
+    words = _words(text)
     return {each for each in words if not _FUNCTION_WORD.fullmatch(each)} or words
 
 
