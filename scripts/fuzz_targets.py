@@ -98,7 +98,7 @@ def connection(data: bytes) -> None:
             data = data[2 + length :]
             for event in events:
                 if isinstance(event, Open):
-                    cloud.send(Opened(event.session, (), 1, 1, 1))
+                    cloud.send(Opened(event.session, 1, 1, 1))
         cloud.eof()
     except RemoteProtocolError:
         assert cloud.closed

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from dragonrt.modes.catalogue import MODES
@@ -23,6 +24,7 @@ from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
+    Attribution,
     Message,
     Source,
 )
@@ -75,9 +77,7 @@ def wire_page() -> str:
         _settings(Question),
         *(f"### Settings of mode `{name}`\n\n{_mode(name)}" for name in MODES),
         "## Parts of messages",
-        f"### {Source.__name__}",
-        _text(Source),
-        _fields(Source),
+        *(_part(kind) for kind in (Attribution, Source)),
         "## Reasons",
         _text(Reason),
         _states(Reason),
@@ -125,6 +125,10 @@ PAGES: Mapping[str, Callable[[], str]] = {"wire.md": wire_page, "traces.md": tra
 
 def _page(title: str, *parts: str) -> str:
     return "\n\n".join((title, MADE, *parts)) + "\n"
+
+
+def _part(kind: Any) -> str:
+    return f"### {kind.__name__}\n\n{_text(kind)}\n\n{_fields(kind)}"
 
 
 def _text(documented: Any) -> str:
@@ -282,6 +286,8 @@ def _candidates(hint: Any, must: str) -> Iterable[Any]:
     numbers = [int(digits) for digits in re.findall(r"\d+", must)]
     if get_origin(hint) is Literal:
         return get_args(hint)
+    if NoneType in get_args(hint):
+        return (None,)
     if get_origin(hint) is tuple:
         return ((), (1,))
     if isinstance(hint, type) and issubclass(hint, Enum):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
 from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.modes.drafts import SideDraft
+from dragonrt.modes.evidence import evidence_bits
 from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
 from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, side_weights
 from dragonrt.side import Side
@@ -37,7 +38,7 @@ class Mixed:
 
     `p` and `q` are the target's probability of the token, and the cloud's, as far as they are
     known. `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are
-    wanted; `files` the evidence of each of the own files.
+    wanted; `files` the evidence of each of the own files, `cloud` that of all of the cloud's.
     """
 
     token: int
@@ -46,6 +47,7 @@ class Mixed:
     q: float
     expected: tuple[float, float] | None
     files: tuple[float, ...]
+    cloud: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,21 @@ def _told(
     )
     of_device = weights[0] * p_token
     total = of_device + weights[1] * q_token
+    files: tuple[float, ...] = ()
+    for draft, weight, others in (
+        (device, weights[0], q_token),
+        (cloud, weights[1], p_token),
+    ):
+        if draft.rows is not None:  # those of the own draft
+            files = draft.rows.without_each(token, weight, others)
     return Mixed(
         token,
         of_device / total if total > 0 else 0.5,
         total,
         q_token,
         expected,
-        () if device.rows is None else device.rows.without_each(token, weights[0], q_token),
+        files,
+        evidence_bits(total, p_token),
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from dragonrt.distributions import Codec, encode_distribution
 from dragonrt.modes.deciding import Listing
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.evidence import RowShares
 from dragonrt.modes.line import extended
 from dragonrt.modes.mode import Said, Span
+from dragonrt.modes.row_shares import RowShares
 from dragonrt.sampling.aggregation import Coupled, Rule
 from dragonrt.side import Side
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.evidence import RowShares
+from dragonrt.modes.row_shares import RowShares
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,6 +378,10 @@ class Dragon(Partnered):
             if draft is not None and not self._alone:
                 self._estimates.compared(side, draft.token == token)
         share = float(self.side == "device") if self._alone else 0.5
+        if mixed is not None:
+            self.moved.decide(step, mixed.files, mixed.cloud)
+        elif own is not None and own.rows is not None:  # alone, or told the token and no more
+            self.moved.decide(step, own.rows.without_each(token, 1.0, 0.0))
         out.events.append(
             events.TokenDecided(
                 step,

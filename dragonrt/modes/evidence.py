@@ -7,20 +7,10 @@ the target without that file; with a row for each document nothing has to be com
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-from dragonrt.distributions import Distribution
-from dragonrt.distributions.distribution import FEW
-from dragonrt.modes.mode import Said
+from dataclasses import dataclass, field
 
 MOST_BITS = 20.0
 """What one token counts at most, as where a codec cut the cloud's probability off."""
-
-LEAST = 1e-4
-"""Of many tokens those that a side gives less are not kept: no file can have made them likely."""
 
 
 def evidence_bits(p: float, q: float) -> float:
@@ -30,50 +20,36 @@ def evidence_bits(p: float, q: float) -> float:
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
 
 
-@dataclass(frozen=True, slots=True)
-class RowShares:
-    """What each row gave to what a side says next: its weight ω, and ω p(x) of the likely tokens.
+@dataclass(slots=True)
+class Moved:
+    """What moved the decided text, as far as one side knows: by token what made it likelier.
 
-    Row n read a document of the own file `files[n]`. `tokens` int64 [K] increasing, `weights`
-    float64 [rows], `shares` float64 [rows, K]. What is asked of them is computed for a decided
-    token alone.
+    Each number of bits is the sum over the tokens that became likelier; what made another token
+    less likely is not held against it.
     """
 
-    files: Sequence[int]
-    tokens: NDArray[np.int64]
-    weights: NDArray[np.float64]
-    shares: NDArray[np.float64]
+    _files: dict[int, Sequence[float]] = field(default_factory=dict)
+    _other: dict[int, float] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, said: Said, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
-        """Of the rows that a model read; `token` was drafted from `p`."""
-        tokens = p.ids
-        if len(p) > FEW:
-            tokens = tokens[p.probabilities >= min(LEAST, p.probability(token))]
-        return cls(files, tokens, said.weights, said.shares(tokens))
+    def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
+        """Note the evidence of a step's token: of each own file, and of the other side if known.
 
-    def carrier(self, token: int) -> int:
-        """The row, and so the document, that carried most of the token's probability."""
-        return int(self._given(token).argmax())
-
-    def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
-        """The leave-one-out evidence in bits of each file.
-
-        `weight` is η of this side, `q` the other side's probability of the token.
+        Replaces what was noted of the step before.
         """
-        given, own = ([0.0] * (max(self.files, default=-1) + 1) for _ in range(2))
-        parts = zip(self.files, self._given(token).tolist(), self.weights.tolist(), strict=False)
-        for file, part, row_weight in parts:
-            given[file] += weight * part
-            own[file] += weight * row_weight
-        p = math.fsum(given) + (1 - weight) * q
-        return tuple(
-            evidence_bits(p, (p - part) / (1 - share)) if share < 1 else 0.0
-            for part, share in zip(given, own, strict=True)
-        )
+        self._files[step] = files
+        if other is not None:
+            self._other[step] = other
 
-    def _given(self, token: int) -> NDArray[np.float64]:
-        place = int(self.tokens.searchsorted(token))
-        if place < self.tokens.size and self.tokens[place] == token:
-            return self.shares[:, place]
-        return np.zeros(len(self.weights))
+    @property
+    def files(self) -> list[float]:
+        """Bits of each own file; empty if nothing is known of any."""
+        longest = max(map(len, self._files.values()), default=0)
+        return [
+            math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
+            for file in range(longest)
+        ]
+
+    @property
+    def other(self) -> float | None:
+        """Bits of all that the other side knows, against this side alone; None if not known."""
+        return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

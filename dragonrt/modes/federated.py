@@ -22,6 +22,7 @@ from dragonrt.distributions import (
     encode_block,
 )
 from dragonrt.errors import DragonError
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
 from dragonrt.modes.question import Question
@@ -68,6 +69,7 @@ class Coordinator:
         self._q: list[Distribution] = []
         self._workers = {name: Worker(name, weight) for name, weight in members.items()}
         self._roll_call = RollCall()
+        self.moved = Moved()
         # The round: its number, its workers (None before any is asked), since when and how long.
         self._round = 0
         self._asked: list[Worker] | None = None

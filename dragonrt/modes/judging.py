@@ -44,6 +44,17 @@ class Uploads:
     payloads: tuple[bytes, ...]
 
 
+def tokens_of(block: ReadBlock, answer: Judgement | InPlace | Uploads) -> Sequence[int]:
+    """Return the tokens from the block's step on; of Uploads as they were drafted."""
+    match answer:
+        case InPlace():
+            return [answer.token]
+        case Judgement():
+            return [*block.tokens[: answer.accepted], answer.token]
+        case Uploads():
+            return block.tokens
+
+
 class Judging(Protocol):
     """How a mode reads blocks and what it answers: pure heads, run beside the loop."""
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.line import Line
 from dragonrt.modes.question import Question
 from dragonrt.traces.events import Event
@@ -171,6 +172,10 @@ class Mode(Protocol):
     @property
     def decided(self) -> Sequence[int]:
         """The tokens decided so far, the accepted ones included."""
+
+    @property
+    def moved(self) -> Moved:
+        """What moved the decided tokens, as far as this side knows."""
 
     def told(self, question: Question) -> Question:
         """The question as another side is asked it now, to go on from what is decided."""

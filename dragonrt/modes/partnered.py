@@ -8,6 +8,7 @@ connected --left--> waiting --patience runs out--> alone
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Effects, Finish, Leave, OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.patience import Patience
@@ -42,6 +43,7 @@ class Partnered(ABC):
         self._ready = False
         self._finish: Finish | None = None
         self._out = Effects()
+        self.moved = Moved()
 
     @property
     @abstractmethod

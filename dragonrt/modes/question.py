@@ -60,7 +60,6 @@ class Question:
         high=MAX_DOCUMENTS,
         option="documents_per_side",
     )
-    passages: bool = setting(False, "Name documents with their words.", traced=False)
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
     )

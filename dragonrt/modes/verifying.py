@@ -18,10 +18,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.modes.judging import InPlace, Judging, ReadBlock, Uploads
+from dragonrt.modes.evidence import Moved
+from dragonrt.modes.judging import InPlace, Judging, ReadBlock, Uploads, tokens_of
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Head, Leave, ModeError, Span, Work
+from dragonrt.modes.mode import (
+    Effects,
+    Finish,
+    Grounds,
+    Head,
+    Leave,
+    ModeError,
+    Said,
+    Span,
+    Work,
+)
 from dragonrt.modes.question import Question
+from dragonrt.modes.row_shares import files_alone
 from dragonrt.modes.settings import MAX_OUTSTANDING
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.verification import Judgement
@@ -52,6 +64,14 @@ class _UnderWay:
     came_s: float
     since_s: float
     known: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a head found, and for each token the evidence in bits of the own files."""
+
+    answer: Judgement | InPlace | Uploads | int
+    files: list[tuple[float, ...]]
 
 
 class BlockVerifier:
@@ -87,9 +107,11 @@ class BlockVerifier:
         self._block: ReadBlock | None = None
         self._under_way: _UnderWay | None = None
         self._work: Work | None = None
+        self._files: Sequence[int] = ()
         self._ready = self._over = False
         self._heard_s = 0.0
         self._out = Effects()
+        self.moved = Moved()
 
     # What the driver asks.
 
@@ -108,7 +130,7 @@ class BlockVerifier:
         return self._heard_s + self._patience.idle_s if idle else None
 
     def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._ready, self._heard_s = True, now
+        self._ready, self._heard_s, self._files = True, now, grounds.files
         self._take_next(now)
         return self._effects()
 
@@ -219,7 +241,14 @@ class BlockVerifier:
         line = self._line
         line.replace_from(block.step, block.tokens)
         span = Span.of(line, block.step, len(line))
-        return Work(lambda said: self._judging.answer(block, said), span, peer=self._peer)
+        judging, files = self._judging, self._files
+
+        def head(said: Sequence[Said]) -> _Judged:
+            answer = judging.answer(block, said)
+            tokens = zip(said, tokens_of(block, answer), strict=False)
+            return _Judged(answer, [files_alone(each, files, token) for each, token in tokens])
+
+        return Work(head, span, peer=self._peer)
 
     def _decoded(self) -> Work | None:
         """The next token by itself, where that is wanted and the answer is not complete."""
@@ -231,8 +260,13 @@ class BlockVerifier:
         stopped = not set(question.stop_tokens).isdisjoint(line.tokens[-2:])
         if stopped or step >= question.max_tokens:
             return None
-        span = Span.of(line, step, step)
-        return Work(self._decoding(step), span, peer=self._peer, spare=True)
+        decode, files = self._decoding(step), self._files
+
+        def head(said: Sequence[Said]) -> _Judged:
+            token = decode(said)
+            return _Judged(token, [files_alone(said[0], files, token)])
+
+        return Work(head, Span.of(line, step, step), peer=self._peer, spare=True)
 
     def _follow(self, waiting: _Waiting, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
@@ -267,6 +301,9 @@ class BlockVerifier:
 
     def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
         self._work = None
+        if isinstance(result, _Judged):
+            self._weigh(result)
+            result = result.answer
         if work.spare:
             self._go_on(result, seconds, now)
         elif isinstance(result, ReadBlock):
@@ -291,6 +328,11 @@ class BlockVerifier:
             self._block = self._under_way = None
         self._take_next(now)
         return self._effects()
+
+    def _weigh(self, judged: _Judged) -> None:
+        step = len(self._line) if self._block is None else self._block.step
+        for place, bits in enumerate(judged.files):
+            self.moved.decide(step + place, bits)
 
     def _go_on(self, token: int, seconds: float, now: float) -> None:
         """The text goes on with a token that no block was needed for."""

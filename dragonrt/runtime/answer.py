@@ -10,6 +10,7 @@ Around it stand `asking`, the device's answer with as many other sides as it has
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import ModeEntry
@@ -48,16 +49,19 @@ class AnswerSession:
 
     `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted,
     after `retry_s` seconds where the other side was busy. `weights` is its model's fingerprint.
+    `attribution` is what it said of the answer at the end; `attribute` says that of this side.
     """
 
     def __init__(self, driver: "Driver", name: str, connector: Reachable | None) -> None:
         self.name = name
         self.connector = connector
         self.number = 0
-        self.sources: tuple[wire.Source, ...] = ()
+        self.attribution: wire.Attribution | None = None
+        self.attribute: Callable[[], wire.Attribution | None] = lambda: None
         self.gone = asyncio.Event()
         self.retry_s = 0.0
         self.weights: str | None = None
+        self._opened = False
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver
@@ -77,15 +81,22 @@ class AnswerSession:
             self._driver.mode.measured(self.name, self._peer.round_trip_s, bandwidth)
 
     def receive(self, message: wire.SessionMessage) -> None:
+        if self._driver.over and self.connector is not None:
+            return  # the device's answer is complete, whatever was under way
         if isinstance(message, wire.Opened):
             if self._evidence not in (None, message.evidence):
                 raise DragonError("its documents have changed since the answer began")
-            self.sources, self._evidence = message.sources, message.evidence
+            self._opened, self._evidence = True, message.evidence
+        elif isinstance(message, wire.Conclude):
+            if self._peer is not None:
+                self._peer.close(self.number, Reason.FINISHED, attribution=self.attribute())
+            self._left("the answer is complete", returns=False)
+            return
         self._driver.receive(self, message)
 
     def closed(self, close: wire.Close) -> None:
         """Who was only busy is asked again."""
-        self.retry_s = close.retry_ms / 1000
+        self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
         self._left(close.text or close.reason.value, returns=close.reason is Reason.BUSY)
 
     def lost(self, reason: str) -> None:
@@ -102,13 +113,18 @@ class AnswerSession:
     # What the driver calls.
 
     @property
+    def took_part(self) -> bool:
+        """Whether the other side ever opened the session."""
+        return self._evidence is not None
+
+    @property
     def congested(self) -> bool:
         """Whether the other side has yet to take in what was sent."""
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
         """The session is open on that connection."""
-        self._peer, self.number = peer, number
+        self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
         self._closed.clear()
@@ -126,6 +142,15 @@ class AnswerSession:
         peer = self._forget()
         if peer is not None:
             peer.close(self.number, reason, text)
+
+    async def conclude(self) -> None:
+        """End the session of a complete answer; wait a while for the other side's attribution."""
+        if self._peer is not None and self._opened:
+            self.send(wire.Conclude(self.number))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._driver.patience.rejoin_s):
+                    await self._closed.wait()
+        self.close(Reason.FINISHED)
 
     async def wait_closed(self) -> None:
         """Until the other side has closed the session. Raises DragonError if it does not."""

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dragonrt.modes.catalogue import Kit, entry_of
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
+from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.preparing import Prepared, Preparer
 from dragonrt.traces.events import (
@@ -30,15 +32,18 @@ class Answer:
     """What the device knows when an answer is complete. Times are seconds on its loop's clock.
 
     `records` are the answer's own events, without drafts and messages: statistics are folds over
-    them.
+    them. `passages` are what this side read, a row for each, and `moved` what they and the others'
+    did to the text; `attributions` say what those others know who took part, None of one that did
+    not say.
     """
 
     question: Question
     settings: Settings
     records: list[Record] = field(default_factory=list)
     finish: Finish = Finish.CANCELLED
-    device_sources: tuple[wire.Source, ...] = ()
-    cloud_sources: tuple[wire.Source, ...] = ()
+    passages: tuple[Passage, ...] = ()
+    moved: Moved = field(default_factory=Moved)
+    attributions: tuple[wire.Attribution | None, ...] = ()
     asked_s: float = 0.0
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -109,7 +114,7 @@ class Asking:
                 self._opened(0)
             prepared = await self._prepare()
             if prepared is not None:
-                answer.device_sources = prepared.sources
+                answer.passages = prepared.passages
                 driver.begin(prepared, self._preparer.vocabulary)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
@@ -117,9 +122,11 @@ class Asking:
             for task in joining:
                 task.cancel()
             await asyncio.gather(*joining, return_exceptions=True)
-            cancelled = answer.finish is Finish.CANCELLED
+            await driver.settle()
+            if answer.finish is not Finish.CANCELLED:
+                await asyncio.gather(*(session.conclude() for session in sessions))
             for session in sessions:
-                session.close(Reason.CANCELLED if cancelled else Reason.FINISHED)
+                session.close(Reason.CANCELLED)
             await driver.settle()
             answer.rtt_s, after = driver.rtt_s, self._traffic()
             answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
@@ -136,8 +143,9 @@ class Asking:
                     self._held_s(),
                 )
             )
-            found = (source for session in sessions for source in session.sources)
-            answer.cloud_sources = tuple(dict.fromkeys(found))
+            took_part = (session for session in sessions if session.took_part)
+            answer.attributions = tuple(session.attribution for session in took_part)
+            answer.moved = driver.mode.moved
         return answer
 
     async def _prepare(self) -> Prepared | None:

@@ -19,14 +19,13 @@ from dragonrt.modes.line import start_hash
 from dragonrt.modes.mode import Grounds
 from dragonrt.modes.question import Question, Turn
 from dragonrt.patience import USUAL, Patience
+from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import Prepared
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
-from dragonrt.wire.limits import MAX_PASSAGE
-from dragonrt.wire.messages import Source
 from retrieval import Chunk, Hit, RetrievalError, in_context
 
 PINNED = 64
@@ -95,14 +94,16 @@ class LocalSide:
         names = list(dict.fromkeys(hit.chunk.source for hit in hits))
         files = [names.index(hit.chunk.source) for hit in hits]
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
+        cite = [(hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text) for hit in hits]
         return Prepared(
             context=ModelContext(self.engine, reader),
-            grounds=Grounds(exact, texts, [] if verifies else files, reader.context),
-            sources=tuple(_source(hit, passage=question.passages) for hit in hits),
+            grounds=Grounds(exact, texts, files, reader.context),
+            passages=tuple(Passage(*each) for each in cite),
             prompt_tokens=prompt_tokens,
             load_s=loaded_s - start_s,
             prefill_s=clock() - loaded_s,
             evidence=_evidence(hits),
+            decode=self.model.decode,
         )
 
     def _find(self, question: Question) -> list[Hit]:
@@ -202,11 +203,6 @@ def _evidence(hits: Sequence[Hit]) -> str:
     for hit in hits:
         digest.update(f"{hit.chunk.digest} {hit.score:.4f}\n".encode())
     return digest.hexdigest()[:32]
-
-
-def _source(hit: Hit, *, passage: bool) -> Source:
-    words = hit.chunk.text.encode()[:MAX_PASSAGE].decode(errors="ignore") if passage else ""
-    return Source(hit.chunk.citation, hit.chunk.source, hit.score, words)
 
 
 def fitting_prompt(

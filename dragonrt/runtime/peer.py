@@ -19,6 +19,7 @@ from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection, Event, State
 from dragonrt.wire.messages import (
+    Attribution,
     Block,
     Close,
     Draft,
@@ -171,10 +172,17 @@ class Peer:
         self._wake_probe.set()
         return number
 
-    def close(self, number: int, reason: Reason, text: str = "", retry_s: float = 0.0) -> None:
+    def close(
+        self,
+        number: int,
+        reason: Reason,
+        text: str = "",
+        retry_s: float = 0.0,
+        attribution: Attribution | None = None,
+    ) -> None:
         """End one session, if it is still open; who is busy says when to come back."""
         if self._connection.session_state(number) is not SessionState.NONE:
-            self._say(Close(number, reason, text, int(1000 * retry_s)))
+            self._say(Close(number, reason, text, int(1000 * retry_s), attribution))
         self._sessions.pop(number, None)
 
     # The life of the connection.

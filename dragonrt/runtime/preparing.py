@@ -1,6 +1,6 @@
 """A side that gets ready for one question: what an answer asks of it, and what it gets back."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,8 +8,8 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.modes.mode import Grounds, Work
 from dragonrt.modes.question import Question
 from dragonrt.patience import Patience
+from dragonrt.runtime.citing import Passage
 from dragonrt.traces.file import Recorder
-from dragonrt.wire.messages import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,18 @@ class Context(Protocol):
 class Prepared:
     """A side that has read the question after its documents, and what getting there took.
 
-    `evidence` names the chunks that it read and their relevances: with others the text would be
-    another.
+    `passages` are the chunks that it read, one for each row. `evidence` names them and their
+    relevances: with others the text would be another. `decode` gives the text of tokens.
     """
 
     context: Context
     grounds: Grounds
-    sources: tuple[Source, ...]
+    passages: tuple[Passage, ...]
     prompt_tokens: int
     load_s: float
     prefill_s: float
     evidence: str = "none"
+    decode: Callable[[Sequence[int]], str] = lambda tokens: ""
 
 
 class Preparer(Protocol):
@@ -76,7 +77,7 @@ class Preparer(Protocol):
 
     @property
     def share_sources(self) -> bool:
-        """Whether the other side may hear the titles and files of the documents used."""
+        """Whether the other side may hear of the documents that an answer rests on."""
         ...
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from dragonrt.modes.catalogue import Kit, mode_entry
 from dragonrt.modes.question import Question
 from dragonrt.runtime.answer import AnswerSession, Driver, opening
+from dragonrt.runtime.citing import attribution
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.preparing import Prepared, Preparer
 from dragonrt.traces.events import AnswerClosed, AnswerOpened
@@ -40,7 +41,7 @@ def answering(
         async with turn:
             return await preparer.prepare(question, verifies=verifies)
 
-    return session, _answer(preparer, driver, session, prepare, opened)
+    return session, _answer(preparer, driver, session, prepare, opened, question.prompt)
 
 
 async def _answer(
@@ -49,8 +50,9 @@ async def _answer(
     session: AnswerSession,
     prepare: Callable[[], Coroutine[Any, Any, Prepared]],
     opened: AnswerOpened,
+    asked: str,
 ) -> None:
-    """Prepare, say so, and take part until the device closes the session."""
+    """Prepare, say so, and take part until the device concludes or closes the session."""
     driver.record(opened)
     preparing = asyncio.ensure_future(prepare())
     over = asyncio.ensure_future(driver.wait_over())
@@ -63,13 +65,16 @@ async def _answer(
         session.send(
             wire.Opened(
                 session=session.number,
-                sources=prepared.sources if preparer.share_sources else (),
                 prompt_tokens=prepared.prompt_tokens,
                 load_us=int(prepared.load_s * 1e6),
                 prefill_us=int(prepared.prefill_s * 1e6),
                 evidence=prepared.evidence,
             )
         )
+        if preparer.share_sources:
+            session.attribute = lambda: attribution(
+                prepared.passages, driver.mode.moved, prepared.decode(driver.mode.decided), asked
+            )
         driver.begin(prepared, preparer.vocabulary)
         await over
         await session.wait_closed()

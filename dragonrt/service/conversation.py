@@ -3,6 +3,8 @@
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from dragonrt.modes.catalogue import entry_of
@@ -12,7 +14,9 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, redacted
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Answer, Asking
+from dragonrt.runtime.citing import cited, is_refusal, named, texts
 from dragonrt.runtime.main import Device
+from dragonrt.runtime.verbatim import Code, missing
 from dragonrt.service.text import TextStream
 from dragonrt.setting import traced
 from dragonrt.side import Side
@@ -35,20 +39,41 @@ OnNotice = Callable[[str], None]
 """Called with each line for the person who asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reply:
-    """An answer as a person reads it, with what it cost."""
+    """An answer as a person reads it, with what it cost.
+
+    `refusal` is what the model says if it does not know.
+    """
 
     text: str
     answer: Answer
+    refusal: str = ""
 
-    @property
+    @cached_property
     def sources(self) -> list[tuple[Side, Source]]:
-        """Every document used with its side, the device's first."""
-        device: list[tuple[Side, Source]] = [
-            ("device", each) for each in self.answer.device_sources
-        ]
-        return [*device, *(("cloud", each) for each in self.answer.cloud_sources)]
+        """The documents that moved the text, with their side, the device's first.
+
+        None of an answer that says that there is none.
+        """
+        answer = self.answer
+        if is_refusal(self.text, self.refusal):
+            return []
+        own = cited(answer.passages, answer.moved.files, self.text, answer.question.prompt)
+        told = (each.sources for each in answer.attributions if each is not None)
+        return named(own, dict.fromkeys(chain.from_iterable(told)), answer.moved.other)
+
+    @cached_property
+    def not_found(self) -> list[Code]:
+        """The numbers and codes of the text that stand in no document that was read.
+
+        Nor in the person's own words. None where another side took part and does not say.
+        """
+        answer, question = self.answer, self.answer.question
+        asked = (question.prompt, question.instructions, *(asked for asked, _ in question.history))
+        found = missing(self.text, [*asked, *texts(answer.passages)])
+        missed = [set(each.missing) if each else set() for each in answer.attributions]
+        return [code for code in found if all(code.text in each for each in missed)]
 
     def statistics(self) -> dict[str, Any]:
         """Numbers of this answer; None where there was nothing to measure."""
@@ -68,15 +93,8 @@ class Reply:
             "approximate": not entry.exact,
             **traced(answer.question),
             **traced(answer.settings),
-            "sources": [
-                {
-                    "side": side,
-                    "file": source.name,
-                    "title": source.title,
-                    "relevance": round(source.relevance, 4),
-                }
-                for side, source in self.sources
-            ],
+            "sources": [cited_json(*each) for each in self.sources],
+            "not_found": [code_json(each) for each in self.not_found],
             "notices": answer.notices,
             "statistics": self.statistics(),
             "ledger": self.ledger(),
@@ -85,19 +103,36 @@ class Reply:
     def ledger(self) -> dict[str, Any]:
         """What left the device for this answer, as far as can be observed (SPEC 1.10)."""
         told = Ledger.of(self.answer.records).to_json()
-        files = dict.fromkeys(source.name for source in self.answer.device_sources)
+        files = dict.fromkeys(passage.file for passage in self.answer.passages)
         bits = told.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
         return {**told, "files": named}
 
     def _carrier(self, decision: TokenDecided) -> dict[str, Any]:
         """Whose documents made a token likely, and which own one drafted it."""
-        own, document = self.answer.device_sources, decision.document
+        own, document = self.answer.passages, decision.document
         known = document is not None and document < len(own)
         return {
             "device_share": round(decision.share, 4),
-            "document": own[document or 0].name if known else None,
+            "document": own[document or 0].file if known else None,
         }
+
+
+def cited_json(side: Side, source: Source) -> dict[str, Any]:
+    """Return a source as `--json` and the APIs have it."""
+    return {
+        "side": side,
+        "file": source.name,
+        "title": source.title,
+        "relevance": round(source.relevance, 4),
+        "bits": round(source.bits, 2),
+        "sentence": source.sentence,
+    }
+
+
+def code_json(code: Code) -> dict[str, Any]:
+    """Return a number or code and its characters in the text."""
+    return {"text": code.text, "start_index": code.start, "end_index": code.end}
 
 
 @dataclass(slots=True)
@@ -170,7 +205,7 @@ class Conversation:
         if rest and answer.decisions:
             pieces.append(rest)
             on_piece(rest, answer.decisions[-1][1])
-        reply = Reply("".join(pieces).rstrip(), answer)
+        reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
         self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
         if self._redacts:
             shown = self._shown | {(prompt, reply.text): self._shown_of(answer, strings)}

@@ -63,9 +63,19 @@ class AnswerView:
                 line.append(f"  {heading}", style="dim")
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
+            if source.sentence:
+                self._console.print(Text(f"         “{source.sentence}”", style="dim"))
+        for warning in warnings(reply):
+            self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
         for text in (cost_line(reply), ledger_line(reply.ledger())):
             line = Text(f"  {text}", style="dim")
             self._console.print(line, soft_wrap=not self._console.is_terminal)
+
+
+def warnings(reply: Reply) -> list[str]:
+    """Return a line that names the codes that stand in no document, if there are any."""
+    codes = dict.fromkeys(code.text for code in reply.not_found)
+    return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
 
 def title(source: Source) -> str:

@@ -262,7 +262,7 @@ def _check_cloud(
 def _check_told(settings: Settings, cloud: Taking) -> None:
     """A device that keeps its drafts tells target tokens, and nothing else (SPEC 1.10)."""
     if isinstance(settings, DragonSettings) and settings.keeps_drafts:
-        more = cloud.heard - {"open", "target", "close"}
+        more = cloud.heard - {"open", "target", "conclude", "close"}
         if more:
             raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
 

@@ -8,6 +8,7 @@ After the last fault is over, an answer may first have to find that out, and the
 - A model that stands still for ever is given up after `answer_s`. Only then does that count: who
   waits for so long although all is well has missed something that came.
 - Both sides then prepare, and decide at least one token for every turn of the mode (below).
+- A complete answer waits `rejoin_s` at most for what the other side says of it.
 
 Delays of models and preparations are at most twice their mean, messages travel at most the latency
 plus its jitter, behind whatever else is queued on the link.
@@ -45,7 +46,8 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     answers = len(scenario.requests)
     turn_s = max(_turn_s(request.settings, link, answers) for link in links)
     turn_s += _held_s(scenario, request)
-    return recovery_s + preparation_s + (request.question.max_tokens + 2) * turn_s
+    decided_s = preparation_s + (request.question.max_tokens + 2) * turn_s
+    return recovery_s + decided_s + scenario.patience.rejoin_s
 
 
 def may_seem_mute(scenario: Scenario, request: Request) -> bool:

@@ -24,6 +24,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
+from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.peer import ConnectionLostError, Peer
@@ -42,7 +43,7 @@ from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedContext
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
-from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Source
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from dragonrt.wire.reasons import BusyError, HandshakeError
 
 MakeModel = Callable[[Side, Script], SimulatedModel]
@@ -85,9 +86,9 @@ class SimulatedSide:
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
         model = self.make_model(self.side, self.script(question.prompt))
         context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
-        source = Source(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
+        passage = Passage(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
         length = len(question.prompt)
-        return Prepared(context, Grounds(), (source,), length, 0.0, self.prepare_s)
+        return Prepared(context, Grounds(), (passage,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
         """This side of a fresh connection."""

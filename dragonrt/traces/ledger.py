@@ -32,7 +32,7 @@ COORDINATED = "federated"
 class Ledger:
     """Bytes are of text; of `tokens` sent, some went with `distributions`.
 
-    `evidence_bits` and that of each file, in the order of `Answer.device_sources`, sum over the
+    `evidence_bits` and that of each file, in the order of `Answer.passages`, sum over the
     `weighed` tokens: those for which the cloud's distribution was known here.
     """
 

@@ -6,7 +6,7 @@ every field is checked by the message it becomes.
 """
 
 from collections.abc import Collection
-from dataclasses import fields
+from dataclasses import astuple, fields
 from operator import attrgetter
 from typing import Any
 
@@ -18,9 +18,10 @@ from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
+    Attribution,
+    Close,
     Hello,
     Message,
-    Opened,
     Source,
 )
 from dragonrt.wire.reasons import MessageError, Reason
@@ -36,9 +37,8 @@ _LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
 def encode(message: Message) -> bytes:
     """The body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
-    if isinstance(message, Opened):
-        sources = [_pack_source(source) for source in message.sources]
-        values = (*values[:2], sources, *values[3:])
+    if isinstance(message, Close) and message.attribution is not None:
+        values = (*values[:-1], _packed(message.attribution))
     return bytes(msgpack.packb(values))
 
 
@@ -100,20 +100,23 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
             Reason.MALFORMED, f"{len(values) - 1} fields instead of {_LENGTH[kind] - 1}"
         )
     arguments: list[Any] = list(values[1:])
-    if kind is Opened:
-        check_tuple("sources", arguments[1], MAX_DOCUMENTS)
-        arguments[1] = tuple(_unpack_source(source) for source in arguments[1])
+    if kind is Close and arguments[-1] is not None:
+        arguments[-1] = _attribution(arguments[-1])
     return kind(*arguments)
 
 
-def _pack_source(source: Source) -> tuple[str | float, ...]:
-    values = (source.title, source.name, source.relevance)
-    return (*values, source.passage) if source.passage else values
+def _packed(attribution: Attribution) -> tuple[Any, ...]:
+    return tuple(astuple(source) for source in attribution.sources), attribution.missing
 
 
-def _unpack_source(values: Any) -> Source:
-    if type(values) is not tuple or len(values) not in (3, 4):
-        raise MessageError(
-            Reason.MALFORMED, "a source must have a title, a name, a relevance, perhaps a passage"
-        )
+def _attribution(values: Any) -> Attribution:
+    if type(values) is not tuple or len(values) != 2:
+        raise MessageError(Reason.MALFORMED, "an attribution must have sources and missing codes")
+    check_tuple("sources", values[0], MAX_DOCUMENTS)
+    return Attribution(tuple(map(_source, values[0])), values[1])
+
+
+def _source(values: Any) -> Source:
+    if type(values) is not tuple or len(values) != len(fields(Source)):
+        raise MessageError(Reason.MALFORMED, f"a source must have {len(fields(Source))} fields")
     return Source(*values)

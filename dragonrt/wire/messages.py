@@ -25,11 +25,12 @@ from dragonrt.wire.fields import (
 from dragonrt.wire.limits import (
     MAX_32,
     MAX_64,
+    MAX_CODE,
     MAX_DOCUMENTS,
+    MAX_MISSING,
     MAX_MODEL_NAME,
     MAX_NAME,
     MAX_PADDING,
-    MAX_PASSAGE,
     MAX_PAYLOAD,
     MAX_STEP,
     MAX_TIME_US,
@@ -45,10 +46,12 @@ __all__ = [
     "CONNECTION_MESSAGES",
     "PROTOCOL_VERSION",
     "SESSION_MESSAGES",
+    "Attribution",
     "Authenticate",
     "Block",
     "Close",
     "Coefficients",
+    "Conclude",
     "ConnectionMessage",
     "Draft",
     "EntriesGiven",
@@ -70,7 +73,7 @@ __all__ = [
 ]
 
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 LARGEST_COEFFICIENT = 1e9
 """Of such Coefficients: no side is that slow."""
@@ -205,26 +208,49 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What may be said of a document: a title, the name of its file, and its relevance.
+    """A document that the answer rests on: title, name of its file, relevance to the question.
 
-    The `passage` that is read comes with it where the question asks for passages.
+    `bits` is the leave-one-out evidence of the answer's tokens. `sentence` is the sentence of the
+    document that carries the answer.
     """
 
     title: str
     name: str
     relevance: float
-    passage: str = ""
+    bits: float = 0.0
+    sentence: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", one_line("title", self.title))
         object.__setattr__(self, "name", one_line("name", self.name))
         check_number("relevance", self.relevance, -LARGEST_FLOAT, LARGEST_FLOAT)
-        check_text("passage", self.passage, MAX_PASSAGE)
+        check_number("bits", self.bits, -LARGEST_FLOAT, LARGEST_FLOAT)
+        object.__setattr__(self, "sentence", one_line("sentence", self.sentence))
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """What the answer owes to the sender's documents, as far as the sender knows the answer.
+
+    `missing` are the numbers and codes of the answer that stand in none of the documents read.
+    """
+
+    sources: tuple[Source, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_tuple("sources", self.sources, MAX_DOCUMENTS)
+        for source in self.sources:
+            if type(source) is not Source:
+                raise MessageError(Reason.MALFORMED, "sources must hold Source entries only")
+        check_tuple("missing", self.missing, MAX_MISSING)
+        for code in self.missing:
+            check_text("missing", code, MAX_CODE)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The other side has its documents and is decoding: what it uses and what starting took.
+    """The other side has its documents and is decoding: what starting took.
 
     `evidence` names the chunks of documents that it reads and their relevances. An answer goes on
     only from what it began with: a session that resumes it and has another is closed.
@@ -232,7 +258,6 @@ class Opened:
 
     TYPE: ClassVar[int] = 6
     session: int
-    sources: tuple[Source, ...]
     prompt_tokens: int
     load_us: int
     prefill_us: int
@@ -240,10 +265,6 @@ class Opened:
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
-        check_tuple("sources", self.sources, MAX_DOCUMENTS)
-        for source in self.sources:
-            if type(source) is not Source:
-                raise MessageError(Reason.MALFORMED, "sources must hold Source entries only")
         check_integer("prompt_tokens", self.prompt_tokens, 0, MAX_TOKEN)
         check_integer("load_us", self.load_us, 0, MAX_TIME_US)
         check_integer("prefill_us", self.prefill_us, 0, MAX_TIME_US)
@@ -379,7 +400,8 @@ class EntriesGiven:
 class Close:
     """The end of one session, as wished or for a fault; the connection lives on.
 
-    Who is busy says in `retry_ms` when to ask again; 0 says nothing.
+    Who is busy says in `retry_ms` when to ask again; 0 says nothing. `attribution` answers a
+    Conclude, if the sender shares its sources.
     """
 
     TYPE: ClassVar[int] = 9
@@ -387,12 +409,26 @@ class Close:
     reason: Reason
     text: str = ""
     retry_ms: int = 0
+    attribution: Attribution | None = None
 
     def __post_init__(self) -> None:
         check_integer("session", self.session, 0, MAX_32)
         check_integer("retry_ms", self.retry_ms, 0, MAX_32)
+        if type(self.attribution) not in (Attribution, type(None)):
+            raise MessageError(Reason.MALFORMED, "attribution must be an Attribution")
         object.__setattr__(self, "reason", _reason(self.reason))
         object.__setattr__(self, "text", one_line("text", self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Conclude:
+    """The answer is complete: asks the other side to end the session with its Attribution."""
+
+    TYPE: ClassVar[int] = 17
+    session: int
+
+    def __post_init__(self) -> None:
+        check_integer("session", self.session, 0, MAX_32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +452,7 @@ SessionMessage: TypeAlias = (
     | EntriesWanted
     | EntriesGiven
     | Coefficients
+    | Conclude
     | Close
     | Block
     | Verdict
@@ -439,6 +476,7 @@ SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     EntriesWanted,
     EntriesGiven,
     Coefficients,
+    Conclude,
     Close,
     Block,
     Verdict,

@@ -132,7 +132,7 @@ WANTED = wire.EntriesWanted(1, 0, START, (5,))
 VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
 UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
 COEFFICIENTS = wire.Coefficients(1, -1e9, 1.0, 1e9)
-OPENED = wire.Opened(1, (), 4, 0, 0)
+OPENED = wire.Opened(1, 4, 0, 0)
 
 
 def again(settings: Settings) -> wire.Open:

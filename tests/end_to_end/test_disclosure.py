@@ -53,7 +53,7 @@ async def test_nothing_leaves_but_what_the_level_says(
         first = await conversation.ask(OWN.text)
         second = await conversation.ask("And then?")
     sent = {each.event.message for each in read_trace(trace) if isinstance(each.event, MessageSent)}
-    assert sent <= {"open", "target", "close", "ping"}
+    assert sent <= {"open", "target", "conclude", "close", "ping"}
     told = first.ledger()
     assert told["distributions_sent"] == told["tokens_not_in_answer"] == 0
     assert told["tokens_sent"] + told["tokens_withheld"] == len(first.answer.tokens)

@@ -95,7 +95,8 @@ async def test_a_question_for_both_is_answered_from_both(
         reply = await device.ask(question.text, replace(SHORT, max_tokens=48))
     assert question.answered_by(reply.text)
     named = {(side, source.name) for side, source in reply.sources}
-    assert named >= set(question.evidence)
+    assert named & set(question.evidence), "what moved the text, at least"
+    assert named <= set(question.evidence), "and nothing else that was read"
     assert counts(reply).counts.compared["device"] > 0
 
 

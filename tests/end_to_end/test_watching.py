@@ -96,4 +96,4 @@ async def test_a_running_answer_keeps_its_documents_and_the_next_sees_the_change
             (documents / "ferry.txt").rename(documents / "boat.txt")
             await asyncio.to_thread(cloud.wait_line, RENAMED)
             moved = await device.ask(FERRY, replace(LONG, max_tokens=1))
-            assert [source.name for source in moved.answer.cloud_sources][:1] == ["boat.txt"]
+            assert [source.name for _, source in moved.sources] == ["boat.txt"]

@@ -51,7 +51,7 @@ def joined(settings: FederatedSettings = SETTINGS, question: Question = QUESTION
     one.joined("two", 2, 0.0)
     one.prepared(Grounds(), 0.0)
     for name, session in (("one", 1), ("two", 2)):
-        one.received(name, wire.Opened(session, (), 3, 0, 0), 0.0)
+        one.received(name, wire.Opened(session, 3, 0, 0), 0.0)
     return one
 
 

@@ -275,9 +275,9 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
 def test_an_answer_goes_on_only_from_the_documents_that_it_began_with() -> None:
     async def talk(bench: Bench) -> None:
         for evidence in ("a1", "a1"):
-            bench.session.receive(wire.Opened(8, (), 3, 0, 0, evidence))
+            bench.session.receive(wire.Opened(8, 3, 0, 0, evidence))
         with pytest.raises(DragonError, match="documents have changed since the answer began"):
-            bench.session.receive(wire.Opened(8, (), 3, 0, 0, "b2"))
+            bench.session.receive(wire.Opened(8, 3, 0, 0, "b2"))
 
     driven(talk)
 

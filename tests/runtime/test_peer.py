@@ -43,7 +43,6 @@ from dragonrt.wire.messages import (
     Opened,
     Ping,
     Pong,
-    Source,
 )
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
@@ -130,7 +129,7 @@ class Authenticated(Goodbye):
 
 
 def opened(message: Open) -> Opened:
-    return Opened(message.session, (Source("t", "n", 1.0),), 4, 0, 0)
+    return Opened(message.session, 4, 0, 0)
 
 
 def draft(message: Open, **changes: object) -> Draft:

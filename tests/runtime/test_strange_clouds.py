@@ -138,19 +138,19 @@ async def nothing(send: Callable[[Message], object], opened: Open) -> None:
 
 
 async def only_a_greeting(send: Callable[[Message], object], opened: Open) -> None:
-    send(Opened(opened.session, (), 4, 0, 0))
+    send(Opened(opened.session, 4, 0, 0))
     await asyncio.Event().wait()
 
 
 async def drafts_for_other_texts(send: Callable[[Message], object], opened: Open) -> None:
-    send(Opened(opened.session, (), 4, 0, 0))
+    send(Opened(opened.session, 4, 0, 0))
     for number in range(1000):
         send(draft(opened, prefix_hash=number))
         await asyncio.sleep(0.1)
 
 
 async def drafts_after_another_text(send: Callable[[Message], object], opened: Open) -> None:
-    send(Opened(opened.session, (), 4, 0, 0))
+    send(Opened(opened.session, 4, 0, 0))
     send(draft(opened, decided_hash=5))
     await asyncio.Event().wait()
 

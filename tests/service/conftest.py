@@ -14,12 +14,12 @@ from dragonrt.modes.mode import Grounds, Said
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import Patience
+from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import Prepared
 from dragonrt.simulation.pair import SimulatedSide
 from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
-from dragonrt.wire.messages import Source
 
 END = 0
 VOCABULARY = 256
@@ -90,6 +90,7 @@ class RecitingSide(SimulatedSide):
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
     library: None = None
+    read: str = "What is known."
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         self.heard.append((question.prompt, question.history))
@@ -98,7 +99,14 @@ class RecitingSide(SimulatedSide):
             raise DragonError("the question is too long")
         model = Recitation(self.answers[question.prompt].encode())
         context = HaltingContext(model, self.halt_at, self.on_close)
-        return Prepared(context, Grounds(), (Source("Notes", "notes.txt", 0.5),), 3, 0.0, 0.0)
+        return Prepared(
+            context,
+            Grounds(files=[0]),
+            (Passage("Notes", "notes.txt", 0.5, self.read),),
+            3,
+            0.0,
+            0.0,
+        )
 
 
 async def no_cloud() -> NoReturn:

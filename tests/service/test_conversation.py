@@ -117,8 +117,16 @@ async def test_json_says_everything_about_an_answer() -> None:
     asked = replace(Question(max_tokens=40), seed=3)
     assert report.items() >= (traced(asked) | traced(DragonSettings())).items(), "no hand-kept list"
     assert report["sources"] == [
-        {"side": "device", "file": "notes.txt", "title": "Notes", "relevance": 0.5}
+        {
+            "side": "device",
+            "file": "notes.txt",
+            "title": "Notes",
+            "relevance": 0.5,
+            "bits": 80.0,
+            "sentence": "What is known.",
+        }
     ]
+    assert report["not_found"] == []
     assert report["notices"] == notices
     assert len(notices) == 1, "there is no cloud, and the user hears of it"
     assert report["statistics"]["alone_from"] == 0

@@ -49,6 +49,34 @@ async def test_the_official_client_gets_the_same_text_whole_and_streamed() -> No
         assert (whole.usage.prompt_tokens, whole.usage.completion_tokens) == (3, 9)
 
 
+async def test_sources_have_their_sentences_and_codes_that_no_document_has_are_annotated() -> None:
+    async with served({"code?": "so plum-39, 12\n", "b?": "I don't know.\n"}) as service:
+        service.side.read = "Say 12 times plum-otter-39. Or say 12."
+        whole = (await service.chat("code?")).json()
+        (cited, unseen) = whole["choices"][0]["message"]["annotations"]
+        assert cited["url_citation"]["sentence"] == "Say 12 times plum-otter-39."
+        place = {"text": "plum-39", "start_index": 3, "end_index": 10}
+        assert unseen == {"type": "dragonrt.not_found", **place}
+        assert whole["dragonrt"]["not_found"] == [place]
+        chunks = events(await service.chat("code?", stream=True))
+        last = next(each for each in reversed(chunks) if each != "[DONE]" and each["choices"])
+        assert last["choices"][0]["delta"]["annotations"] == [cited, unseen]
+        body = {"model": "bytes", "input": "code?", "sources_in_text": False}
+        part = (await service.http.post("/v1/responses", json=body)).json()["output"][0]["content"]
+        assert part[0]["annotations"][0]["sentence"] == cited["url_citation"]["sentence"]
+        assert part[0]["annotations"][1] == unseen
+        read = (await service.chat("code?", sources_in_text=True)).json()
+        *_, source, _, note = read["choices"][0]["message"]["content"].splitlines()
+        assert "“Say 12 times plum-otter-39.”" in source
+        assert "plum-39" in note
+        none = (await service.chat("b?")).json()
+        assert none["choices"][0]["message"]["annotations"] == []
+        async with service.openai() as client:
+            asked: Any = {"model": "bytes", "input": "code?"}
+            told = (await client.responses.create(**asked)).output[0]
+            assert told.type == "message"
+
+
 async def test_responses_are_typed_events() -> None:
     async with served(KNOWN) as service, service.openai() as client:
         whole = await client.responses.create(model="bytes", input="a?")

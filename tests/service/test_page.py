@@ -116,6 +116,26 @@ async def test_an_answer_is_read_heard_repeated_and_kept() -> None:
 
 @in_browser
 @pytest.mark.slow
+async def test_sources_are_quoted_and_codes_that_no_document_has_are_marked() -> None:
+    async with served({"code?": "🐉 plum-39\n", "b?": "I don't know.\n"}) as service:
+        service.side.read = "The code of the gate is plum-otter-39. It is old."
+        async with browsing(service.url) as page:
+            await ask(page, "code?")
+            answer = page.locator(".answered").last
+            await answer.locator(".retry").wait_for()
+            assert await answer.locator("mark").all_text_contents() == [*"plum-39"]
+            assert await answer.locator("mark").first.get_attribute("title")
+            assert await answer.locator(".text").text_content() == "🐉 plum-39"
+            assert "plum-39" in (await answer.locator(".notice").last.text_content() or "")
+            quoted = await answer.locator(".sources blockquote").all_text_contents()
+            assert quoted == ["The code of the gate is plum-otter-39."]
+            await ask(page, "b?")
+            await page.locator(".answered").nth(1).locator(".retry").wait_for()
+            assert await page.locator(".answered").nth(1).locator(".sources li, mark").count() == 0
+
+
+@in_browser
+@pytest.mark.slow
 async def test_an_answer_is_stopped_and_what_fails_is_told() -> None:
     answers = {"long?": "x" * 300}
     async with served(answers, halt_at=3) as service, browsing(service.url) as page:

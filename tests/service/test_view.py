@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.runtime.asking import Answer
+from dragonrt.runtime.citing import Passage
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
 from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
@@ -23,8 +25,9 @@ from dragonrt.traces.events import (
     Record,
     TokenDecided,
 )
-from dragonrt.wire.messages import Source
+from dragonrt.wire.messages import Attribution, Source
 
+FERRY = Source("The Vardo ferry", "vardo_ferry.md", 0.25, 12.5, "It leaves at 7:40.")
 HALF = TokenDecided(0, 5, True, True, "own", 0.1, 0.5)
 
 
@@ -37,6 +40,8 @@ def record(t: float, event: Event) -> Record:
 
 
 def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
+    moved = Moved()
+    moved.decide(0, (6.2,))
     decided = (HALF, replace(HALF, cloud=False, share=1.0, document=0), replace(HALF, cloud=None))
     answer = Answer(
         question=Question(seed=7, sampler=Sampler(temperature)),
@@ -47,8 +52,9 @@ def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Reply:
             record(10.3, AnswerClosed(finish.value, 120, 30)),
         ],
         finish=finish,
-        device_sources=(Source("Some words of it…", "notes/tom.txt", 0.8),),
-        cloud_sources=(Source("The Vardo ferry", "vardo_ferry.md", 0.25),),
+        passages=(Passage("Some words of it…", "notes/tom.txt", 0.8, "Tom says yes. And no."),),
+        moved=moved,
+        attributions=(Attribution((FERRY, replace(FERRY, name="other.md", bits=1.0)), ("41",)),),
     )
     return Reply("yes", answer)
 
@@ -120,10 +126,20 @@ def test_an_answer_ends_with_its_sources_and_its_costs() -> None:
     assert written(target).splitlines() == [
         "yes",
         "  device 0.80  notes/tom.txt",
+        "         “Tom says yes.”",
         "  cloud  0.25  vardo_ferry.md  The Vardo ferry",
+        "         “It leaves at 7:40.”",
         f"  {cost_line(reply())}",
         f"  {ledger_line(reply().ledger())}",
     ]
+
+
+def test_codes_that_no_document_has_are_named_once() -> None:
+    target = console()
+    AnswerView(target).end(replace(reply(), text="41, 7:40 or 41"))
+    lines = written(target).splitlines()
+    assert sum("41" in line for line in lines) == 1
+    assert not any("7:40" in line for line in lines if "41" in line)
 
 
 def test_the_costs_fit_a_hundred_columns_and_name_what_matters() -> None:

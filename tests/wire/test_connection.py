@@ -23,7 +23,6 @@ from dragonrt.wire.messages import (
     Opened,
     Ping,
     Pong,
-    Source,
     Target,
 )
 from dragonrt.wire.reasons import (
@@ -37,7 +36,7 @@ from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
 DEVICE = Hello(PROTOCOL_VERSION, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0")
 CLOUD = Hello(PROTOCOL_VERSION, b"c" * 16, "cloud", "3fa2" * 4, 1000, "large", "dragonrt 0.1.0")
 OPEN = Open(5, "dragon", (("prompt", "Who wrote it?"), ("seed", 7)), (("codec", "topp:0.8"),))
-OPENED = Opened(5, (Source("A title", "a.txt", 0.5),), 30, 1000, 2000)
+OPENED = Opened(5, 30, 1000, 2000)
 DRAFT = Draft(5, 0, 2**63, 17, -1.5, 900, 0, 2**31, b"\x01\x02")
 TARGET = Target(5, 0, 2**63, 17, "cloud")
 

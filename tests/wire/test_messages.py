@@ -17,10 +17,12 @@ from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
     SESSION_MESSAGES,
+    Attribution,
     Authenticate,
     Block,
     Close,
     Coefficients,
+    Conclude,
     Draft,
     EntriesGiven,
     EntriesWanted,
@@ -49,7 +51,10 @@ NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 NAME = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20)
 TEXT = st.text(max_size=30)
 SIDE = st.sampled_from(["device", "cloud"])
-SOURCE = st.builds(Source, TEXT, TEXT, NUMBER)
+SOURCE = st.builds(Source, TEXT, TEXT, NUMBER, NUMBER, TEXT)
+ATTRIBUTION = st.builds(
+    Attribution, st.lists(SOURCE, max_size=3).map(tuple), st.lists(TEXT, max_size=3).map(tuple)
+)
 
 VALUE = st.one_of(
     st.none(),
@@ -105,11 +110,12 @@ MESSAGE = st.one_of(
     st.builds(Pong, INT32, TIME, INT32),
     st.builds(Goodbye, st.sampled_from(Reason), TEXT),
     OPEN,
-    st.builds(Opened, INT32, st.lists(SOURCE, max_size=3).map(tuple), TOKEN, TIME, TIME, NAME),
+    st.builds(Opened, INT32, TOKEN, TIME, TIME, NAME),
     DRAFT,
     st.builds(Target, INT32, STEP, INT64, TOKEN, SIDE, TIME, TIME),
     st.builds(Coefficients, INT32, *[st.floats(1.0, 1e9)] * 3),
-    st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32),
+    st.builds(Close, INT32, st.sampled_from(Reason), TEXT, INT32, st.none() | ATTRIBUTION),
+    st.builds(Conclude, INT32),
     st.builds(Working, INT32),
     st.builds(EntriesWanted, INT32, STEP, INT64, st.sampled_from([(0,), (3, 9, 2**31 - 1)])),
     st.builds(EntriesGiven, INT32, STEP, INT64, st.binary(min_size=8, max_size=50)),
@@ -156,7 +162,7 @@ def test_round_trip(message: Message) -> None:
 
 def test_every_message_is_covered_here_and_has_its_own_type() -> None:
     kinds = CONNECTION_MESSAGES + SESSION_MESSAGES
-    assert sorted(kind.TYPE for kind in kinds) == list(range(17))
+    assert sorted(kind.TYPE for kind in kinds) == list(range(18))
     for kind in SESSION_MESSAGES:
         assert fields(kind)[0].name == "session", "a fault must be attributable to a session"
 
@@ -231,9 +237,12 @@ def changed(message: Any, **fields: Any) -> Message:
         (lambda: Coefficients(1, 0.0, 0.9, 0.0), "k_b must be a number from 1"),
         (lambda: Coefficients(1, 0.0, 1.0, -1.0), "k_c must be a number from 0"),
         (lambda: changed(GUESS, echo_us=-1), "echo_us must be an integer"),
-        (lambda: changed(Opened(1, (), 0, 0, 0), sources=("a",)), "sources must hold Source"),
+        (lambda: changed(Attribution(), sources=("a",)), "sources must hold Source"),
+        (lambda: Attribution(missing=("4",) * 65), "missing must be a tuple of at most 64"),
+        (lambda: Attribution(missing=("4" * 257,)), "missing must be text of at most 256 bytes"),
+        (lambda: changed(Close(1, Reason.FINISHED), attribution=()), "must be an Attribution"),
         (lambda: Source("a", "b", float("inf")), "relevance must be a number"),
-        (lambda: Source("a", "b", 1.0, "x" * 4097), "passage must be text of at most 4096 bytes"),
+        (lambda: Source("a", "b", 1.0, float("nan")), "bits must be a number"),
         (lambda: Ping(0, 0, bytes(2**20 + 1)), "padding must be"),
         (lambda: changed(Close(1, Reason.ERROR), reason=7), "reason must be text"),
     ],
@@ -245,12 +254,6 @@ def test_wrong_fields_are_named(wrong: Callable[[], object], line: str) -> None:
     assert "\n" not in caught.value.text
 
 
-def test_a_passage_costs_bytes_only_where_there_is_one() -> None:
-    bare, told = (Opened(1, (Source("A", "a.md", 0.5, each),), 0, 0, 0) for each in ("", "é\n"))
-    assert (decode(encode(bare)), decode(encode(told))) == (bare, told)
-    assert len(encode(told)) == len(encode(bare)) + 1 + len("é\n".encode())
-
-
 def test_limits_themselves_are_allowed() -> None:
     replace(OPENING, question=(("prompt", "x" * LONGEST_VALUE),) * 64)
     replace(GUESS, payload=bytes(2**21), step=131072, ahead=131072)
@@ -259,6 +262,7 @@ def test_limits_themselves_are_allowed() -> None:
 def test_texts_for_people_are_cleaned_and_cut() -> None:
     assert Goodbye(Reason.ERROR, "a\nb\x1b[2Jc").text == "a b [2Jc"
     assert Close(1, Reason.ERROR, "\ud800").text == " "
+    assert Source("a", "b", 0.0, sentence="a\x1b[2Jb").sentence == "a [2Jb"
     cut = Source("é" * 2000, "b", 0.0).title
     assert len(cut.encode()) == MAX_LINE
     assert set(cut) == {"é"}
@@ -279,7 +283,7 @@ def test_a_fault_in_a_session_message_carries_the_session() -> None:
 def test_long_arrays_are_refused_before_they_are_made() -> None:
     """A nest of array headers could otherwise make the decoder allocate gigabytes."""
     with pytest.raises(MessageError, match="max_array_len"):
-        decode(msgpack.packb([Opened.TYPE, 1, [0] * 513, 0, 0, 0]))
+        decode(msgpack.packb([Open.TYPE, 1, "dragon", [0] * 513, []]))
 
 
 @pytest.mark.parametrize("session", [-1, 2**32, "5", None, True])
@@ -304,9 +308,17 @@ def test_a_cut_message_is_refused(message: Message, data: st.DataObject) -> None
 
 @pytest.mark.parametrize(
     "sources",
-    [[["a", "b"]], [["a", "b", "c"]], ["text"], [[1, 2, 3]], "ab", [["a", "b", 0.0]] * 300],
+    [
+        [["a", "b"]],
+        [["a", "b", "c", 1.0, "d"]],
+        [7],
+        [[1, 2, 3, 4, 5]],
+        "ab",
+        [["a", "b", 0.0, 0.0, "c"]] * 300,
+    ],
 )
-def test_ill_formed_sources(sources: Any) -> None:
+@pytest.mark.parametrize("form", [lambda a: [a, []], lambda a: [[], a], lambda a: a, lambda a: [a]])
+def test_ill_formed_attributions(sources: Any, form: Callable[[Any], Any]) -> None:
     with pytest.raises(MessageError) as caught:
-        decode(msgpack.packb([Opened.TYPE, 1, sources, 0, 0, 0]))
+        decode(msgpack.packb([Close.TYPE, 1, "finished", "", 0, form(sources)]))
     assert caught.value.session == 1

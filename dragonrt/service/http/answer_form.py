@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from dragonrt.errors import DragonError
 from dragonrt.runtime.local_side import LongQuestionError
-from dragonrt.service.conversation import Reply
+from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.sources_text import sources_text
-from dragonrt.service.view import title
+from dragonrt.service.view import title, warnings
 from dragonrt.side import Side
 from dragonrt.traces.events import SideReady
 from dragonrt.wire.messages import Source
@@ -57,7 +57,7 @@ def api_error(error: DragonError) -> ApiError:
 
 def closing_text(reply: Reply) -> str:
     """What is put behind the answer for clients that drop annotations."""
-    return sources_text(reply.sources, reply.answer.notices)
+    return sources_text(reply.sources, [*reply.answer.notices, *warnings(reply)])
 
 
 def usage(reply: Reply) -> tuple[int, int]:
@@ -69,19 +69,18 @@ def usage(reply: Reply) -> tuple[int, int]:
 
 def report(reply: Reply) -> dict[str, Any]:
     """What is known here and has no place in either API, under the key `dragonrt`."""
-    told = {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
-    for said, (_, source) in zip(told["sources"], reply.sources, strict=True):
-        if source.passage:
-            said["passage"] = source.passage
-    return told
+    return {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
 
 
 def citation(side: Side, source: Source) -> dict[str, Any]:
-    """What an annotation says of a document, whatever its API calls it."""
+    """Return what an annotation says of a document, whatever its API calls it."""
     return {
+        **cited_json(side, source),
         "title": title(source) or source.name,
         "url": f"dragonrt:{side}/{quote(source.name)}",
-        "side": side,
-        "file": source.name,
-        "relevance": round(source.relevance, 4),
     }
+
+
+def not_found(reply: Reply) -> list[dict[str, Any]]:
+    """Return an annotation, of an own type, for each code that stands in no document."""
+    return [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]

@@ -11,6 +11,7 @@ from dragonrt.service.http.answer_form import (
     SseEvent,
     citation,
     closing_text,
+    not_found,
     report,
     usage,
 )
@@ -118,10 +119,11 @@ class ChatCompletion:
     def _annotations(self, reply: Reply) -> list[dict[str, Any]]:
         """A document of which nobody knows which words it gave is one of the whole text."""
         whole = {"start_index": 0, "end_index": len(reply.text)}
-        return [
+        cited = [
             {"type": "url_citation", "url_citation": {**whole, **citation(*each)}}
             for each in reply.sources
         ]
+        return [*cited, *not_found(reply)]
 
     def _chunk(
         self, delta: dict[str, Any], finish_reason: str | None = None, **more: Any

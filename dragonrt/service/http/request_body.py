@@ -155,7 +155,7 @@ class ApiRequest:
     """What a client asks for, by whichever API. Without a `seed` the answer draws its own.
 
     `question` has the words and the settings, `stops` the texts that end the answer. With `traced`
-    the stream also says how the answer comes about, and sources come with their passages.
+    the stream also says how the answer comes about.
     """
 
     question: Question
@@ -207,7 +207,6 @@ class Defaults:
                 instructions=said.instructions,
                 sampler=assemble(Sampler, flat(self.question.sampler) | given),
                 max_tokens=min(max_tokens or self.question.max_tokens, self.longest),
-                passages=traced,
             )
         except DragonError as error:
             raise ApiError(400, str(error), code="invalid_value") from None

@@ -12,6 +12,7 @@ from dragonrt.service.http.answer_form import (
     SseEvent,
     citation,
     closing_text,
+    not_found,
     report,
     usage,
 )
@@ -189,7 +190,7 @@ def _part(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _annotations(reply: Reply) -> list[dict[str, Any]]:
-    return [
+    cited = [
         {
             "type": "file_citation",
             "file_id": f"{side}:{source.name}",
@@ -199,3 +200,4 @@ def _annotations(reply: Reply) -> list[dict[str, Any]]:
         }
         for side, source in reply.sources
     ]
+    return [*cited, *not_found(reply)]

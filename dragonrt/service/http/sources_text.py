@@ -15,12 +15,13 @@ _BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n{_NOTES})?|{_NOTES})\Z")
 
 
 def sources_text(sources: Sequence[tuple[Side, Source]], notices: Sequence[str]) -> str:
-    """What follows an answer's text: a line for each document, and for what the person is told."""
+    """Return what follows an answer's text: a line for each document, and for each notice."""
     notes = [f"{NOTE}{notice}" for notice in notices]
     lines = [HEADING] if sources else []
     for side, source in sources:
         heading = title(source)
-        lines.append(f"- {side}: {source.name}" + (f" ({heading})" if heading else ""))
+        quoted = f": “{source.sentence}”" if source.sentence else ""
+        lines.append(f"- {side}: {source.name}{f' ({heading})' if heading else ''}{quoted}")
     return "\n\n" + "\n".join([*lines, *notes]) if lines or notes else ""
 
 

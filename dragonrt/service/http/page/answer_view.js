@@ -37,6 +37,10 @@ export class AnswerView {
   end(report) {
     this.item.removeAttribute("aria-busy");
     if (report) {
+      const unseen = report.not_found ?? [];
+      mark(this.text, unseen);
+      const codes = [...new Set(unseen.map((code) => code.text))].join(", ");
+      if (codes) this.notice(`Not found in the documents: ${codes}`);
       this.behind.append(sources(report.sources), element("p", { class: "costs" }, costs(report)));
     }
     const copy = () => navigator.clipboard.writeText(this.text.textContent);
@@ -57,17 +61,30 @@ export class AnswerView {
 }
 
 function sources(found) {
-  const rows = found.map(({ side, file, title, relevance, passage }) => {
+  const rows = found.map(({ side, file, title, relevance, sentence }) => {
     const badge = element("span", { class: `badge ${SIDES[side] ?? ""}` }, side);
     const heading = [badge, ` ${file} `, element("span", { class: "faint" }, relevance.toFixed(2))];
-    const text = passage || title || "The other side named the file only.";
-    return element(
-      "li",
-      {},
-      element("details", {}, element("summary", {}, ...heading), element("blockquote", {}, text)),
-    );
+    return element("li", {}, ...heading, element("blockquote", {}, sentence || title));
   });
   return element("ul", { class: "sources", "aria-label": "Sources" }, ...rows);
+}
+
+/** Marks numbers and codes that stand in no document; their places count characters of the text. */
+function mark(text, codes) {
+  let place = 0;
+  for (const word of text.children) {
+    const runs = [];
+    for (const letter of word.textContent) {
+      const missing = codes.some((code) => code.start_index <= place && place < code.end_index);
+      if (runs.at(-1)?.missing === missing) runs.at(-1).text += letter;
+      else runs.push({ text: letter, missing });
+      place += 1;
+    }
+    const title = "stands in no document that was read";
+    word.replaceChildren(
+      ...runs.map((run) => (run.missing ? element("mark", { title }, run.text) : run.text)),
+    );
+  }
 }
 
 function costs({ statistics, seed, temperature }) {

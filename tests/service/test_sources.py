@@ -1,0 +1,239 @@
+"""What an answer of both sides rests on: its sources, their sentences, codes that nobody has."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.models import LinkModel
+from dragonrt.link.stream import Stream
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.disclosure import Disclosure
+from dragonrt.modes.mode import Grounds, Said
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+)
+from dragonrt.patience import USUAL, Patience
+from dragonrt.runtime.citing import Passage
+from dragonrt.runtime.main import Device
+from dragonrt.runtime.preparing import Prepared
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.service.conversation import Conversation, Reply
+from dragonrt.side import Side
+from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.simulation.scripted import Script, SimulatedContext
+
+from .conftest import END, VOCABULARY, ByteModel
+
+ANSWER = "on Friday, 15:00"
+UNSURE = "·"
+MARKER = b" -"
+QUESTION = Question(max_tokens=40, sampler=Sampler(temperature=0.0))
+
+DANCE = Passage("Emil", "emil.md", 0.8, "Emil dances. The class is on Friday, Tom drives.")
+ROPE = Passage("Rope", "rope.txt", 0.3, "Dad wants a rope on Monday. Call 555-0163.")
+SCHOOL = Passage("School", "school.md", 0.7, "We are in Norholm. On Friday we begin at 15:00.")
+SALT = Passage("Salt", "salt.md", 0.2, "Salt is boiled at 15 degrees.")
+
+
+def says(text: str, first: int = 0, last: int | None = None) -> str:
+    """A row that knows this part of a text, and has no idea of the rest."""
+    end = len(text) if last is None else last
+    return UNSURE * first + text[first:end] + UNSURE * (len(text) - end)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Implements Said and SimulatedModel: each document is sure of its bytes, else of nothing."""
+
+    texts: tuple[str, ...]
+    step: int = 0
+    relevance: float = 0.0
+
+    def said(self, step: int, prefix_hash: int) -> Said:
+        return replace(self, step=step)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.full(len(self.texts), 1 / len(self.texts))
+
+    @property
+    def p(self) -> NDArray[np.float32]:
+        return self.shares(np.arange(VOCABULARY)).sum(axis=0).astype(np.float32)
+
+    @property
+    def hidden(self) -> NDArray[np.float32]:
+        return np.zeros(1, dtype=np.float32)
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        rows = np.full((len(self.texts), VOCABULARY), 1 / VOCABULARY)
+        for row, text in enumerate(self.texts):
+            letter = text[self.step] if self.step < len(text) else chr(END)
+            if letter != UNSURE:
+                rows[row] *= 0.04
+                rows[row, ord(letter)] += 0.96
+        given: NDArray[np.float64] = (rows * self.weights[:, None])[:, tokens]
+        return given
+
+
+@dataclass(slots=True)
+class ReadingSide(SimulatedSide):
+    """Has read some passages, each of which says a text."""
+
+    read: Sequence[tuple[Passage, str]] = ()
+    relevance: float = 0.0
+    model: ByteModel = field(default_factory=ByteModel)
+    library: None = None
+
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        passages = tuple(passage for passage, _ in self.read)
+        names = list(dict.fromkeys(passage.file for passage in passages))
+        grounds = Grounds(files=[names.index(passage.file) for passage in passages])
+        rows = Rows(tuple(text for _, text in self.read), relevance=self.relevance)
+        context = SimulatedContext(rows, lambda: 0.0)
+        return Prepared(context, grounds, passages, 3, 0.0, 0.0, decode=self.model.decode)
+
+
+def side_of(side: Side, *read: tuple[Passage, str], patience: Patience = USUAL) -> ReadingSide:
+    script = Script(0, vocabulary=VOCABULARY)
+    return ReadingSide(side, lambda _: script, patience=patience, read=read)
+
+
+@asynccontextmanager
+async def talking(
+    device: ReadingSide, cloud: ReadingSide, settings: Settings, latency_s: float = 0.0
+) -> AsyncIterator[Conversation]:
+    def far(stream: Stream) -> Stream:
+        up, down = (LinkModel(latency_s=latency_s) for _ in range(2))
+        return EmulatedStream(stream, up, down)
+
+    async with linked_device(SimulatedCloud(cloud), device, far) as linked:
+        kit = Kit(vocabulary=VOCABULARY, patience=device.patience, marker=tuple(MARKER))
+        stands_in: Any = device  # for the side of a real model
+        yield Conversation(Device(stands_in, linked.connectors, settings, kit), QUESTION)
+
+
+async def answered(
+    device: ReadingSide,
+    cloud: ReadingSide,
+    settings: Settings | None = None,
+    question: str = "When is the dance class?",
+    latency_s: float = 0.0,
+) -> Reply:
+    settings = settings or DragonSettings()
+    async with talking(device, cloud, settings, latency_s) as conversation:
+        return await conversation.ask(question)
+
+
+def both() -> tuple[ReadingSide, ReadingSide]:
+    """The day stands on the device, the time on the cloud; each has read another document, too."""
+    day = (DANCE, says(ANSWER, 0, 9))
+    time = (SCHOOL, says(ANSWER, 9))
+    nothing = UNSURE * len(ANSWER)
+    return side_of("device", (ROPE, nothing), day), side_of("cloud", time, (SALT, nothing))
+
+
+def named(reply: Reply) -> list[tuple[str, str]]:
+    return [(side, source.name) for side, source in reply.sources]
+
+
+@pytest.mark.parametrize(
+    ("disclose", "aggregator"),
+    [
+        (Disclosure.DRAFTS, Aggregator.BOTH),
+        (Disclosure.DRAFTS, Aggregator.DEVICE),
+        (Disclosure.DRAFTS, Aggregator.CLOUD),
+        (Disclosure.ANSWER, Aggregator.BOTH),
+        (Disclosure.REDACTED, Aggregator.BOTH),
+    ],
+)
+async def test_the_files_that_moved_the_text_are_named_with_their_sentences(
+    disclose: Disclosure, aggregator: Aggregator
+) -> None:
+    settings = DragonSettings(disclose=disclose, aggregator=aggregator)
+    device, cloud = both()
+    if settings.redacts:  # it reads the marker for the day
+        (school, said), salt = cloud.read
+        cloud.read = ((school, UNSURE * len(MARKER) + said[9:]), salt)
+        device.relevance = 1.0  # the device's day stands where both sides are as sure
+    reply = await answered(device, cloud, settings)
+    assert reply.text == ANSWER
+    assert named(reply) == [("device", "emil.md"), ("cloud", "school.md")]
+    sentences = [source.sentence for _, source in reply.sources]
+    assert sentences == ["The class is on Friday, Tom drives.", "On Friday we begin at 15:00."]
+    assert reply.not_found == []
+    assert reply.to_json()["sources"][1]["bits"] > 10
+
+
+async def test_a_cloud_that_shares_no_sources_says_nothing_and_nothing_is_marked() -> None:
+    device, cloud = both()
+    cloud.share_sources = False
+    reply = await answered(device, cloud)
+    assert reply.text == ANSWER
+    assert named(reply) == [("device", "emil.md")]
+    assert reply.not_found == [], "15:00 may stand in what the cloud has read"
+
+
+async def test_an_answer_does_not_wait_for_a_cloud_that_is_slow_to_say() -> None:
+    device, cloud = both()
+    device.patience = replace(USUAL, rejoin_s=0.0)
+    reply = await answered(device, cloud, latency_s=0.05)
+    assert (reply.text, named(reply)) == (ANSWER, [("device", "emil.md")])
+    assert reply.not_found == []
+
+
+@pytest.mark.parametrize("said", ["I don't know.", "I do not know who it is."])
+async def test_a_refusal_rests_on_nothing(said: str) -> None:
+    reply = await answered(side_of("device", (DANCE, said)), side_of("cloud", (SALT, said)))
+    assert reply.text == said
+    assert reply.sources == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "marked"),
+    [
+        ("Salt is dear.", ["plum-39"]),
+        ("The code plum-39 is old.", []),
+        ("See plum-39-b.", ["plum-39"]),
+    ],
+)
+async def test_a_code_that_stands_in_no_document_is_marked(theirs: str, marked: list[str]) -> None:
+    said = "It is plum-39."
+    hive = Passage("Hive", "hive.md", 0.9, "The code of the gate is plum-otter-39.")
+    device = side_of("device", (hive, said), (ROPE, UNSURE * len(said)))
+    reply = await answered(device, side_of("cloud", (replace(SALT, text=theirs), UNSURE * 14)))
+    assert [code.text for code in reply.not_found] == marked
+    assert named(reply) == [("device", "hive.md")], "its sentence shows what is right"
+    asked = await answered(device, side_of("cloud", (SALT, UNSURE * 14)), None, "What is plum-39?")
+    assert asked.not_found == [], "who asks knows it"
+
+
+@pytest.mark.parametrize("settings", [SpeculativeSettings(), FederatedSettings()])
+async def test_where_the_cloud_alone_says_what_stands_its_documents_are_named(
+    settings: Settings,
+) -> None:
+    device = side_of("device", (DANCE, ANSWER))
+    nothing = UNSURE * len(ANSWER)
+    cloud = side_of("cloud", (SCHOOL, ANSWER), (SALT, nothing))
+    reply = await answered(device, cloud, settings)
+    assert reply.text == ANSWER
+    assert named(reply) == [("cloud", "school.md")]
+
+
+async def test_a_device_that_is_alone_names_its_only_file() -> None:
+    device = side_of("device", (DANCE, ANSWER))
+    async with talking(device, side_of("cloud", (SALT, "")), DragonSettings()) as conversation:
+        conversation.device = replace(conversation.device, connectors={})
+        reply = await conversation.ask("When?")
+    assert named(reply) == [("device", "emil.md")]
+    assert [code.text for code in reply.not_found] == ["15:00"]
