@@ -260,7 +260,10 @@ def oracle(
 
 @derived(
     {SideSettings: DAILY},
-    only=("model", "on", "dtype", "threads", "prompt", "embedder", "chunk_words", "search"),
+    only=(
+        *("model", "on", "dtype", "threads", "adapter", "prompt", "embedder", "chunk_words"),
+        "search",
+    ),
 )
 class IsolatedSideOptions:
     """What both sides answer with, and how documents are cut and found."""
