@@ -1,5 +1,6 @@
 """`dragonrt demo`, `bench` and `experiment`: what the project shows, and measures of itself."""
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -259,7 +260,10 @@ def oracle(
 
 @derived(
     {SideSettings: DAILY},
-    only=("model", "on", "dtype", "threads", "prompt", "embedder", "chunk_words", "search"),
+    only=(
+        *("model", "on", "dtype", "threads", "adapter", "prompt", "embedder", "chunk_words"),
+        "search",
+    ),
 )
 class IsolatedSideOptions:
     """What both sides answer with, and how documents are cut and found."""
@@ -297,10 +301,11 @@ def isolation(
 ) -> None:
     from dragonrt.experiments.bench.bench_isolation import LONGEST, bench_isolation
 
+    own = settings(SideSettings, side, side="device")
     bench_isolation(
         output=output,
         messages=messages,
-        side=settings(SideSettings, side, side="device"),
+        side=replace(own, model=chosen_model(own.model)),
         question=settings(Question, answers, seed=seed, max_tokens=LONGEST),
         file=file,
         count=questions,

@@ -54,6 +54,8 @@ NOTE = (
 MEASURES = ("contains", "f1", "refused", "read")
 LONGEST = 40
 """Tokens of an answer."""
+SHARED = ("model", "on", "dtype", "adapter", "prompt", "embedder", "chunk_words", "search")
+"""Settings that both sides have in common."""
 TIMED = 6
 """Questions asked of two processes, one at a time, for times and bytes."""
 
@@ -253,11 +255,12 @@ def _pair(
     answers: IsolatedAnswers,
 ) -> dict[str, Any]:
     """Times and bytes of two processes over the home world, and how many texts are as computed."""
-    options = {"--model": side.model, "--dtype": side.dtype, "--chunk-words": side.chunk_words}
-    options |= {"--search": side.search, "--index": folder / "pair-cloud"}
-    given = [str(part) for option in options.items() for part in option]
-    documents = [f"--documents={each}" for each in world.cloud]
-    with cloud_process(*given, *documents) as cloud:
+    values = {name: getattr(side, name) for name in SHARED} | {"index": folder / "pair-cloud"}
+    options = [
+        f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None
+    ]
+    options += [f"--documents={each}" for each in world.cloud]
+    with cloud_process(*options) as cloud:
         settings = replace(side, documents=world.device, index=folder / "pair-device")
         loaded = LoadedSide.opened(settings, answers.model)
         port = cloud.wait_ready()
