@@ -226,7 +226,7 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name not in ("isolation", "engine", "oracle", "soak"):
+    if _name not in ("decode", "isolation", "engine", "oracle", "soak"):
         _bench(_name)
 
 
@@ -237,6 +237,19 @@ def soak(
     from dragonrt.experiments.bench.bench_soak import bench_soak
 
     bench_soak(output=output, messages=messages, answers=answers)
+
+
+@bench.command(name="decode", help=BENCHES["decode"])
+def decode(
+    *,
+    model: Annotated[
+        tuple[str, ...],
+        option("Name, GGUF file, directory or hub id.", default="dragon-small, dragon-opt"),
+    ] = ("dragon-small", "dragon-opt"),
+) -> None:
+    from dragonrt.experiments.bench.bench_decode import bench_decode
+
+    bench_decode(output=output, messages=messages, models=model)
 
 
 @bench.command(name="oracle", help=BENCHES["oracle"])
