@@ -1,0 +1,115 @@
+"""A real language model, SmolLM2 in its 4-bit file: two processes, documents on both sides."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dragonrt import bundled
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.language.model import LanguageModel
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.endpoints import Address
+from dragonrt.runtime.library import Library
+from dragonrt.runtime.process import complete_library, load_model
+from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+
+from .conftest import connected_device, counts, slow_link
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bundled.smollm2_file() is None, reason=f"{bundled.SMOLLM2_WHEEL} is not installed"
+    ),
+]
+
+ASKED = tuple(each for each in bundled.questions() if each.kind != "both")[:2]
+"""One that the device's documents answer, one that the cloud's do."""
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[Side, Path]:
+    """The documents behind those questions, and a few others."""
+    folders: dict[Side, Path] = {}
+    for side in ("device", "cloud"):
+        folders[side] = tmp_path_factory.mktemp(side)
+        needed = {name for each in ASKED for whose, name in each.evidence if whose == side}
+        others = sorted(path.name for path in bundled.documents(side).iterdir())[:4]
+        for name in needed.union(others):
+            shutil.copy(bundled.documents(side) / name, folders[side])
+    return folders
+
+
+@pytest.fixture(scope="module")
+def real_cloud(
+    documents: dict[Side, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CloudProcess]:
+    index = tmp_path_factory.mktemp("index")
+    options = ("--documents", str(documents["cloud"]), "--index", str(index))
+    with cloud_process(*options, model=bundled.SMOLLM2) as process:
+        process.wait_ready()
+        yield process
+
+
+@pytest.fixture(scope="module")
+def settings(documents: dict[Side, Path], tmp_path_factory: pytest.TempPathFactory) -> SideSettings:
+    index = tmp_path_factory.mktemp("index")
+    return SideSettings(
+        "device", bundled.SMOLLM2, "cpu", documents=(documents["device"],), index=index
+    )
+
+
+@pytest.fixture(scope="module")
+def real_model(settings: SideSettings) -> LanguageModel:
+    return load_model(settings)
+
+
+@pytest.fixture(scope="module")
+def real_library(settings: SideSettings, real_model: LanguageModel) -> Library:
+    library = complete_library(settings, real_model, kv=False)
+    assert library is not None
+    return library
+
+
+async def test_each_side_knows_what_the_other_one_asks(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    address = Address("127.0.0.1", real_cloud.wait_ready())
+    async with connected_device(real_model, real_library, address, DragonSettings()) as device:
+        for asked in ASKED:
+            reply = await device.ask(asked.text, Question(max_tokens=40))
+            assert asked.answered_by(reply.text), reply.text
+
+
+async def test_no_link_load_aggregator_or_rule_changes_a_token(
+    real_cloud: CloudProcess, real_model: LanguageModel, real_library: Library
+) -> None:
+    """In 4 bits, eight answers at once over a slow link, from no document to two a side."""
+    address = Address("127.0.0.1", real_cloud.wait_ready())
+    far_away = replace(address, emulate=slow_link(0.05, 0.02))
+    questions = [
+        (asked.text, Question(seed=seed, sampler=Sampler(0.8), max_tokens=10, documents=documents))
+        for seed, asked in enumerate(ASKED)
+        for documents in (0, 1, 2, 2)
+    ]
+    for rule, aggregators in {
+        "coupled": (Aggregator.BOTH, Aggregator.GREEDY),
+        "algorithm1": (Aggregator.GREEDY,),
+    }.items():
+        synchronous = DragonSettings(rule=rule, aggregator=Aggregator.SYNC)
+        async with connected_device(real_model, real_library, address, synchronous) as near:
+            expected = [(await near.ask(*each)).answer.tokens for each in questions]
+        async with connected_device(real_model, real_library, far_away, synchronous) as far:
+            for aggregator in aggregators:
+                how = replace(synchronous, aggregator=aggregator)
+                replies = await asyncio.gather(*(far.ask(*each, how) for each in questions))
+                assert all(counts(reply).alone_from is None for reply in replies)
+                assert [reply.answer.tokens for reply in replies] == expected
+    assert len({tuple(tokens) for tokens in expected}) > 2
