@@ -64,7 +64,8 @@ class AnswerView:
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
             if source.sentence:
-                self._console.print(Text(f"         “{source.sentence}”", style="dim"))
+                quoted = Text(f"         “{source.sentence}”", style="dim")
+                self._console.print(quoted, soft_wrap=not self._console.is_terminal)
         for warning in warnings(reply):
             self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
         for text in (cost_line(reply), ledger_line(reply.ledger())):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Work
 from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL
@@ -37,6 +38,7 @@ class ScriptedMode:
     due: float | None = None
     heard: list[tuple[Any, ...]] = field(default_factory=list)
     decided: tuple[int, ...] = ()
+    moved: Moved = field(default_factory=Moved)
     times_bandwidth = True
     verifies = False
 

@@ -69,7 +69,8 @@ class Rows:
 
     @property
     def p(self) -> NDArray[np.float32]:
-        return self.shares(np.arange(VOCABULARY)).sum(axis=0).astype(np.float32)
+        mixed: NDArray[np.float32] = self.shares(np.arange(VOCABULARY)).sum(0).astype(np.float32)
+        return mixed
 
     @property
     def hidden(self) -> NDArray[np.float32]:
