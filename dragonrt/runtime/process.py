@@ -40,6 +40,8 @@ from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
 """A first question before the first question, so that no user waits for lazy loading."""
+LOCKED_S = 5.0
+"""How long a start waits for a process that indexes: that of a side that has ended ends, too."""
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
@@ -109,9 +111,10 @@ def update_index(
             on_portion,
             settings.rebuild,
             settings.store,
-            parser=settings.parser,
-            exclude=settings.exclude,
-            largest=parse_size(settings.largest_file),
+            LOCKED_S,
+            settings.parser,
+            settings.exclude,
+            parse_size(settings.largest_file),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error

@@ -32,9 +32,9 @@ def test_kv_is_computed_on_demand_and_as_far_as_it_may_be_stored(
     assert "skipped large.txt" in outcome.errors
     assert "run.log.txt" not in outcome.errors
     assert not (where / "kv").exists()
-    options = (*options, "--model", "dragon-draft", "--on", "cpu", "--kv")
-    outcome = run("index", str(documents), *options, "--kv-cache", "0")
+    with_kv = (*options, "--model", "dragon-draft", "--on", "cpu", "--kv")
+    outcome = run("index", str(documents), *with_kv, "--kv-cache", "0")
     assert (outcome.code, outcome.errors.count("--kv-cache")) == (0, 1)
     assert list(where.rglob("*.safetensors")) == []
-    assert run("index", str(documents), *options).code == 0
+    assert run("index", str(documents), *with_kv).code == 0
     assert len(list(where.rglob("*.safetensors"))) == 2

@@ -174,7 +174,7 @@ def _beside_indexing(size: IndexSize, seed: int) -> dict[str, list[float]]:
             following.stdout.readline()  # {}: it begins
             while len(beside) < 20 * size.tokens and not select([following.stdout], [], [], 0)[0]:
                 beside.append(next(decode))
-            said = following.stdout.readline()
+            said = next(line for line in following.stdout if not json.loads(line).get("left"))
             following.stdin.close()
     if json.loads(said).get("added") != size.articles:
         raise DragonError(f"the articles were not indexed: {said.strip()}")
