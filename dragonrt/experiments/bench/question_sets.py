@@ -92,8 +92,8 @@ def _articles(loaded: Sequence[Mapping[str, Any]], folder: Path, seed: int) -> I
     asked: list[KnownQuestion] = []
     for number, article in enumerate(loaded):
         home: Place = "device" if number in device else "cloud"
-        for place, paragraph in enumerate(article["paragraphs"]):
-            name = f"{number}-{place}.txt"
+        for part, paragraph in enumerate(article["paragraphs"]):
+            name = f"{number}-{part}.txt"
             texts[name], homes[name] = paragraph["text"], home
             asked += [
                 KnownQuestion(
@@ -131,7 +131,7 @@ def _made(folder: Path, seed: int) -> World:
 
 
 def _named(loaded: Mapping[str, Any], base: Path) -> World:
-    sides = (tuple(base / each for each in loaded[side]) for side in ("device", "cloud"))
+    device, cloud = (tuple(base / each for each in loaded[side]) for side in ("device", "cloud"))
     asked = tuple(
         KnownQuestion(
             each["question"],
@@ -141,7 +141,7 @@ def _named(loaded: Mapping[str, Any], base: Path) -> World:
         )
         for each in loaded["questions"]
     )
-    return World(*sides, asked)
+    return World(device, cloud, asked)
 
 
 def _place(name: str) -> Place:
