@@ -54,10 +54,10 @@ async def test_questions_are_answered_while_the_rest_is_indexed(
         async with device_at(port, documents=None) as device:
             reply = await device.ask(FERRY)
             assert "9:15" in reply.text
-            assert [each.file for _, each in reply.sources] == ["ferry.txt"]
+            assert [each.name for _, each in reply.sources] == ["ferry.txt"]
             await asyncio.to_thread(cloud.wait_line, re.compile("chunks of 2 files"))
             reply = await device.ask("Who has the spare key?")
-            assert [each.file for _, each in reply.sources] == ["diary.md"]
+            assert [each.name for _, each in reply.sources] == ["diary.md"]
 
 
 @pytest.mark.slow
