@@ -41,7 +41,7 @@ class Weighing:
 
     They depend on the text alone, never on when they were computed, so rollbacks cannot change
     what is drafted (SPEC section 0). Where the model has words for not knowing, which begin with
-    the token `refusal`, `doubt` says how much they count against a row (see `at_first`).
+    the token `refusal`, `doubt` says how much they count against a row (see `doubts`).
     """
 
     initial: Relevances
@@ -50,18 +50,17 @@ class Weighing:
     refusal: int | None = None
     doubt: float = 0.0
 
-    def at_first(self, log_probabilities: Tensor) -> Relevances:
-        """The relevances for an answer's first token, of rows that say this after the prompt.
+    def doubts(self, log_probabilities: Tensor) -> Relevances:
+        """Return what to add to the relevances of rows that say this after the prompt.
 
-        A row that is about to say that it does not know is no witness: doubt * log(1 - P(refusal))
-        is added. Later tokens go on with an answer, whoever knew how it begins.
-        `log_probabilities` are float32 [rows, vocabulary].
+        A row that is about to say that it does not know is no witness: doubt * log(1 - P(refusal)),
+        for the whole answer. `log_probabilities` are float32 [rows, vocabulary].
         """
         if self.refusal is None:
-            return self.initial
+            return np.zeros_like(self.initial)
         refused = log_probabilities[:, self.refusal].double().exp().numpy(force=True)
-        first: Relevances = self.initial + self.doubt * np.log1p(-np.minimum(refused, SUREST))
-        return first
+        found: Relevances = self.doubt * np.log1p(-np.minimum(refused, SUREST))
+        return found
 
 
 class Mixture:
@@ -123,19 +122,21 @@ class Reader:
         last: int,
         prompt: RowOutputs | None,
         weighing: Weighing,
+        doubts: Relevances,
         start: int,
         *,
         in_blocks: bool,
     ) -> None:
         """`rows` have read the prompt, whose `last` token this is; `prompt` is what follows it.
 
-        `start` is the empty text.
+        `doubts` are what the weighing makes of that; `start` is the empty text.
         """
         self._rows = rows
         self._last = last
         self._prompt_length = rows.length
         self._weighing = weighing
-        self._initial = RowWeights(weighing.initial)
+        self._doubts = doubts
+        self._initial = RowWeights(weighing.initial + doubts)
         self._weighed: dict[int, RowWeights] = {}
         self._weighing_lock = threading.Lock()
         self._hashes = [start]  # of the prefixes in the KV cache, and perhaps more
@@ -172,8 +173,9 @@ class Reader:
     ) -> Reading[Self]:
         """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
         said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
-        weighing = weighing or Weighing(np.zeros(rows.rows))
-        return cls(rows, prompt[-1], _own(said), weighing, start, in_blocks=in_blocks)
+        weighing, after = weighing or Weighing(np.zeros(rows.rows)), _own(said)
+        doubts = weighing.doubts(after.log_probabilities)
+        return cls(rows, prompt[-1], after, weighing, doubts, start, in_blocks=in_blocks)
 
     def fork(self) -> "Reader":
         """A reader of another text behind the same prompt, which goes its own way from here."""
@@ -182,6 +184,7 @@ class Reader:
             self._last,
             None,
             self._weighing,
+            self._doubts,
             self._hashes[0],
             in_blocks=self.in_blocks,
         )
@@ -246,8 +249,6 @@ class Reader:
     ) -> Mixture:
         """What `rows` say after `step` tokens, weighed as the text up to there asks for."""
         weighing = self._weighing
-        if step == 0:
-            return Mixture(rows, lambda: RowWeights(weighing.at_first(rows.log_probabilities)))
         again = weighing.again
         length = step - step % weighing.every if weighing.every else 0
         if again is None or length == 0:
@@ -261,7 +262,7 @@ class Reader:
             if key not in self._weighed:
                 if len(self._weighed) >= REMEMBERED_WEIGHINGS:
                     self._weighed.clear()
-                self._weighed[key] = RowWeights(again(tokens))
+                self._weighed[key] = RowWeights(again(tokens) + self._doubts)
             return self._weighed[key]
 
     def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
