@@ -67,7 +67,7 @@ class Question:
         0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
     )
     doubt: float = setting(
-        0.0,
+        1.0,
         'How much "I don\'t know." behind a document counts against it; 0: nothing.',
         low=0,
         high=100,
