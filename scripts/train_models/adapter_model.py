@@ -41,11 +41,13 @@ class Rows(Protocol):
 
 
 def _pack(weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
+    return packed
 
 
 def _product(x: Tensor, packed: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
+    return y
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class _Beside(torch.autograd.Function):
     """x W^T + x A^T B^T for a frozen W; A [G R, K] and B [N, G R] in bfloat16, B scaled."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, frozen: Frozen, a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, frozen: Frozen, a: Tensor, b: Tensor) -> Tensor:
         low = x @ a.T
         y = _product(x, frozen.forward)
         y.addmm_(low, b.T)
@@ -73,7 +75,7 @@ class _Beside(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
         x, low, a, b = ctx.saved_tensors
         dy = dy.contiguous()
         dlow = dy @ b
@@ -86,13 +88,18 @@ class _Output(torch.autograd.Function):
     """Logits of a frozen output layer."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, frozen: Frozen) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, frozen: Frozen) -> Tensor:
         ctx.frozen = frozen
         return _product(x, frozen.forward)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         return _product(dy.contiguous(), ctx.frozen.backward), None
+
+
+def _beside(x: Tensor, frozen: Frozen, low: tuple[Tensor, Tensor]) -> Tensor:
+    y: Tensor = _Beside.apply(x, frozen, *low)  # type: ignore[no-untyped-call]
+    return y
 
 
 class Adapter:
@@ -126,7 +133,7 @@ class Adapter:
             for group, members in _GROUPS.items():
                 parts = [by_name[f"layers.{layer}.{member}"] for member in members]
                 a = parts[0][0] if len(parts) == 1 else torch.cat([p[0] for p in parts])
-                b = torch.block_diag(*[p[1] for p in parts]) if len(parts) > 1 else parts[0][1]
+                b = _block_diagonal([p[1] for p in parts])
                 found[f"{layer}.{group}"] = (a, b * (ALPHA / RANK))
         return found
 
@@ -197,26 +204,34 @@ class Llama:
         cos, sin = (
             torch.cat([f(angles)] * 2, -1).bfloat16()[:, None] for f in (torch.cos, torch.sin)
         )
+
+        def beside(x: Tensor, layer: int, group: str) -> Tensor:
+            return _beside(x, self._frozen[f"{layer}.{group}"], pairs[f"{layer}.{group}"])
+
         for layer in range(self.layers):
             h = self._norm(x, f"layers.{layer}.input_layernorm.weight")
-            y = _Beside.apply(h, self._frozen[f"{layer}.qkv"], *pairs[f"{layer}.qkv"])
+            y = beside(h, layer, "qkv")
             y = y.view(count, length, -1, self._head).transpose(1, 2)
             split = [self._heads, self._kv_heads, self._kv_heads]
-            q, k, v = y.split(split, 1)
+            q, k, v = torch.split(y, split, 1)
             q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
             y = _attention(q, k, v, rows.bias).transpose(1, 2).reshape(count * length, -1)
-            x = x + _Beside.apply(y, self._frozen[f"{layer}.o"], *pairs[f"{layer}.o"])
+            x = x + beside(y, layer, "o")
             h = self._norm(x, f"layers.{layer}.post_attention_layernorm.weight")
-            y = _Beside.apply(h, self._frozen[f"{layer}.in"], *pairs[f"{layer}.in"])
+            y = beside(h, layer, "in")
             gate, up = y.chunk(2, -1)
             y = F.silu(gate) * up
-            x = x + _Beside.apply(y, self._frozen[f"{layer}.down"], *pairs[f"{layer}.down"])
+            x = x + beside(y, layer, "down")
         chosen = self._norm(x.index_select(0, rows.selected), "norm.weight")
-        logits: Tensor = _Output.apply(chosen, self._output)
+        logits: Tensor = _Output.apply(chosen, self._output)  # type: ignore[no-untyped-call]
         return logits.float()
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), self._norms[name], self._epsilon)
+
+
+def _block_diagonal(parts: list[Tensor]) -> Tensor:
+    return torch.block_diag(*parts) if len(parts) > 1 else parts[0]  # type: ignore[no-untyped-call]
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -284,9 +284,8 @@ def _table(r: Random) -> Told:
     sort = r.choice(list(_columns()))
     columns = r.sample(_columns()[sort], r.choice([3, 3, 4, 5]))
     shown, hidden = columns[: max(2, len(columns) - 1)], columns[max(2, len(columns) - 1) :]
-    make = (lambda: generate(r, "p")) if sort == "p" else (lambda: generate(r, sort))
-    names = list(dict.fromkeys(make() for _ in range(r.choice([3, 4, 5, 6]))))
-    absent = [x for x in (make() for _ in range(3)) if x not in names]
+    names = list(dict.fromkeys(generate(r, sort) for _ in range(r.choice([3, 4, 5, 6]))))
+    absent = [x for x in (generate(r, sort) for _ in range(3)) if x not in names]
     header = ["Name" if sort == "p" else capitalized(sort.split()[-1]), *[c[0] for c in shown]]
     rows, known = [], []
     for name in names:

@@ -100,7 +100,7 @@ def read_samples(path: Path) -> Iterator[Reading]:
             yield Reading(document, [[(q, a) for q, a in turns] for turns in branches])
 
 
-_SQUAD_SHARES = {64: 0.28, 50: 0.10, 90: 0.10, 140: 0.06}  # by the words of a chunk
+_SQUAD_SHARES = {64: 0.20, 50: 0.05, 96: 0.10, 128: 0.15, 170: 0.05}  # by the words of a chunk
 _UNKNOWN_ONLY_LEFT_OUT = 0.6  # of the chunks that answer nothing
 _FETCHED_SHARE, _STORY_SHARE = 0.10, 0.12
 
@@ -173,7 +173,7 @@ class Articles:
     def __init__(self, articles: list[tuple[str, list[tuple[str, list[Turn]]]]]) -> None:
         self._articles = articles
 
-    def readings(self, r: Random, words: int, positives: int = 6) -> Iterator[Reading]:
+    def readings(self, r: Random, words: int, positives: int = 7) -> Iterator[Reading]:
         """All chunks of at most `words` words with their questions, and near misses."""
         pieces: list[Piece] = []
         found: list[list[Turn]] = []  # of every piece
@@ -289,9 +289,9 @@ def samples(args: argparse.Namespace) -> list[Reading]:
         found += islice(articles.readings(r, words), round(args.n * share))
     if args.clones:
         sets = _fetched(args.clones, args.without)
-        found += islice(sets.readings(r, 64), round(args.n * _FETCHED_SHARE))
+        found += islice(sets.readings(r, r.choice([64, 128])), round(args.n * _FETCHED_SHARE))
         stories = Articles(fairytales(args.clones))
-        found += islice(stories.readings(r, 64), round(args.n * _STORY_SHARE))
+        found += islice(stories.readings(r, 90), round(args.n * _STORY_SHARE))
     while len(found) < args.n:
         x = r.random()
         if x < 0.60:

@@ -8,7 +8,13 @@ from random import Random
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+)
 
 # The recipe is a package beside the distributed ones and is not installed.
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
@@ -44,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenize
         num_key_value_heads=2,
         tie_word_embeddings=True,
     )
-    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(path)
+    LlamaForCausalLM(config).bfloat16().save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
