@@ -7,6 +7,7 @@ is what another fact of the file would say. A later turn may refer back to an ea
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 
@@ -128,7 +129,7 @@ def noted(r: Random) -> Noted:
     r.shuffle(known)
     r.shuffle(missing)
     turns = known[: r.choice([4, 5, 6, 7])]
-    turns += [(q, UNKNOWN) for q in missing[: r.choice([2, 2, 3, 4])]]
+    turns += [(q, UNKNOWN) for q in missing[: r.choice([1, 2, 2, 3])]]
     r.shuffle(turns)
     branches = [[t] for t in turns]
     if r.random() < 0.35 and (talk := _talk(r, known, missing)):
@@ -175,16 +176,30 @@ def _texts(r: Random) -> Told:
     people = [generate(r, "p") for _ in range(3)]
     told = [_told(r, i, people) for i in numbers[:n]]
     other = [q for i in numbers[n:] for q, _ in _told(r, i, people)[1]]
-    r.shuffle(other)
     layout = r.choice([_plain, _plain, _diary, _diary, _mail, _chat, _numbered, _broken, _bullets])
     known = [turn for t in told for turn in t[1]]
     counts = [q for q, _ in known]
     known = [(q, a) for q, a in known if counts.count(q) == 1]
     missing = [q for t in told for q in t[2]]
-    r.shuffle(missing)
-    missing = [x for pair in zip(missing, other, strict=False) for x in pair] or other
-    missing = [q for q in missing if q not in counts]
+    wrong = _wrong_slots(r, told, numbers, people)
+    kinds = [missing, wrong, other]
+    for kind in kinds:
+        r.shuffle(kind)
+    missing = [q for kind in zip_longest(*kinds) for q in kind if q and q not in counts]
     return layout(r, [t[0] for t in told]), known, missing
+
+
+def _wrong_slots(r: Random, told: list[Told], numbers: list[int], people: list[str]) -> list[str]:
+    """What the note says of another person or thing than the one asked about."""
+    found = [q for t, i in zip(told, numbers, strict=False) for q, _ in _told(r, i, people)[1]]
+    document = " ".join(t[0] for t in told)
+    for text, known, _ in told:
+        others = [name for name in people if name in document and name not in text]
+        for question, _ in known:
+            named = [name for name in people if name in question]
+            if named and others:
+                found.append(question.replace(named[0], r.choice(others)))
+    return found
 
 
 def _plain(r: Random, texts: list[str]) -> str:

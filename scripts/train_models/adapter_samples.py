@@ -100,9 +100,9 @@ def read_samples(path: Path) -> Iterator[Reading]:
             yield Reading(document, [[(q, a) for q, a in turns] for turns in branches])
 
 
-_SQUAD_SHARES = {64: 0.20, 50: 0.05, 96: 0.10, 128: 0.15, 170: 0.05}  # by the words of a chunk
-_UNKNOWN_ONLY_LEFT_OUT = 0.6  # of the chunks that answer nothing
-_FETCHED_SHARE, _STORY_SHARE = 0.10, 0.12
+_SQUAD_SHARES = {64: 0.18, 80: 0.10, 100: 0.10, 128: 0.14, 170: 0.06}  # by the words of a chunk
+_UNKNOWN_ONLY_LEFT_OUT = 0.8  # of the chunks that answer nothing
+_FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
 
 # --- From the generators ---------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Articles:
             missing = misses[i]
             r.shuffle(missing)
             known = known[:positives]
-            few = r.choice([1, 2, 2, 3]) if known else r.choice([0, 1, 2, 3])
+            few = r.choice([0, 1, 1, 1, 2]) if known else r.choice([1, 2])
             turns = known + [(q, UNKNOWN) for q in missing[:few]]
             if len(turns) < 2 or (not known and r.random() < _UNKNOWN_ONLY_LEFT_OUT):
                 continue
