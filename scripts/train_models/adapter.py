@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from .adapter_model import Adapter, Llama
-from .adapter_samples import Encoded, Encoder, read_samples
+from .adapter_rows import Encoded, Encoder, read_samples
 
 _BETAS = (0.9, 0.98)
 _EPSILON = 1e-8

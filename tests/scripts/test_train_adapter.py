@@ -20,9 +20,10 @@ from transformers import (
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 from train_models.adapter import Settings, batch_of, train
+from train_models.adapter_articles import Articles
 from train_models.adapter_model import Adapter, Llama
 from train_models.adapter_notes import joined, noted
-from train_models.adapter_samples import Articles, Encoder, Reading
+from train_models.adapter_rows import Encoder, Reading
 from train_models.sample import UNKNOWN
 
 from dragonrt import bundled
