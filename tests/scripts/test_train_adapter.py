@@ -1,0 +1,136 @@
+"""An adapter's samples and its training: branches apart from each other, pieces that resume."""
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+)
+
+# The recipe is a package beside the distributed ones and is not installed.
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from train_models.adapter import Settings, batch_of, train
+from train_models.adapter_articles import Articles
+from train_models.adapter_model import Adapter, Llama
+from train_models.adapter_notes import joined, noted
+from train_models.adapter_rows import Encoder, Reading
+from train_models.sample import UNKNOWN
+
+from dragonrt import bundled
+
+READING = Reading(
+    "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(bundled.model_path("dragon-small"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
+    path = tmp_path_factory.mktemp("base")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).bfloat16().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_a_branch_reads_the_document_and_itself_only(
+    base: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    encoder = Encoder(tokenizer)
+    model = Llama.read(base)
+    adapter = Adapter(model, Random(0))
+    whole = encoder.encoded(READING)
+    alone = [encoder.encoded(Reading(READING.document, [b])) for b in READING.branches]
+    assert whole is not None
+    logits = model.logits(batch_of([whole]), adapter)
+    separate = [model.logits(batch_of([a]), adapter) for a in alone if a is not None]
+    torch.testing.assert_close(logits, torch.cat(separate), atol=0.05, rtol=0.05)
+
+
+def test_the_frozen_model_gives_the_logits_of_transformers(
+    base: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    row = Encoder(tokenizer).encoded(Reading("A crane.", [[("What?", "a crane")]]))
+    assert row is not None
+    model = Llama.read(base)
+    ours = model.logits(batch_of([row]), Adapter(model, Random(0)))
+    reference = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.no_grad():
+        theirs = reference(torch.tensor([row.tokens])).logits[0]
+    expected = theirs[[at for at, _, _ in row.targets]]
+    torch.testing.assert_close(ours, expected, atol=0.05, rtol=0.05)
+
+
+def test_notes_hold_nearly_all_answers() -> None:
+    r = Random(1)
+    held = []
+    for _ in range(60):
+        document, branches = noted(r)
+        answers = {a for branch in branches for _, a in branch} - {UNKNOWN}
+        held += [re_spaced(a) in re_spaced(document) for a in answers]
+    assert sum(held) > 0.8 * len(held)
+
+
+def re_spaced(text: str) -> str:
+    return "".join(text.lower().replace("-\n", "").split())
+
+
+def test_joined_notes_are_asked_together_and_alone() -> None:
+    both, first, second = joined(Random(2))
+    questions = {both[1][0][0][0], first[1][0][0][0], second[1][0][0][0]}
+    assert len(questions) == 1
+    assert len(both[0]) > max(len(first[0]), len(second[0]))
+
+
+def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:
+    texts = [f"The {thing} of Lund was built in {year}." for thing, year in
+             (("harbor", 1901), ("tower", 1822), ("bridge", 1755))]  # fmt: skip
+    article = (
+        "Lund",
+        [
+            (text, [(f"When was the {text.split()[1]} of Lund built?", text[-5:-1])])
+            for text in texts
+        ],
+    )
+    for reading in Articles([article]).readings(Random(0), 64):
+        for ((question, answer),) in reading.branches:
+            here = question.split()[3] in reading.document
+            assert answer == (reading.document[-5:-1] if here else UNKNOWN)
+
+
+def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.jsonl"
+    samples.write_text("\n".join([json.dumps([READING.document, READING.branches])] * 8))
+    out = tmp_path / "out"
+    settings = Settings(base, samples, out, steps=8, rate=1e-2)
+    train(settings)
+    train(Settings(base, samples, out, steps=16, rate=1e-2))
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, 17))
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    tensors = load_file(out / "adapter" / "adapter_model.safetensors")
+    assert len(tensors) == 2 * 2 * 7
+    assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
