@@ -12,6 +12,7 @@ import math
 import mmap
 import struct
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,7 @@ class GgufFile:
         self.path = path
         try:
             self._file = path.open("rb", buffering=0)
+            weakref.finalize(self, self._file.close)
             self.size = path.stat().st_size
             self._lock = threading.Lock()
             with mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ) as data:
