@@ -122,6 +122,7 @@ def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
         final_norm=_rms_norm(make, body.norm),
         heads=config.num_attention_heads,
         output=output,
+        filled_up=not make.form.groups,
         soft_cap=getattr(config, "final_logit_softcapping", None),
     )
     head_dim = body.layers[0].self_attn.head_dim
@@ -226,6 +227,7 @@ def _opt(model: Any, make: LayerFactory) -> Transformer | None:
         final_norm=_layer_norm(make, body.final_layer_norm),
         heads=config.num_attention_heads,
         output=output,
+        filled_up=not make.form.groups,
     )
     head_dim = config.hidden_size // config.num_attention_heads
     return _assemble(weights, config.num_attention_heads, head_dim, config.max_position_embeddings)
@@ -267,6 +269,7 @@ def _gpt2(model: Any, make: LayerFactory) -> Transformer | None:
         final_norm=_layer_norm(make, body.ln_f),
         heads=config.n_head,
         output=output,
+        filled_up=not make.form.groups,
     )
     return _assemble(weights, config.n_head, config.n_embd // config.n_head, config.n_positions)
 

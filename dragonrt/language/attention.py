@@ -7,8 +7,10 @@ there are and on the number of columns. There are two schemes in which it does n
   position being a batch entry of its own over the same keys. So few are summed in the order of the
   columns; for one or three that would depend on the thread, for their scores are aligned in the
   memory of the first thread alone. Quick for few tokens behind a short text in float32.
-- together: all queries are taken at once, in multiples of four (fewer are filled up), and always
-  512 columns, as many as the kernel takes at a time. Quick for many tokens, and always in bfloat16.
+- together: all queries are taken at once, in multiples of four (fewer are filled up), over whole
+  tiles of columns. Quick for many tokens, and always in bfloat16. In float32 a tile has 512
+  columns, as many as the kernel takes at a time. In bfloat16 it has 128, and a query reads as many
+  as its own position needs: more of them would change its bits, though they are masked.
 
 They differ in their last bits, so it is not the size of a block that chooses but what a token is:
 in float32, one of a prompt or of an answer.
@@ -42,6 +44,7 @@ PLAIN = AttentionForm()
 
 LARGEST_TILE = 512
 _TILE_BY_POSITION = 32
+_OWN_TILE = 128
 
 
 def attends_by_position(dtype: torch.dtype, device: torch.device, *, prompt: bool) -> bool:
@@ -52,6 +55,11 @@ def attends_by_position(dtype: torch.dtype, device: torch.device, *, prompt: boo
 def column_tile(*, by_position: bool) -> int:
     """Columns are read in multiples of this; masked ones in whole tiles change no bit."""
     return _TILE_BY_POSITION if by_position else LARGEST_TILE
+
+
+def own_tile(dtype: torch.dtype, device: torch.device) -> int | None:
+    """The tile in which a query reads as many columns as its own position needs, if it does."""
+    return _OWN_TILE if device.type == "cpu" and dtype == torch.bfloat16 else None
 
 
 class Masks:

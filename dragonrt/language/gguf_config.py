@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PretrainedConfig
 
 from dragonrt.errors import ModelError
@@ -66,8 +67,8 @@ def stored_as(architecture: str, parameter: str) -> str:
     if inside is None:
         return f"{_ENDS[module]}.{kind}"
     number, part = inside.groups()
-    behind = _NORMS_BEHIND if architecture in _WITH_NORMS_BEHIND else {}
-    return f"blk.{number}.{behind.get(part, _PARTS[part])}.{kind}"
+    parts = _PARTS | _NORMS_BEHIND if architecture in _WITH_NORMS_BEHIND else _PARTS
+    return f"blk.{number}.{parts[part]}.{kind}"
 
 
 def configuration(file: GgufFile) -> PretrainedConfig:
@@ -88,7 +89,7 @@ def configuration(file: GgufFile) -> PretrainedConfig:
     model_type, options = reader(values)
     try:
         return AutoConfig.for_model(model_type, **options)
-    except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+    except (ValueError, TypeError, KeyError, ArithmeticError, StrictDataclassError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise ModelError(f"{file.path} describes no {model_type} model: {reason}") from error
 

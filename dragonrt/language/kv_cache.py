@@ -20,10 +20,20 @@ from dragonrt.language.attention import (
     attend,
     attends_by_position,
     column_tile,
+    own_tile,
 )
 from dragonrt.language.decoder import Geometry
 from dragonrt.language.document import DocumentKV
 from dragonrt.language.pages import PAGE, Pages, paged
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Neighbouring rows and tokens whose queries read the same columns."""
+
+    rows: slice
+    tokens: slice
+    masks: Masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class BlockLayout:
 
     positions: Tensor  # [R, T] position of each new token in its row
     slots: Tensor  # [R * T] its place in a layer's buffer
-    masks: Masks
+    tiles: tuple[Tile, ...]
 
 
 class KvCache:
@@ -104,16 +114,28 @@ class KvCache:
 
     def layout(self, length: int, tokens: int, *, prompt: bool) -> BlockLayout:
         """The places of `tokens` new tokens, of a prompt or not, behind `length` shared ones."""
-        by_position = attends_by_position(
-            self._geometry.dtype, self._geometry.device, prompt=prompt
-        )
-        tile = column_tile(by_position=by_position)
         positions = self._lengths + self._columns[length : length + tokens]
-        needed = max(self._documents) + length + tokens
-        columns = -(-needed // tile) * tile
         slots = (positions + self._starts).flatten()
-        masks = Masks(positions, self._columns[:columns], self._blocked, by_position=by_position)
-        return BlockLayout(positions, slots, masks)
+        return BlockLayout(positions, slots, self._tiles(positions, length, tokens, prompt))
+
+    def _tiles(self, positions: Tensor, length: int, tokens: int, prompt: bool) -> tuple[Tile, ...]:
+        dtype, device = self._geometry.dtype, self._geometry.device
+        by_position = attends_by_position(dtype, device, prompt=prompt)
+        own = own_tile(dtype, device)
+        if own is None:
+            tile = column_tile(by_position=by_position)
+            needed = max(self._documents) + length + tokens
+            parts = [(0, len(self._documents), 0, tokens, -(-needed // tile) * tile)]
+        else:
+            firsts = [document + length for document in self._documents]
+            parts = _by_own_columns(firsts, tokens, own)
+        tiles = []
+        for first, last, start, stop, columns in parts:
+            rows, part = slice(first, last), slice(start, stop)
+            seen = self._columns[:columns]
+            masks = Masks(positions[rows, part], seen, self._blocked, by_position=by_position)
+            tiles.append(Tile(rows, part, masks))
+        return tuple(tiles)
 
     def write(self, layer: int, keys: Tensor, values: Tensor, layout: BlockLayout) -> None:
         """Store a layer's keys and values [R * T, kv heads, head dim] of new tokens."""
@@ -125,10 +147,23 @@ class KvCache:
     ) -> Tensor:
         """Attention of queries [R * T, heads, head dim] over a layer's columns: [R * T, hidden]."""
         rows, tokens = layout.positions.shape
-        columns = layout.masks.columns
-        keys, values = (_widened(buffer[layer], columns) for buffer in (self._keys, self._values))
-        grouped = queries.reshape(rows, tokens, keys.shape[1], -1, queries.shape[-1])
-        return attend(grouped, keys, values, layout.masks, form)
+        shape = self._geometry.layers[0]
+        grouped = queries.reshape(rows, tokens, shape.heads, -1, shape.key_dim)
+        mixed = []
+        for tile in layout.tiles:
+            keys, values = (
+                _widened(buffer[layer][tile.rows], tile.masks.columns)
+                for buffer in (self._keys, self._values)
+            )
+            part = grouped[tile.rows, tile.tokens]
+            mixed.append(attend(part, keys, values, tile.masks, form))
+        if len(mixed) == 1:
+            return mixed[0]
+        whole = mixed[0].new_empty(rows, tokens, mixed[0].shape[1])
+        for tile, part in zip(layout.tiles, mixed, strict=True):
+            place = whole[tile.rows, tile.tokens]
+            place.copy_(part.view_as(place))
+        return whole.view(rows * tokens, -1)
 
     def _allocate(self, capacity: int) -> None:
         self._capacity = capacity
@@ -173,6 +208,32 @@ class KvCache:
                 start = document.starts[number * layers + layer]
                 at = (layer * len(self._documents) + row) * total
                 pages.show(shared, start, document.length * column, at)
+
+
+def _by_own_columns(
+    firsts: Sequence[int], tokens: int, tile: int
+) -> list[tuple[int, int, int, int, int]]:
+    """Parts (first row, last, first token, last, columns) of rows that begin at these positions.
+
+    A token at position p reads the whole tiles up to p. Rows next to each other are taken together
+    where all their tokens read the same.
+    """
+    parts: list[tuple[int, int, int, int, int]] = []
+    row = 0
+    while row < len(firsts):
+        cuts = _cuts(firsts[row], tokens, tile)
+        last = row + 1
+        while last < len(firsts) and _cuts(firsts[last], tokens, tile) == cuts:
+            last += 1
+        parts += [(row, last, *cut) for cut in cuts]
+        row = last
+    return parts
+
+
+def _cuts(first: int, tokens: int, tile: int) -> list[tuple[int, int, int]]:
+    """(first token, last, columns) of tokens from this position on, which may all differ."""
+    ends = range(first // tile * tile + tile, first + tokens + tile, tile)
+    return [(max(0, end - tile - first), min(tokens, end - first), end) for end in ends]
 
 
 def _column_bytes(geometry: Geometry) -> tuple[int, int]:

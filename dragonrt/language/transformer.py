@@ -27,19 +27,15 @@ class RootMeanSquareNorm:
     w is [size], or [heads, size] to norm heads that lie side by side.
     """
 
-    __slots__ = ("_epsilon", "_floor", "_scaled_weight", "_size", "_weight")
+    __slots__ = ("_floor", "_scaled_weight")
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
-        self._size = weight.shape[-1]
-        self._weight, self._epsilon = weight, epsilon
+        size = weight.shape[-1]
         # = x · w√d / √(‖x‖² + dε): half the operators, worth it where each one counts
-        self._scaled_weight = weight.float() * self._size**0.5
-        self._floor = torch.tensor((self._size * epsilon) ** 0.5, device=weight.device)
+        self._scaled_weight = weight.float() * size**0.5
+        self._floor = torch.tensor((size * epsilon) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.dtype == self._weight.dtype != torch.float32:
-            normed = functional.rms_norm(x, (self._size,), None, self._epsilon)
-            return normed.mul_(self._weight)
         wide = x.float()
         norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         return (wide / torch.hypot(norm, self._floor)).mul_(self._scaled_weight).to(x.dtype)
@@ -168,6 +164,7 @@ class Weights:
     rotations: tuple[Rotation, ...] = ()
     embedding_scale: float = 1.0
     soft_cap: float | None = None  # c of logits c · tanh(logit / c)
+    filled_up: bool = True  # products want as many rows as `whole_rows` says
 
 
 @dataclass(slots=True)
@@ -203,7 +200,7 @@ class Transformer:
     @property
     def version(self) -> str:
         """See `Decoder.version`."""
-        return "transformer 4"
+        return "transformer 5"
 
     @property
     def exact_blocks(self) -> bool:
@@ -229,7 +226,7 @@ class Transformer:
             if not staying:
                 return outputs
             if len(staying) < len(parts):
-                parts, places = staying, _moved_together(staying, hidden.device)
+                parts, places = staying, self._moved_together(staying)
                 hidden = hidden[places]
                 rotations = [rotation.select(places) for rotation in rotations]
             rotation = None if layer.rotation is None else rotations[layer.rotation]
@@ -258,7 +255,7 @@ class Transformer:
         for part in parts:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
-        ids += [0] * (whole_rows(len(ids)) - len(ids))
+        ids += [0] * (self._rows(len(ids)) - len(ids))
         tokens = torch.tensor(ids, device=self._geometry.device)
         hidden = weights.embed(tokens)
         if weights.embedding_scale != 1.0:
@@ -266,14 +263,14 @@ class Transformer:
                 weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
             )
         if weights.position_embedding is not None:
-            hidden += functional.embedding(_positions(parts), weights.position_embedding)
+            hidden += functional.embedding(self._positions(parts), weights.position_embedding)
         return hidden
 
     def _rotations(self, parts: Sequence[_Part]) -> list[Rotation]:
         """The factors of every table at the positions of all parts."""
         if not self._weights.rotations:
             return []
-        positions = _positions(parts)
+        positions = self._positions(parts)
         return [rotation.at(positions) for rotation in self._weights.rotations]
 
     def _attend(
@@ -297,12 +294,12 @@ class Transformer:
             cache, place = part.feed.cache, slice(part.start, part.start + part.size)
             cache.write(index, turned[place, heads:], values[place], part.layout)
             mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
-        return filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
+        return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
 
     def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
         """Log-probabilities and what the output layer reads; None once nobody wants them."""
         rows = len(hidden)
-        hidden = self._weights.final_norm(filled_up(hidden))
+        hidden = self._weights.final_norm(self._filled_up(hidden))
         pieces = []
         for product in self._weights.output.pieces:
             if all(part.feed.preemption.requested for part in parts):
@@ -313,25 +310,29 @@ class Transformer:
             logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
         return logits.log_softmax(-1), hidden[:rows]
 
+    def _positions(self, parts: Sequence[_Part]) -> Tensor:
+        """[n], the positions of all new tokens."""
+        positions = [part.layout.positions.flatten() for part in parts]
+        return self._filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
+
+    def _moved_together(self, parts: Sequence[_Part]) -> Tensor:
+        """Where the tokens of these parts have been, now that they stand one behind another."""
+        places: list[int] = []
+        for part in parts:
+            start, part.start = part.start, len(places)
+            places += range(start, start + part.size)
+        places += [0] * (self._rows(len(places)) - len(places))
+        return torch.tensor(places, device=self._geometry.device)
+
+    def _rows(self, rows: int) -> int:
+        return whole_rows(rows) if self._weights.filled_up else rows
+
+    def _filled_up(self, x: Tensor) -> Tensor:
+        return filled_up(x) if self._weights.filled_up else x
+
 
 def _layout(feed: Feed[KvCache]) -> BlockLayout:
     return feed.cache.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
-
-
-def _positions(parts: Sequence[_Part]) -> Tensor:
-    """[n], the positions of all new tokens."""
-    positions = [part.layout.positions.flatten() for part in parts]
-    return filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
-
-
-def _moved_together(parts: Sequence[_Part], device: torch.device) -> Tensor:
-    """Where the tokens of these parts have been, now that they stand one behind another."""
-    places: list[int] = []
-    for part in parts:
-        start, part.start = part.start, len(places)
-        places += range(start, start + part.size)
-    places += [0] * (whole_rows(len(places)) - len(places))
-    return torch.tensor(places, device=device)
 
 
 def _wanted(part: _Part, hidden: Tensor) -> Tensor:

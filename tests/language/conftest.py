@@ -72,6 +72,19 @@ def llama() -> Any:
     )
 
 
+def whole_groups() -> Any:
+    """Every weight's inputs are whole groups of 32, so that 4 bits are used throughout."""
+    return family(
+        LlamaConfig,
+        LlamaForCausalLM,
+        hidden_size=64,
+        head_dim=16,
+        intermediate_size=160,
+        attention_bias=True,
+        tie_word_embeddings=True,
+    )
+
+
 def qwen2() -> Any:
     return family(
         Qwen2Config,
@@ -143,6 +156,7 @@ def gemma3() -> Any:
 
 WRITTEN_OUT: dict[str, Callable[[], Any]] = {
     "llama": llama,
+    "llama in whole groups": whole_groups,
     "qwen2": qwen2,
     "opt": opt,
     "gpt2": gpt2,

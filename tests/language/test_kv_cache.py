@@ -12,8 +12,8 @@ from dragonrt.language.kv_cache import KvCache
 from dragonrt.language.linear import has_fast_bfloat16
 
 TOKENS = 24
-# lengths at which larger products in float32 would differ
-LENGTHS = (0, 77, 300, 700)
+# lengths at which larger products in float32 would differ, and at which a tile of columns ends
+LENGTHS = (0, 115, 300, 700)
 
 
 class Attention:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dragonrt import bundled
 from dragonrt.language import LanguageModel, ModelError, checkpoint, vocabulary
+from dragonrt.language.int4 import Groups, Int4Linear, can_multiply_int4
 from dragonrt.language.linear import Linear, has_fast_bfloat16
 from dragonrt.language.quantized import QuantizedLinear, can_quantize
 from dragonrt.language.vocabulary import Table, TiedTable, vocabulary_layers
@@ -56,10 +57,36 @@ def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
     assert float((said.argmax(dim=1) == rounded.argmax(dim=1)).float().mean()) > 0.95
 
 
-def test_eight_bits_are_refused_where_they_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounded_weights_are_refused_where_they_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(checkpoint, "can_quantize", lambda: False)
+    monkeypatch.setattr(checkpoint, "can_multiply_int4", lambda _: False)
     with pytest.raises(ModelError, match="int8 needs a CPU that multiplies bytes"):
         LanguageModel.load("dragon-draft", "cpu", "int8")
+    with pytest.raises(ModelError, match="int4 needs a CPU"):
+        LanguageModel.load("dragon-draft", "cpu", "int4")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), [(16, 32), (50, 64), (960, 576), (64, 1536)])
+def test_products_of_4_bits_are_of_the_rounded_weights_row_by_row(
+    outputs: int, inputs: int, dtype: torch.dtype
+) -> None:
+    if not can_multiply_int4(dtype):
+        pytest.skip("torch has no products of 4 bits here")
+    weight, bias, x = normal(outputs, inputs), normal(outputs, seed=1), normal(40, inputs, seed=2)
+    groups = Groups.rounded(weight)
+    span = weight.view(outputs, -1, 32).amax(dim=2) - weight.view(outputs, -1, 32).amin(dim=2)
+    error = (groups.dense() - weight).abs().view(outputs, -1, 32).amax(dim=2)
+    assert bool((error <= span / 15 * 0.55 + 0.02).all())  # half a step, and bfloat16's rounding
+    layer, x = Int4Linear(groups, bias.to(dtype), dtype), x.to(dtype)
+    whole = layer(x)
+    wanted = x.float() @ groups.dense().T + bias
+    torch.testing.assert_close(whole.float(), wanted, atol=0.02 * inputs**0.5, rtol=0.02)
+    for rows in (*range(1, 17), 33):
+        for first in (0, 40 - rows):
+            assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows])
 
 
 @needs_vnni
