@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional
 
 from dragonrt.errors import ModelError
 from dragonrt.language.linear import Linear, Pointwise
@@ -119,6 +120,7 @@ class AdaptedLinear:
         """`outputs` are the layers' sizes; x and y are of the type `dtype`."""
         self._product = product
         down = torch.cat([update.down for update in updates if update is not None])
+        down = functional.pad(down, (0, 0, 0, -len(down) % _STEP))
         up = torch.zeros(sum(outputs), len(down))
         row = column = 0
         for update, size in zip(updates, outputs, strict=True):
@@ -128,17 +130,17 @@ class AdaptedLinear:
                 column += rank
             row += size
         fits = down.shape[1] % _STEP == 0 and _can_multiply_bytes(dtype)
-        self._down: Pointwise = (_ByteLinear if fits else Linear)(down.to(dtype))
-        self._up = Linear(up.to(dtype))
+        make: Callable[[Tensor], Pointwise] = _ByteLinear if fits else Linear
+        self._down, self._up = make(down.to(dtype)), make(up.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._product(x).add_(self._up(self._down(x)))
 
 
 class _ByteLinear:
-    """A product of few outputs, with weights of 8 bits: a sixth of the time of oneDNN's smallest.
+    """A small product with weights of 8 bits: an answer's tokens wait 8 ms less than for oneDNN's.
 
-    For many outputs it would be slower: it computes no more than four rows of x together.
+    Of many rows of x it computes four at a time: a long text is read more slowly.
     """
 
     __slots__ = ("_codes", "_scales")
