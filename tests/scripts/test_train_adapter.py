@@ -24,6 +24,7 @@ from train_models.adapter_articles import Articles
 from train_models.adapter_model import Adapter, Llama
 from train_models.adapter_notes import joined, noted
 from train_models.adapter_rows import Encoder, Reading
+from train_models.average import average
 from train_models.sample import UNKNOWN
 
 from dragonrt import bundled
@@ -134,3 +135,6 @@ def test_a_run_in_two_pieces_learns_and_exports(base: Path, tmp_path: Path) -> N
     tensors = load_file(out / "adapter" / "adapter_model.safetensors")
     assert len(tensors) == 2 * 2 * 7
     assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
+    average(out / "adapter", out / "adapter", 0.25, tmp_path / "mean")
+    mean = load_file(tmp_path / "mean" / "adapter_model.safetensors")
+    assert all(torch.equal(mean[name], tensor) for name, tensor in tensors.items())
