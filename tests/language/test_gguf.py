@@ -263,7 +263,7 @@ def of_family(architecture: str) -> File:
         torch.manual_seed(0)
         config = GPT2Config(vocab_size=300, bos_token_id=1, eos_token_id=0, **sizes)
         model = GPT2LMHeadModel(config)
-        model.eval()
+        model.train(False)
     return File(model, architecture, values=values)
 
 
