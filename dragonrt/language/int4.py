@@ -88,8 +88,8 @@ class Int4Linear:
 def can_multiply_int4(dtype: torch.dtype) -> bool:
     """Whether this build of torch has the two private operators, with vectors of this CPU.
 
-    They must compute the product, and each row as if it were alone. Elsewhere (ARM among them, for
-    which torch has plain loops only) weights of 4 bits are dequantised.
+    They must compute the product, and each row as if it were alone. Elsewhere weights of 4 bits are
+    dequantised: on ARM, too, whose kernels were not tried.
     """
     if not (torch.cpu._is_avx2_supported() or torch.cpu._is_avx512_supported()):
         return False
