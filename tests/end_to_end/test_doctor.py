@@ -12,7 +12,7 @@ from dragonrt.runtime.addresses import NetworkSettings
 from dragonrt.runtime.diagnosis import Finding, diagnose
 from dragonrt.runtime.side_settings import SideSettings
 
-HERE = SideSettings("device", on="cpu")
+HERE = SideSettings("device", "dragon-small", on="cpu")
 
 
 async def findings(
@@ -28,7 +28,7 @@ async def findings(
 @pytest.mark.slow
 async def test_beside_a_healthy_cloud_all_is_well(cloud: CloudProcess, cloud_index: Path) -> None:
     port = cloud.wait_ready()
-    side = SideSettings("device", on="cpu", index=cloud_index)
+    side = SideSettings("device", "dragon-small", on="cpu", index=cloud_index)
     hosts = (f"127.0.0.1:{port}", f"localhost:{port}")
     found = await findings(side, NetworkSettings(), hosts)
     assert {each.level for those in found.values() for each in those} == {"ok"}

@@ -27,7 +27,7 @@ def service(
     keys.write_text("a key of the tests\n")
     command = ["dragonrt", "--config", os.devnull, "serve", "--port", str(cloud.wait_ready())]
     command += ["--http-port", "0", "--api-keys", str(keys), "--seed", "3"]
-    command += ["--index", str(device_index)]
+    command += ["--index", str(device_index), "--model", "dragon-small"]
     with listening_process(*command) as process:
         port = process.wait_ready()
         url = f"http://127.0.0.1:{port}/v1"
