@@ -47,7 +47,7 @@ LEGEND = (
     "the target token. Bytes: both directions, probes included. Algorithm 1, greedy is DRAGON as "
     "published; the coupled methods also follow the better line. The oracle of a method is the "
     "synchronous run with its rule and seed, which never guesses; that of Algorithm 1 was run as "
-    "well, for its texts only."
+    "well, for its texts only. The KV of the documents was computed before."
 )
 
 

@@ -5,7 +5,7 @@ are imported only once that process has started, so that both load at the same t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -119,10 +119,13 @@ class _Comparison:
 
     async def show(self, questions: Sequence[bundled.SampleQuestion], link: str) -> None:
         """All of it."""
-        from dragonrt.experiments.comparison import LEGEND, comparison_table
+        from dragonrt.experiments.comparison import LEADERLESS, LEGEND, comparison_table
 
+        texts, once = [each.text for each in questions], replace(self.question, max_tokens=1)
+        with self.messages.status("reading the documents once: their KV is kept"):
+            await self.arena.ask_each(texts, once, LEADERLESS.settings(self.how), self.stops)
         shown = [await self._answer(question) for question in questions]
-        rows = await self._measure([question.text for question in questions], shown)
+        rows = await self._measure(texts, shown)
         round_trip_ms = 1000 * shown[-1].answer.rtt_s
         self.output.print(
             f"\n{len(questions)} questions, temperature {self.question.sampler.temperature:g}, "
