@@ -62,7 +62,7 @@ class SideSettings:
     reranker: str | None = setting(
         None, "Cross-encoder that ranks again: directory or hub id.", limit=4096
     )
-    chunk_words: int = setting(64, "Words per chunk.", low=1)
+    chunk_words: int = setting(128, "Words per chunk.", low=1)
     parser: Parser = setting(
         "pdfium", "What reads PDF: pdfium, or docling (layout, tables, scanned pages; slow)."
     )
