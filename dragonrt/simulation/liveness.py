@@ -7,11 +7,14 @@ After the last fault is over, an answer may first have to find that out, and the
   again after its back-off, which has doubled with each dial that failed.
 - A model that stands still for ever is given up after `answer_s`. Only then does that count: who
   waits for so long although all is well has missed something that came.
-- Both sides then prepare, and decide at least one token for every turn of the mode (below).
+- Both sides then prepare, a cloud few questions of a device at a time, and decide at least one token
+  for every turn of the mode (below).
 
 Delays of models and preparations are at most twice their mean, messages travel at most the latency
 plus its jitter, behind whatever else is queued on the link.
 """
+
+from math import ceil
 
 from dragonrt.control.branching import MOST
 from dragonrt.distributions import codec
@@ -22,6 +25,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.runtime.gatekeeper import READ_AT_ONCE
 from dragonrt.simulation.faults import HalfOpen, Stall
 from dragonrt.simulation.scenario import FOR_EVER_S, VOCABULARY, Request, Scenario
 from dragonrt.simulation.schedule import Schedule
@@ -39,8 +43,10 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     recovery_s = max(_recovery_s(scenario, link) for link in links)
     if stall is not None and stall.length_s == FOR_EVER_S:
         recovery_s += scenario.patience.answer_s
+    questions = sum(each.device == request.device for each in scenario.requests)
+    queues = ceil(questions / READ_AT_ONCE)
     preparation_s = SLOWEST * max(
-        max(link.device_prepare_s, link.cloud_prepare_s) for link in links
+        max(link.device_prepare_s, queues * link.cloud_prepare_s) for link in links
     )
     answers = len(scenario.requests)
     turn_s = max(_turn_s(request.settings, link, answers) for link in links)
