@@ -20,8 +20,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.simulation.oracle import oracle
-from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
+from dragonrt.simulation.oracle import oracle, read_by_cloud, redacted_oracle
 from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
