@@ -148,7 +148,8 @@ def _only(p: Probabilities, kept: Sequence[int]) -> Probabilities:
 
 def _relative(p: Probabilities, form: type[np.floating[Any]]) -> NDArray[np.float64]:
     """Rounded to that format, relative to the largest."""
-    return (p / p.max()).astype(form).astype(np.float64)
+    rounded: NDArray[np.float64] = (p / p.max()).astype(form).astype(np.float64)
+    return rounded
 
 
 def _of_values(values: NDArray[np.float64], total: float | None = None, bits: int = 0) -> Coded:
@@ -160,7 +161,8 @@ def _of_values(values: NDArray[np.float64], total: float | None = None, bits: in
 def _residual(p: NDArray[np.float64], kept: Sequence[int]) -> Coded:
     rest = max(0.0, fsum(p) - fsum(p[kept]))
     scale = max(float(p[kept].max()), rest)
-    values = _only((p / scale).astype(np.float16).astype(np.float64), kept)
+    values = np.zeros(p.size)
+    values[kept] = (p[kept] / scale).astype(np.float16)
     listed = tuple(np.flatnonzero(values).tolist())
     left = float(np.float16(rest / scale))
     others = [x for x in range(p.size) if x not in listed]

@@ -252,7 +252,7 @@ class Stage:
             make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
             sinks=(partial(self._clouds_say.take, name),),
             patience=self._scenario.patience,
-            texts=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
         )
 
     def _device_side(self, number: int) -> SimulatedSide:
@@ -265,7 +265,7 @@ class Stage:
             schedule.device_decode_s,
             make_context=partial(self._context, "device"),
             patience=self._scenario.patience,
-            texts=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
         )
 
     def _request(self, prompt: str) -> Request:

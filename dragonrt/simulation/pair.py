@@ -51,7 +51,7 @@ MakeModel = Callable[[Side, Script], SimulatedModel]
 
 @dataclass(slots=True)
 class SimulatedSide:
-    """Implements Preparer: `script` gives the distributions that answer a question, `texts` the
+    """Implements Preparer: `script` gives the distributions that answer a question, `documents` the
     tokens of the documents that are read for it.
 
     Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average. `sinks` hear of every
@@ -70,7 +70,7 @@ class SimulatedSide:
     profile: DecodeProfile | None = None
     patience: Patience = USUAL
     corpus: str = "unknown"
-    texts: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
+    documents: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
     prepared: int = 0
 
     @property
@@ -88,7 +88,7 @@ class SimulatedSide:
         model = self.make_model(self.side, self.script(question.prompt))
         context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
         source = Source(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
-        length, grounds = len(question.prompt), Grounds(texts=self.texts(question.prompt))
+        length, grounds = len(question.prompt), Grounds(texts=self.documents(question.prompt))
         return Prepared(context, grounds, (source,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:

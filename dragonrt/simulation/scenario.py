@@ -282,13 +282,13 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
 
 
 def _widened(chance: random.Random, request: Request, vocabulary: int) -> Request:
-    """With so many tokens; a sampler that keeps few of them keeps another number."""
+    """With so many tokens and stops; a sampler that keeps few of them keeps another number."""
     sampler, few = request.question.sampler, chance.randint(1, 5)
     sampler = replace(sampler, top_k=few if sampler.top_k else 0)
     question = replace(request.question, sampler=sampler)
-    return replace(
-        request, question=question, script=replace(request.script, vocabulary=vocabulary)
-    )
+    stop = chance.choice((0.02, 0.15))
+    script = replace(request.script, vocabulary=vocabulary, stop=stop)
+    return replace(request, question=question, script=script)
 
 
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:

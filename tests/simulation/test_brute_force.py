@@ -63,7 +63,8 @@ def dense(seed: int, vocabulary: int) -> NDArray[np.float32]:
     p = np.exp(random.choice((1.0, 2.0, 4.0)) * random.standard_normal(vocabulary))
     if seed % 4 == 0:
         p[3:6], p[7:9] = p[2], 0.0
-    return (p / p.sum()).astype(np.float32)
+    shares: NDArray[np.float32] = (p / p.sum()).astype(np.float32)
+    return shares
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -127,9 +128,7 @@ def test_targets_of_both_rules(name: str) -> None:
         shaped = [two.shape(each) for each in (device, cloud)]
         drawn = [code.quantize(each).distribution for each in shaped]
         right = [coded(name, sampled(sampler, each)) for each in (device, cloud)]
-        tokens = [
-            two.draft(side, 5, each) for side, each in zip(("device", "cloud"), drawn, strict=True)
-        ]
+        tokens = [two.draft("device", 5, drawn[0]), two.draft("cloud", 5, drawn[1])]
         candidates = [Candidate(*each) for each in zip(tokens, drawn, strict=True)]
         found = two.target(5, candidates[0], candidates[1], weights)
         assert found == aggregated(seed, 5, right[0], right[1], weights, tokens)
