@@ -181,6 +181,7 @@ def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> Non
     one.received("one", upload("one", one, second["one"]), 0.8)
     (told,) = of(work_off(one, MODELS["device"], 0.8), events.RoundDecided)
     assert (told.round, told.missing) == (2, ("two",))
+    assert told.weights == {"one": 1.0}
 
 
 def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
@@ -201,5 +202,8 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     found = judging.answer(ReadBlock(0, [], None), [said])
     assert isinstance(found, Uploads)
     assert found.relevance == 1.5
+    longer = judging.answer(ReadBlock(0, [1], None), [said, replace(said, relevance=9.0)])
+    assert isinstance(longer, Uploads)
+    assert longer.relevance == 1.5, "the one that the round began with"
     again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), V)
     assert again.answer(ReadBlock(0, [], None), [said]).payloads == found.payloads
