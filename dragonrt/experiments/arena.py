@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragonrt.control import controller
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.acceptances import ACCEPTANCE_VOCABULARY, AcceptanceModel, Acceptances
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -30,9 +31,6 @@ from dragonrt.side import Side
 from dragonrt.simulation import loop
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.simulation.scripted import (
-    ACCEPTANCE_VOCABULARY,
-    AcceptanceModel,
-    Acceptances,
     Script,
     SimulatedContext,
     SimulatedModel,

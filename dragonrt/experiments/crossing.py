@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Step, codec, decode_distribution
 from dragonrt.experiments.arena import Arena, Given, emulated
+from dragonrt.experiments.eavesdropper import Eavesdropper, Seen
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.simulation.eavesdropper import Eavesdropper, Seen
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder

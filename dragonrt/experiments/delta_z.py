@@ -12,11 +12,11 @@ from typing import Any
 
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
 from dragonrt.experiments import charts
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, estimates, exactly, grouped, mean
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.simulation.scripted import Acceptances
 
 NAME = "delta-z"
 SUMMARY = "What handing over saves per token, by delays and acceptance (DRAGON Fig. 3; 3 minutes)"

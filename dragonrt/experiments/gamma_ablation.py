@@ -18,6 +18,7 @@ import numpy as np
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.distributions import Distribution, codec
 from dragonrt.experiments import charts
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, estimates, exactly, having, mean
@@ -30,7 +31,6 @@ from dragonrt.sampling import (
     expected_acceptance_algorithm1,
 )
 from dragonrt.side import Side
-from dragonrt.simulation.scripted import Acceptances
 
 if TYPE_CHECKING:
     from dragonrt.experiments.teacher_forced import AnswerPosition

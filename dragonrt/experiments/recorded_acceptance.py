@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import linked
 from dragonrt.experiments.framework import ExperimentError, read_rows, write_rows
 from dragonrt.experiments.intervals import Row, grouped, having
@@ -20,7 +21,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.scripted import Acceptances
 from dragonrt.traces.events import TokenDecided
 
 SIDES: tuple[Side, ...] = ("device", "cloud")

@@ -16,11 +16,11 @@ from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments import charts
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import JITTER_PERIOD_S, Pace, replayed
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, mean
 from dragonrt.experiments.parallel import measure_all
-from dragonrt.simulation.scripted import Acceptances
 
 NAME = "scheduling"
 SUMMARY = "Seconds for 100 tokens by aggregator, latency and speeds (DRAGON Fig. 8; 50 minutes)"

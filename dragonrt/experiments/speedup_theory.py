@@ -16,6 +16,7 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.experiments import charts
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import Pace, played, replayed, scripted
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, estimates, grouped, having
@@ -23,7 +24,7 @@ from dragonrt.experiments.parallel import measure_all
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.scripted import Acceptances, Script
+from dragonrt.simulation.scripted import Script
 
 NAME = "speedup-theory"
 SUMMARY = "Speed-up over synchronous, against DRAGON's Theorem 6.2 and Eq. 7 (Fig. 4; 25 minutes)"

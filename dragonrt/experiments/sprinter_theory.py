@@ -18,6 +18,7 @@ from dragonrt.experiments import charts
 from dragonrt.experiments.framework import Clock, Progress, Settings
 from dragonrt.experiments.intervals import Row, estimates, having
 from dragonrt.experiments.parallel import measure_all
+from dragonrt.experiments.sprinting import KnownRates, Lockstep
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting
@@ -29,7 +30,6 @@ from dragonrt.sampling import (
     stopping_time,
 )
 from dragonrt.simulation.scripted import SimulatedSaid
-from dragonrt.simulation.sprinting import KnownRates, Lockstep
 from dragonrt.wire.limits import MAX_BLOCK
 
 NAME = "sprinter-theory"

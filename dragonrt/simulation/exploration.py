@@ -10,10 +10,10 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from dragonrt.modes.federated import FederationError
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.preparing import Context
 from dragonrt.side import Side
+from dragonrt.simulation.interleaving import Interleaving
 from dragonrt.simulation.invariants import Taking, ViolationError, check
 from dragonrt.simulation.liveness import bound_s, longest_absence_s
 from dragonrt.simulation.loop import run
@@ -66,6 +66,7 @@ def explore_one(scenario: Scenario) -> RunOutcome:
     try:
         with _limited():
             found = run(_outcome(scenario))
+            Interleaving(scenario, scenario.requests[0]).run()
     except (Exception, HangError) as error:
         text = " ".join(str(error).split())
         return RunOutcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
@@ -170,18 +171,16 @@ class _Clouds:
             if seed in self._requests:  # a stranger may ask, too
                 self._open[key] = Taking(self._requests[seed].settings, event.accepted)
                 self.takings[seed].append(self._open[key])
-        elif key in self._open and self._tells(event, key):
+        elif key in self._open and self._tells(event):
             self._open[key].take(event)
 
-    def _tells(self, event: events.Event, key: tuple[str, str, int]) -> bool:
+    def _tells(self, event: events.Event) -> bool:
         """Whether an event says what a cloud decides, or drafts."""
         match event:
             case events.TokenDecided() | events.BlockJudged() | events.TargetDecoded():
                 return True
-            case events.MessageReceived() | events.TextsDiverged():
+            case events.MessageReceived() | events.TextsDiverged() | events.Drafted():
                 return True
-            case events.ForwardDone():  # in the other modes it drafts nothing
-                return isinstance(self._open[key].settings, DragonSettings)
             case _:
                 return False
 
@@ -253,6 +252,7 @@ class Stage:
             make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
             sinks=(partial(self._clouds_say.take, name),),
             patience=self._scenario.patience,
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
         )
 
     def _device_side(self, number: int) -> SimulatedSide:
@@ -265,6 +265,7 @@ class Stage:
             schedule.device_decode_s,
             make_context=partial(self._context, "device"),
             patience=self._scenario.patience,
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
         )
 
     def _request(self, prompt: str) -> Request:

@@ -11,17 +11,13 @@ from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
     Settings,
-    SpeculativeSettings,
-    SprinterSettings,
 )
 from dragonrt.runtime.asking import Answer
-from dragonrt.sampling.mixing import relevance_weights, renormalise
-from dragonrt.simulation.liveness import may_seem_mute
-from dragonrt.simulation.oracle import Attendance, oracle
-from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
+from dragonrt.simulation.brute_force import softmax
+from dragonrt.simulation.liveness import may_seem_mute, pace
+from dragonrt.simulation.oracle import Attendance, oracle, read_by_cloud, redacted_oracle
 from dragonrt.simulation.scenario import MARKER_TOKENS, Request, Scenario
 from dragonrt.traces import events
-from dragonrt.wire.limits import MAX_BLOCK
 
 BREACHES = (
     "further ahead",
@@ -70,8 +66,10 @@ class Taking:
                     raise ViolationError(f"step {event.step} was decided where {reached} was next")
                 self.decided.append(event.token)
                 self.withheld.append(event.withheld)
-            case events.ForwardDone():
-                self._check_run_ahead(event, reached)
+            case events.ForwardDone() | events.Drafted():  # what is looked up may be let go of
+                bound = reached + pace(self.settings).ahead
+                if event.step >= bound:
+                    raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
             case events.WentAlone() | events.Rejoined():
                 self.changes.append((event.step, isinstance(event, events.WentAlone)))
             case events.BlockJudged():
@@ -87,11 +85,6 @@ class Taking:
                     f"the two sides decided different texts before step {event.step}"
                 )
 
-    def _check_run_ahead(self, event: events.ForwardDone, reached: int) -> None:
-        bound = reached + run_ahead(self.settings)
-        if event.step + event.tokens > bound:
-            raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
-
     @property
     def course(self) -> Attendance:
         """Who took part where."""
@@ -105,20 +98,6 @@ class Taking:
         return Attendance(is_alone.__getitem__, weights.__getitem__)
 
 
-def run_ahead(settings: Settings) -> int:
-    """How many undecided steps a device may have drafted."""
-    match settings:
-        case DragonSettings():
-            return settings.run_ahead
-        case SpeculativeSettings():
-            length = settings.length if settings.controller is None else MAX_BLOCK
-            return settings.outstanding * (length + 1) - 1
-        case FederatedSettings():
-            return max(1, settings.block_tokens)
-        case SprinterSettings():
-            return 1
-
-
 def check(
     scenario: Scenario,
     request: Request,
@@ -129,12 +108,13 @@ def check(
     *,
     given_up: bool,
     honest: bool = True,
+    quiet: bool = True,
 ) -> None:
     """Raises ViolationError unless both sides' parts of an answer are what they must be.
 
     `device` has all that the device says, `sessions` the same for each session, and `clouds` what
     the clouds say of theirs. An answer that was `given_up` may be incomplete, and sides that are
-    not `honest` may be complained of.
+    not `honest` may be complained of. Where it is `quiet`, nothing but the scenario disturbs it.
     """
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
@@ -154,7 +134,7 @@ def check(
         missed = "missed the deadline" in notice or "takes part again" in notice
         named = "is used" in notice  # a codec that takes another's place
         mute = "nothing useful" in notice and may_seem_mute(scenario, request)
-        if not (scenario.faulty or given_up or missed or named or mute):
+        if not (scenario.faulty or not quiet or given_up or missed or named or mute):
             raise ViolationError(f"the answer was disturbed without need: {notice}")
 
 
@@ -280,12 +260,11 @@ def _check_rounds(
             raise ViolationError(f"round {each.round} was decided without {each.missing}")
         names = [name for name in members if name in each.weights]
         if settings.weights == "fixed":
-            right = renormalise([members[name] for name in names], [True] * len(names))
+            total = sum(members[name] for name in names)
+            right = [members[name] / total for name in names]
         else:
             prefix_hash = hashes[each.step]
-            right = relevance_weights(
-                [models[name].said(each.step, prefix_hash).relevance for name in names]
-            )
+            right = softmax([models[name].said(each.step, prefix_hash).relevance for name in names])
         if not all(
             isclose(each.weights[name], weight) for name, weight in zip(names, right, strict=True)
         ):

@@ -6,7 +6,7 @@ sessions, generations. Use it inside `dragonrt.simulation.loop.run`.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,7 +52,8 @@ MakeModel = Callable[[Side, Script], SimulatedModel]
 
 @dataclass(slots=True)
 class SimulatedSide:
-    """Implements Preparer: `script` gives the distributions that answer a question.
+    """Implements Preparer: `script` gives the distributions that answer a question, `documents` the
+    tokens of the documents that are read for it.
 
     Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average. `sinks` hear of every
     event.
@@ -70,6 +71,7 @@ class SimulatedSide:
     profile: DecodeProfile | None = None
     patience: Patience = USUAL
     corpus: str = "unknown"
+    documents: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
     prepared: int = 0
 
     @property
@@ -87,8 +89,8 @@ class SimulatedSide:
         model = self.make_model(self.side, self.script(question.prompt))
         context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
         passage = Passage(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
-        length = len(question.prompt)
-        return Prepared(context, Grounds(), (passage,), length, 0.0, self.prepare_s)
+        length, grounds = len(question.prompt), Grounds(texts=self.documents(question.prompt))
+        return Prepared(context, grounds, (passage,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
         """This side of a fresh connection."""
@@ -160,7 +162,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device that is connected to its other sides; made by `simulated_device`."""
+    """A device that is connected to its other sides."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]
@@ -189,33 +191,6 @@ class Link:
     cloud: SimulatedCloud
     schedule: Schedule
     on_fault: Callable[[float], None] = lambda until_s: None
-
-
-@asynccontextmanager
-async def simulated_device(
-    cloud: SimulatedCloud,
-    schedule: Schedule,
-    script: Callable[[str], Script],
-    make_model: MakeModel = ScriptedModel,
-) -> AsyncIterator[SimulatedDevice]:
-    """A device as slow as the schedule says on its own link to `cloud`, until the context ends."""
-    side = device_side(schedule, script, make_model)
-    async with faulty_device(side, {"cloud": Link(cloud, schedule)}) as device:
-        yield device
-
-
-def device_side(
-    schedule: Schedule, script: Callable[[str], Script], make_model: MakeModel = ScriptedModel
-) -> SimulatedSide:
-    """A device as slow as the schedule says."""
-    return SimulatedSide(
-        "device",
-        script,
-        schedule.seed,
-        schedule.device_prepare_s,
-        schedule.device_decode_s,
-        make_model,
-    )
 
 
 @asynccontextmanager
@@ -283,26 +258,6 @@ async def _kept(
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
-
-
-def simulated_cloud(
-    schedule: Schedule,
-    script: Callable[[str], Script],
-    make_model: MakeModel = ScriptedModel,
-    sinks: tuple[Sink, ...] = (),
-) -> SimulatedCloud:
-    """A cloud as slow as the schedule says."""
-    return SimulatedCloud(
-        SimulatedSide(
-            "cloud",
-            script,
-            schedule.seed,
-            schedule.cloud_prepare_s,
-            schedule.cloud_decode_s,
-            make_model,
-            sinks=sinks,
-        )
-    )
 
 
 def _stream(link: Link, number: int) -> Stream:

@@ -8,6 +8,7 @@ from dragonrt.control import controller
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.catalogue import MODES, Kit
 from dragonrt.modes.disclosure import Disclosure
+from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
@@ -21,13 +22,16 @@ from dragonrt.modes.settings import (
 from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
+from dragonrt.simulation.brute_force import mixed, raced, sampled
 from dragonrt.simulation.oracle import Models
-from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.schedule import BANDWIDTHS, Schedule
 from dragonrt.simulation.scripted import PrefixVerifier, Script, ScriptedModel, WorkerScript
 
 STOP = 0
 """The token that ends an answer: a Script's own."""
-VOCABULARY = 16
+VOCABULARIES = (16, 16, 16, 40, 129, 300)
+SMALL = 40
+"""No larger vocabulary is used where its distributions would keep a slow link for too long."""
 MARKER_TOKENS = (3, 4)
 """What a cloud reads for tokens that its device withholds."""
 
@@ -111,9 +115,23 @@ class Scenario:
     """When the first cloud's process ends; the next one is there at once."""
     patience: Patience = USUAL
 
+    documents: bool = False
+    """Whether there are tokens to look up in what each side reads."""
+
     @classmethod
     def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
         """The scenario of this seed, of any mode or this one: half have faults."""
+        plain = cls.draw_plain(seed, mode)
+        chance = random.Random(f"more {plain.mode} {seed}")
+        slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
+        slow |= any(getattr(each.settings, "cadence", None) for each in plain.requests)
+        vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
+        requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
+        return replace(plain, requests=requests, documents=chance.random() < 0.8)
+
+    @classmethod
+    def draw_plain(cls, seed: int, mode: str | None = None) -> "Scenario":
+        """The same with a few tokens and no documents."""
         mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
         chance = random.Random(f"{mode} {seed}")
         workers = chance.choice((2, 2, 3, 4)) if mode == "federated" else 1
@@ -154,6 +172,32 @@ class Scenario:
         return {f"worker {number}": weight for number, weight in enumerate(self.weights)}
 
     @property
+    def vocabulary(self) -> int:
+        """The number of tokens of every model."""
+        return self.requests[0].script.vocabulary
+
+    def texts(self, request: Request, side: Side) -> list[list[int]]:
+        """The documents of one side: what the answer might be, but for some tokens.
+
+        So what is looked up in them comes true at times.
+        """
+        if not self.documents:
+            return []
+        chance = random.Random(f"documents {side} {request.script.seed}")
+        text, models = Line(start_hash(request.question.seed)), list(self.models(request).values())
+        while len(text) < request.question.max_tokens:
+            said = [model.said(len(text), text.hash).p for model in models[:2]]
+            law = sampled(request.question.sampler, mixed(said, (0.5, 0.5)))
+            text.append(raced(request.question.seed, len(text), law))
+        return [
+            [
+                chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
+                for token in text.tokens
+            ]
+            for _ in range(2)
+        ]
+
+    @property
     def faulty(self) -> bool:
         """Whether something breaks a connection or holds a model up too long."""
         faults = any(link.faults for links in self.schedules for link in links)
@@ -164,7 +208,7 @@ class Scenario:
         """What the device brings along."""
         name = getattr(request.settings, "controller", None)
         return Kit(
-            vocabulary=VOCABULARY,
+            vocabulary=self.vocabulary,
             patience=self.patience,
             members=self.clouds,
             controller=None if name is None else controller(name),
@@ -222,7 +266,7 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
     )
     script = Script(
         chance.randrange(2**32),
-        vocabulary=VOCABULARY,
+        vocabulary=VOCABULARIES[0],
         sharpness=chance.choice((1.0, 2.0, 4.0)),
         disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
     )
@@ -235,6 +279,16 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
         end_s=chance.uniform(0.0, 1.5) if given_up else None,
         stops=chance.random() < 0.5,
     )
+
+
+def _widened(chance: random.Random, request: Request, vocabulary: int) -> Request:
+    """With so many tokens and stops; a sampler that keeps few of them keeps another number."""
+    sampler, few = request.question.sampler, chance.randint(1, 5)
+    sampler = replace(sampler, top_k=few if sampler.top_k else 0)
+    question = replace(request.question, sampler=sampler)
+    stop = chance.choice((0.02, 0.15))
+    script = replace(request.script, vocabulary=vocabulary, stop=stop)
+    return replace(request, question=question, script=script)
 
 
 def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:

@@ -104,6 +104,16 @@ class SimulatedModel(Protocol):
         ...
 
 
+def said_of(model: SimulatedModel, work: Work, branches: int) -> list[Said]:
+    """What a model says along a work, and on so many of its branches."""
+    if work.span is None:
+        return []
+    hashes = extended(work.span.hashes, work.guess)
+    said = [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
+    beside = work.branches[:branches]
+    return said + [model.said(each.first, each.hashes[-1]) for each in beside]
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptedModel:
     """Implements SimulatedModel: one side of a script; the prefix hash decides the hidden state."""
@@ -126,43 +136,6 @@ class PrefixVerifier:
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
         return float(hidden[0] + 1) / 2
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptances:
-    """Which drafts become target tokens: one entry per step and side, replayed as they are."""
-
-    device: tuple[bool, ...]
-    cloud: tuple[bool, ...]
-
-    def of(self, side: Side) -> tuple[bool, ...]:
-        return self.device if side == "device" else self.cloud
-
-
-ACCEPTANCE_VOCABULARY = 64
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptanceModel:
-    """Implements SimulatedModel: a draft is the target if `accepted` says so, else another token.
-
-    Meant for temperature 0 and equal weights. The target after a prefix follows from its hash; a
-    side that is to be refused gives it 0.4 and another token of its own 0.6, which loses against
-    0.4 twice as it does against 0.4 and 1.
-    """
-
-    side: Side
-    accepted: tuple[bool, ...]
-
-    def said(self, step: int, prefix_hash: int) -> Said:
-        target = prefix_hash % ACCEPTANCE_VOCABULARY
-        p = np.zeros(ACCEPTANCE_VOCABULARY, dtype=np.float32)
-        if self.accepted[step]:
-            p[target] = 1.0
-        else:
-            p[target] = 0.4
-            p[(target + (1 if self.side == "device" else 2)) % ACCEPTANCE_VOCABULARY] = 0.6
-        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
 
 
 class SimulatedContext:
@@ -236,10 +209,4 @@ class SimulatedContext:
             return Outcome(work, seconds, error=error)
 
     def _value(self, work: Work) -> Any:
-        said: list[Said] = []
-        if work.span is not None:
-            hashes = extended(work.span.hashes, work.guess)
-            steps = range(work.span.first, len(hashes))
-            said = [self._model.said(step, hashes[step]) for step in steps]
-            said += [self._model.said(each.first, each.hashes[-1]) for each in work.branches]
-        return work.head(said)
+        return work.head(said_of(self._model, work, len(work.branches)))

@@ -44,6 +44,14 @@ def test_ties_go_to_the_lower_index(size: int) -> None:
     assert top_p(p, 2.5 / size).tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("k", range(1, 8))
+def test_few_of_a_sharp_vector_are_all_found(k: int) -> None:
+    """However many of them are above the first threshold of the search: often one too few."""
+    for seed in range(40):
+        p = np.exp(8 * np.random.default_rng(seed).standard_normal(300))
+        assert top_k(p, k).tolist() == ranked(p)[:k]
+
+
 def test_float32_is_ranked_as_it_is() -> None:
     p = np.random.default_rng(1).dirichlet(np.full(1000, 0.02)).astype(np.float32)
     assert top_k(p, 40).tolist() == ranked(p)[:40]

@@ -17,9 +17,9 @@ from dragonrt.experiments.crossing import (
     words,
 )
 from dragonrt.experiments.disclosure_figure import _EMPTY, FULL, _framings, _membership, _naming
+from dragonrt.experiments.eavesdropper import Seen
 from dragonrt.experiments.intervals import Row
 from dragonrt.language.model import LanguageModel
-from dragonrt.simulation.eavesdropper import Seen
 
 
 def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:

@@ -7,13 +7,13 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments import recorded_acceptance, scheduling
+from dragonrt.experiments.acceptances import Acceptances
 from dragonrt.experiments.arena import Pace, linked, replayed
 from dragonrt.experiments.model_sides import LoadedSide, document_side, run, sample_settings
 from dragonrt.experiments.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.scripted import Acceptances
 
 
 @pytest.mark.slow

@@ -54,6 +54,17 @@ def test_every_row_equals_its_text_alone_in_transformers(tiny: Any) -> None:
         torch.testing.assert_close(last[row], expected[-1], atol=5e-6, rtol=0)
 
 
+def test_a_fork_goes_on_as_a_sequence_of_its_own(tiny: Any) -> None:
+    """To the bit, and so does the one that it was made of, whichever is extended first."""
+    question, texts = text(20, seed=1), [text(6, seed=2), text(6, seed=3)]
+    sequence = Sequence(tiny.decoder, documents(tiny), 64)
+    sequence.extend_all(question)
+    for tokens, each in zip(texts, (sequence.fork(), sequence), strict=True):
+        fresh = Sequence(tiny.decoder, documents(tiny), 64)
+        fresh.extend_all(question)
+        assert torch.equal(each.extend_all(tokens), fresh.extend_all(tokens))
+
+
 def test_hidden_states_are_what_the_output_layer_of_transformers_reads(tiny: Any) -> None:
     question = text(20, seed=1)
     sequence = Sequence(tiny.decoder, documents(tiny), 64)

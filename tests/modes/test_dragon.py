@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +21,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.simulation.oracle import oracle
-from dragonrt.simulation.redaction import read_by_cloud, redacted_oracle
+from dragonrt.simulation.oracle import oracle, read_by_cloud, redacted_oracle
 from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -185,6 +185,39 @@ def test_a_race_decides_the_text_of_the_whole_mixture(
         assert min(found, key=len) == expected[: len(min(found, key=len))]
         if codec_name == "race:0.1:fp32":
             assert oracle(question, replace(settings, codec="dense:fp32"), MODELS) == expected
+
+
+def test_entries_that_a_lost_session_owes_are_asked_for_again(
+    work_off: Callable[..., Effects],
+) -> None:
+    """Else the step waits for ever for what nobody was asked."""
+    settings = replace(SETTINGS, codec="race:0.35", run_ahead=2)
+
+    def turn_about(device: Dragon, cloud: Dragon, waiting: list[Any], *, cut: bool) -> bool:
+        """Until the answer ends, or nothing goes on; or, to `cut` it there, until entries lack."""
+        while waiting := waiting + work_off(device, MODELS["device"]).send:
+            if cut and any(isinstance(message, wire.EntriesWanted) for _, message in waiting):
+                return True
+            heard = [cloud.received("device", message, 0.0).send for _, message in waiting]
+            heard.append(work_off(cloud, MODELS["cloud"]).send)
+            replies = [message for each in heard for _, message in each]
+            heard = [device.received("cloud", message, 0.0).send for message in replies]
+            waiting = [each for sent in heard for each in sent]
+        return False
+
+    again = 0
+    for seed in range(20):
+        question = replace(QUESTION, seed=seed)
+        device, cut = joined("device", settings, question), True
+        while cut:
+            cloud = joined("cloud", settings, device.told(question))
+            sent = device.joined("cloud", 1, 0.0).send
+            cut = turn_about(device, cloud, sent, cut=not again)
+            if cut:
+                again += 1
+                device.left("cloud", "cut", True, 0.0)
+        assert list(device.decided) == oracle(question, settings, MODELS)
+    assert again
 
 
 def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:

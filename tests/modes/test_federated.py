@@ -163,6 +163,27 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
         judging.answer(ReadBlock(0, [1] * 6, None), [flat] * 7)
 
 
+def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> None:
+    """It came too late for its own round, and is of another text than the next one."""
+    one = joined(replace(SETTINGS, quorum_deadline=0.5))
+    first = blocks(work_off(one, MODELS["device"]))
+    late = upload("two", one, first["two"])
+    one.received("one", upload("one", one, first["one"]), 0.1)
+    work_off(one, MODELS["device"], 0.1)
+    one.tick(0.6)
+    effects = work_off(one, MODELS["device"], 0.6)
+    (told,) = of(effects, events.RoundDecided)
+    assert told.missing == ("two",)
+    second = blocks(effects)
+    assert second.keys() == {"one"}
+    one.received("two", late, 0.7)
+    work_off(one, MODELS["device"], 0.7)
+    one.received("one", upload("one", one, second["one"]), 0.8)
+    (told,) = of(work_off(one, MODELS["device"], 0.8), events.RoundDecided)
+    assert (told.round, told.missing) == (2, ("two",))
+    assert told.weights == {"one": 1.0}
+
+
 def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
     one = joined(replace(SETTINGS, weights="relevance"))
     relevances = {"one": 0.0, "two": float(np.log(3))}
@@ -181,5 +202,8 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     found = judging.answer(ReadBlock(0, [], None), [said])
     assert isinstance(found, Uploads)
     assert found.relevance == 1.5
+    longer = judging.answer(ReadBlock(0, [1], None), [said, replace(said, relevance=9.0)])
+    assert isinstance(longer, Uploads)
+    assert longer.relevance == 1.5, "the one that the round began with"
     again = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), V)
     assert again.answer(ReadBlock(0, [], None), [said]).payloads == found.payloads

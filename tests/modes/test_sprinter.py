@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
+from dragonrt.experiments.sprinting import KnownRates, Lockstep
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
@@ -24,7 +25,6 @@ from dragonrt.sampling import (
     stopping_time,
 )
 from dragonrt.simulation.scripted import SimulatedSaid
-from dragonrt.simulation.sprinting import KnownRates, Lockstep
 
 V = 8
 RNG = np.random.default_rng(11)

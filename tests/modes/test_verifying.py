@@ -283,6 +283,19 @@ def test_it_does_not_decode_behind_a_stop_token() -> None:
     assert mode.wanted() is None
 
 
+def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None:
+    """Its verdict gives one token more, which is not the answer's."""
+    right = targets(3)
+    stop = replace(QUESTION, stop_tokens=(right[2],))
+    mode = verifier(question=stop, decodes=True)
+    mode.received("device", drafted(1, 0, right), 0.0)
+    _, effects = worked(mode)
+    (verdict,) = verdicts(effects)
+    assert verdict.accepted == 3
+    assert len(mode.decided) == 4
+    assert mode.wanted() is None
+
+
 def test_a_block_preempts_it_and_is_judged_by_what_is_known() -> None:
     right = targets(5)
     mode = verifier(decodes=True)

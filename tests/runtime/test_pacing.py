@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from dragonrt.experiments.eavesdropper import Eavesdropper, Seen
 from dragonrt.link.stream import Stream
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.eavesdropper import Eavesdropper, Seen
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.oracle import oracle
 from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device

@@ -11,7 +11,9 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
+from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
+from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.line import start_hash
 from dragonrt.modes.question import Question
@@ -23,12 +25,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.simulation.loop import run
 from dragonrt.simulation.oracle import Models, oracle
-from dragonrt.simulation.pair import (
-    SimulatedSide,
-    simulated_cloud,
-    simulated_device,
-)
-from dragonrt.simulation.schedule import Schedule
+from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.simulation.scripted import Script, ScriptedModel
 from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
@@ -152,12 +149,15 @@ def draft(message: Open, **changes: object) -> Draft:
 
 async def closed_after(messages: list[Message]) -> Message:
     """How the cloud ends a strange device's session while a good one gets its answer."""
-    schedule = Schedule(seed=0, latency_s=0.01)
-    cloud = simulated_cloud(schedule, script)
+    cloud = SimulatedCloud(SimulatedSide("cloud", script))
     ours, theirs = memory_streams()
     cloud.accept(theirs)
     stranger = Stranger(ours, SimulatedSide("device", script))
-    async with simulated_device(cloud, schedule, script) as device:
+
+    def emulate(stream: Stream) -> Stream:
+        return EmulatedStream(stream, *LinkProfile(latency_s=0.01).models("device"))
+
+    async with linked_device(cloud, SimulatedSide("device", script), emulate) as device:
         asking = asyncio.create_task(device.asking(QUESTION, LEADERLESS).ask())
         await stranger.handshake()
         stranger.say(*messages)
@@ -208,7 +208,7 @@ def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reaso
 
 def test_a_device_that_never_drafts_is_left_after_patience() -> None:
     async def ignore() -> Message:
-        cloud = simulated_cloud(Schedule(seed=0), script)
+        cloud = SimulatedCloud(SimulatedSide("cloud", script))
         ours, theirs = memory_streams()
         cloud.accept(theirs)
         stranger = Stranger(ours, SimulatedSide("device", script))
