@@ -44,7 +44,7 @@ def write_corpus(target: str, inputs: Collection[bytes]) -> None:
 
 
 def main() -> int:
-    from fuzz_targets import TARGETS
+    from scripts.fuzz_targets import TARGETS
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", type=float, help="for all targets together")
@@ -111,8 +111,10 @@ def _atheris(target: str, *arguments: str) -> "subprocess.CompletedProcess[str]"
         f"-timeout={LONGEST_S}",
         "-print_final_stats=1",
     )
-    command = [sys.executable, __file__, "--one", target, *bounds, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, errors="replace")
+    command = [sys.executable, "-m", "scripts.fuzzing", "--one", target, *bounds, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, errors="replace", cwd=ROOT
+    )
 
 
 def fuzz_here(target: str, arguments: list[str]) -> None:
@@ -120,7 +122,7 @@ def fuzz_here(target: str, arguments: list[str]) -> None:
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED):
-        from fuzz_targets import TARGETS
+        from scripts.fuzz_targets import TARGETS
 
         TARGETS[target](b"")  # what it imports itself
     atheris.Setup([__file__, *arguments], TARGETS[target])

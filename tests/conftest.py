@@ -1,10 +1,19 @@
-"""A data directory of its own for the whole run, which all workers share; a toy as the model."""
+"""One data directory for the whole run, a toy as the model; commands run in this process."""
 
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 
 import pytest
+
+from dragonrt import bundled, cli
+from dragonrt.language.model import LanguageModel
+from scripts.train.controllers.model_pair import ModelPair
 
 _VARIABLE = "XDG_DATA_HOME"
 
@@ -20,3 +29,52 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove it again, when the last worker is gone."""
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ[_VARIABLE], ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended."""
+
+    code: int
+    output: str
+    errors: str
+
+    @property
+    def line(self) -> str:
+        """The one line a mistake is answered with."""
+        assert self.errors.count("\n") == 1, self.errors
+        assert self.errors.startswith("dragonrt: ")
+        return self.errors.removeprefix("dragonrt: ").rstrip("\n")
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Call `dragonrt`, or a script of that room, with these arguments in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+    def call(*arguments: str, script: str = "") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["dragonrt", *arguments])
+        main = import_module(f"scripts.{script}.__main__").main if script else cli.main
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        code = ended.value.code
+        return Outcome(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def model() -> LanguageModel:
+    return LanguageModel.load(bundled.models()[0])
+
+
+@pytest.fixture(scope="session")
+def pair(model: LanguageModel) -> ModelPair:
+    return ModelPair(LanguageModel.load("dragon-draft"), model)

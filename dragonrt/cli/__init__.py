@@ -24,7 +24,7 @@ NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock"
 
 COMMANDS = {
     "demo": (
-        "measurements:demo",
+        "demo:demo",
         "Ask sample documents in two processes, and compare.\n\nThe processes are 100 ms apart. "
         "--aggregator, --rule, --on-loss and --json count with --ask only: the comparison goes "
         "through the ways of answering itself.",
@@ -52,19 +52,6 @@ COMMANDS = {
         "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
     ),
     "trace": ("trace_tables:trace", "Sum up what --trace wrote, or draw it."),
-    "experiment": (
-        "measurements:experiment",
-        "Measure one thing as a paper's figure does.\n\nWrites rows, a record and a picture of it. "
-        "Without a name: what there is, how long each takes, and which can use --cloud.",
-    ),
-    "simulate": (
-        "simulate:simulate",
-        "Search for defects in virtual time.\n\nBoth sides run over failing links, each run "
-        "repeatable from its seed. With --replay: recorded answers again, over the emulated link "
-        "and by another aggregator; without it the seed draws the link.",
-    ),
-    "bench": ("measurements:bench", "Measure this machine."),
-    "train": ("train:train", "Train what the modes use."),
 }
 """Where each command is and what it is for: none is imported before it is called."""
 
@@ -101,21 +88,31 @@ def launch(
     ] = "text",
 ) -> Any:
     """Run a command with its settings."""
-    log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=log_format == "json")
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
-    if not verbose:
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its warnings are for programmers
+    set_up_logging(verbose, as_json=log_format == "json")
     app.config = (ENVIRONMENT, SettingsFile.read(config, app))
     return app(tokens, exit_on_error=False, print_error=False)
 
 
+def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
+    """Log to stderr, and silence what libraries say for programmers."""
+    log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=as_json)
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
+    if not verbose:
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
 def main() -> None:
-    """Run the command line: exit code 1 for what went wrong, 2 for what was called wrongly."""
+    """Run the command line."""
     app.help_formatter = Help(everything=EVERYTHING in sys.argv)
+    run(app.meta)
+
+
+def run(commands: App) -> NoReturn:
+    """Run the command of sys.argv and exit: 1 for what went wrong, 2 for a wrong call."""
     try:
-        sys.exit(app.meta(sys.argv[1:], exit_on_error=False, print_error=False))
+        sys.exit(commands(sys.argv[1:], exit_on_error=False, print_error=False))
     except UnusedCliTokensError as error:
         _fail(error, f"unexpected argument: {' '.join(error.unused_tokens or ())}", 2)
     except CycloptsError as error:

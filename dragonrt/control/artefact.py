@@ -23,7 +23,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """One kind of trained thing: its name, as in `dragonrt train NAME`, and its files' version."""
+    """One kind of trained network: its name in `scripts/train/run NAME`, its files' version."""
 
     name: str
     version: int
@@ -59,7 +59,7 @@ class Artefact:
             if not file.is_file():
                 raise ControlError(
                     f"there is no {self.name} {path}: {file.name} is missing; "
-                    f"make one with `dragonrt train {self.name}`"
+                    f"make one with `scripts/train/run {self.name}`"
                 )
         try:
             arrays = load_file(weights_file)

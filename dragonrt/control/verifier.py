@@ -93,7 +93,7 @@ class Verifier:
             if given != expected:
                 raise ControlError(
                     f"this verifier was trained for {part}, not for the model with fingerprint "
-                    f"{given[:8]}…: train one with `dragonrt train verifier`"
+                    f"{given[:8]}…: train one with `scripts/train/run verifier`"
                 )
 
     def save(self, path: Path) -> None:
@@ -147,7 +147,7 @@ class Verifier:
             if found.kind == kind and known == (draft_fingerprint, target_fingerprint):
                 return found
         raise ControlError(
-            f"there is no {kind} verifier for these two models: train one with `dragonrt train "
+            f"there is no {kind} verifier for these two models: train one with `scripts/train/run "
             f"verifier --kind {kind} --corpus TEXT`, and their --draft and --target"
         )
 

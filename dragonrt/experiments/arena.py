@@ -7,36 +7,24 @@ these experiments knows how sides are connected and asked.
 """
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.control import controller
-from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.acceptances import ACCEPTANCE_VOCABULARY, AcceptanceModel, Acceptances
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.question import GREEDY, Question
-from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings, SpeculativeSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.connector import Connector, Reachable
+from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
-from dragonrt.simulation import loop
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import (
-    Script,
-    SimulatedContext,
-    SimulatedModel,
-)
 from dragonrt.traces.counts import AnswerCounts, Counts
-from dragonrt.traces.file import Sink
 
 if TYPE_CHECKING:
     from dragonrt.runtime.local_side import LocalSide
@@ -173,129 +161,6 @@ class RealArena(Arena):
         return None if cloud.peer is None else cloud.peer.round_trip_s
 
 
-def scripted(
-    side: Side, script: Script, forward_s: float, sinks: tuple[Sink, ...] = ()
-) -> SimulatedSide:
-    """A side that answers by its script, each forward in so many seconds."""
-    return SimulatedSide(
-        side, lambda _: script, make_context=lambda model, _: _steady(model, forward_s), sinks=sinks
-    )
-
-
-def replaying(side: Side, acceptances: Acceptances, forward_s: float) -> SimulatedSide:
-    """A side whose drafts are accepted as given, at temperature 0 and under a lossless codec."""
-    script = Script(0, vocabulary=ACCEPTANCE_VOCABULARY)
-    return SimulatedSide(
-        side,
-        lambda _: script,
-        make_model=lambda side, _: AcceptanceModel(side, acceptances.of(side)),
-        make_context=lambda model, _: _steady(model, forward_s),
-    )
-
-
-def _steady(model: SimulatedModel, forward_s: float) -> SimulatedContext:
-    return SimulatedContext(model, lambda: forward_s)
-
-
-JITTER_PERIOD_S = 20 * math.pi
-"""Of a sinusoidal jitter (DRAGON §7.3)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds per draft on either side and, without the jitter, of a round trip.
-
-    The one-way delay swings sinusoidally by `jitter` of itself; an answer is asked for `start_s`
-    seconds into the swing.
-    """
-
-    device_s: float
-    cloud_s: float
-    rtt_s: float
-    jitter: float = 0.0
-    start_s: float = 0.0
-
-    @property
-    def forward_s(self) -> dict[Side, float]:
-        """Of each side."""
-        return {"device": self.device_s, "cloud": self.cloud_s}
-
-    @property
-    def link(self) -> LinkProfile:
-        """The link as slow as this."""
-        return LinkProfile(
-            latency_s=self.rtt_s / 2,
-            jitter_s=self.jitter * self.rtt_s / 2,
-            jitter_kind="sinusoidal",
-            period_s=JITTER_PERIOD_S,
-        )
-
-
-@asynccontextmanager
-async def linked(
-    device: SimulatedSide,
-    clouds: Sequence[SimulatedSide],
-    link: LinkProfile | None = None,
-    link_seed: int = 0,
-) -> AsyncIterator[Arena]:
-    """`device` with a link of its own to each of `clouds`, in this process, until the context ends.
-
-    Links do not fail; without `link` they take no time. `link_seed` draws the jitter and the
-    course of the rates; a controller sees the first link's true rate.
-    """
-    serving = [SimulatedCloud(cloud) for cloud in clouds]
-    names = ["cloud"] if len(clouds) == 1 else [f"worker {each}" for each in range(len(clouds))]
-    connectors: dict[str, Connector] = {}
-    link = link or LinkProfile()
-    uplink, made_s = link.models("device", link_seed)[0], asyncio.get_running_loop().time()
-    async with AsyncExitStack() as stack:
-        for name, cloud in zip(names, serving, strict=True):
-            emulate = emulated(link, link_seed)
-            connected = await stack.enter_async_context(linked_device(cloud, device, emulate))
-            connectors[name] = connected.connector
-        yield Arena(device, connectors, lambda now: uplink.rate_at(now - made_s) or math.inf)
-    for cloud in serving:
-        await cloud.wait_idle()
-
-
-def streamed_s(tokens: int, forward_s: float, rtt_s: float) -> float:
-    """Until a device has so many tokens of an answer that the cloud gives alone, and streams.
-
-    Reading the prompt gives the first one, as wherever answers are simulated.
-    """
-    return rtt_s + (tokens - 1) * forward_s
-
-
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:
     """What makes a device's streams as slow as the link."""
     return lambda stream: EmulatedStream(stream, *link.models("device", seed))
-
-
-def played(
-    question: Question,
-    settings: Settings,
-    device: SimulatedSide,
-    *clouds: SimulatedSide,
-    link: LinkProfile | None = None,
-    link_seed: int = 0,
-    start_s: float = 0.0,
-) -> Given:
-    """One answer in virtual time, asked for `start_s` seconds after the sides were connected."""
-
-    async def answer() -> Given:
-        async with linked(device, clouds, link, link_seed) as arena:
-            await asyncio.sleep(start_s)
-            return await arena.ask(question, settings)
-
-    return loop.run(answer())
-
-
-def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int) -> Given:
-    """The answer of as many tokens as there are acceptances, without end tokens or following."""
-    return played(
-        Question(sampler=GREEDY, max_tokens=len(acceptances.device)),
-        DragonSettings(aggregator=aggregator, codec="topp:1", run_ahead=run_ahead, follow=False),
-        *(replaying(side, acceptances, each) for side, each in pace.forward_s.items()),
-        link=pace.link,
-        start_s=pace.start_s,
-    )

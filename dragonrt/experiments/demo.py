@@ -22,7 +22,7 @@ from dragonrt.side import Side
 if TYPE_CHECKING:
     from dragonrt.experiments.arena import Given, RealArena
     from dragonrt.experiments.comparison import MethodRow
-    from dragonrt.experiments.model_sides import LoadedSide
+    from dragonrt.experiments.sample_sides import LoadedSide
     from retrieval import Progress
 
 KNOWN_BY = {
@@ -62,7 +62,7 @@ def run_demo(
             device = _load(model, status)
             status.update("waiting for the cloud")
             port = cloud.wait_ready()
-        from dragonrt.experiments.model_sides import run
+        from dragonrt.runtime.main import run
         from dragonrt.service.terminal import talk
 
         async def answer(prompt: str) -> None:
@@ -78,12 +78,12 @@ def run_demo(
                 await _Comparison(arena, question, how, stops, output, messages).show(asked, link)
             output.print(NEXT, highlight=False, soft_wrap=True)
 
-        run(demonstrate() if ask is None else answer(ask), virtual=False)
+        run(demonstrate() if ask is None else answer(ask))
 
 
 def _load(model: str, status: Status) -> "LoadedSide":
     """Load and index this side while the other process does the same."""
-    from dragonrt.experiments.model_sides import LoadedSide, sample_settings
+    from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 
     def show(now: "Progress") -> None:
         part = now.done / max(now.total, 1)

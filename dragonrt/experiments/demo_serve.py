@@ -37,9 +37,10 @@ def serve_demo(
     """
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes"):
-            from dragonrt.experiments.model_sides import LoadedSide, run, sample_settings
+            from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
             from dragonrt.runtime.addresses import Member
             from dragonrt.runtime.endpoints import Address
+            from dragonrt.runtime.main import run
             from dragonrt.service.http.private_documents import with_uploads
             from dragonrt.service.http.serve import serve_device
 
@@ -64,7 +65,7 @@ def serve_demo(
             on_ready=lambda url: say(f"serve: a page with the sample documents answers at {url}"),
         )
         say("Ctrl-C ends both processes")
-        run(serving, virtual=False)
+        run(serving)
 
 
 def _own_notes() -> Path:

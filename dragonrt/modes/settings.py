@@ -201,7 +201,7 @@ class SpeculativeSettings:
     )
     verifier: str | None = setting(
         None,
-        "Made by `dragonrt train verifier`; else the bundled one for the two models.",
+        "Made by `scripts/train/run verifier`; else the bundled one for the two models.",
         limit=4096,
         travels=False,
     )
@@ -322,7 +322,7 @@ class SprinterSettings:
     codec: str = setting("topk:64:renorm", "What travels beside the token: topk:K:renorm …")
     verifier: str | None = setting(
         None,
-        "Made by `dragonrt train verifier`; else the bundled one for the two models.",
+        "Made by `scripts/train/run verifier`; else the bundled one for the two models.",
         limit=4096,
         travels=False,
     )

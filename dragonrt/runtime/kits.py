@@ -86,7 +86,7 @@ def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> 
     if given.kind != kind:
         raise DragonError(
             f"a {given.kind} verifier does not predict what {kind} needs: "
-            f"train one with `dragonrt train verifier --kind {kind}`"
+            f"train one with `scripts/train/run verifier --kind {kind}`"
         )
     given.check_pair(draft, target)
     return given

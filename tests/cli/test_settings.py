@@ -171,8 +171,8 @@ def test_a_file_that_cannot_be_read_is_one_line(
 
 
 def test_tables_of_nested_commands_are_known(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "dragonrt.toml").write_text("[bench.sing]\n")
-    assert "there is no table [bench.sing]; there are [bench.assisted]" in run("profile").line
+    (tmp_path / "dragonrt.toml").write_text("[keys.sing]\n")
+    assert "there is no table [keys.sing]; there are [keys." in run("profile").line
 
 
 def test_what_a_field_takes_is_the_same_wherever_it_comes_from(

@@ -17,11 +17,11 @@ from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.oracle import oracle
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces import events
+from scripts.campaign.oracle import oracle
 
 BLOCKS = SpeculativeSettings(block_tokens=9, pipelined=False, cloud_decodes=False)
 

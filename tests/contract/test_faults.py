@@ -22,13 +22,13 @@ from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.exploration import Observed, Stage, observe
-from dragonrt.simulation.faults import Cut, HalfOpen, Stall
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.scenario import FOR_EVER_S, ModelStall, Request, Scenario
-from dragonrt.simulation.schedule import Schedule
-from dragonrt.simulation.scripted import Script, SimulatedContext
+from dragonrt.testing.faults import Cut, HalfOpen, Stall
+from dragonrt.testing.loop import run
+from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.traces import events
+from scripts.campaign.exploration import Observed, Stage, observe
+from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 
 STEADY = Schedule(seed=1, latency_s=0.01)
 TOKENS = 12

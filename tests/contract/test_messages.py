@@ -35,16 +35,16 @@ from dragonrt.patience import USUAL
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.exploration import Observed, Stage, observe
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.scenario import FOR_EVER_S, ModelStall, Request, Scenario
-from dragonrt.simulation.schedule import Schedule
-from dragonrt.simulation.scripted import Script, SimulatedContext
+from dragonrt.testing.loop import run
+from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.scripted import Script, SimulatedContext
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
+from scripts.campaign.exploration import Observed, Stage, observe
+from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 
 TOKENS = 20
 QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS)

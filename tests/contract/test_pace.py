@@ -9,13 +9,13 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, FederatedSettings, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.exploration import Observed, Stage, observe
-from dragonrt.simulation.faults import Cut, Stall
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.scenario import Request, Scenario
-from dragonrt.simulation.schedule import Schedule
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.faults import Cut, Stall
+from dragonrt.testing.loop import run
+from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.scripted import Script
 from dragonrt.traces import events
+from scripts.campaign.exploration import Observed, Stage, observe
+from scripts.campaign.scenario import Request, Scenario
 
 QUESTION = Question(prompt="0", seed=5, sampler=Sampler(0.9), max_tokens=60)
 SCRIPT = Script(1, 16, sharpness=2.0, disagreement=0.5, stop=0.0)

@@ -59,7 +59,7 @@ def test_another_pair_is_refused() -> None:
     made.check_pair(PAIR.draft_fingerprint, PAIR.target_fingerprint)
     with pytest.raises(ControlError, match=r"model small, not .* fingerprint xxxxxxxx…: train"):
         made.check_pair("x" * 64, PAIR.target_fingerprint)
-    with pytest.raises(ControlError, match=r"target large, not .* `dragonrt train verifier`"):
+    with pytest.raises(ControlError, match=r"target large, not .* `scripts/train/run verifier`"):
         made.check_pair(PAIR.draft_fingerprint, "x" * 64)
 
 
@@ -116,7 +116,7 @@ def test_the_bundled_pairs_have_a_verifier_of_each_kind(
 def test_a_pair_without_a_bundled_verifier_is_told_what_to_do(
     fingerprints: dict[str, str],
 ) -> None:
-    with pytest.raises(ControlError, match="`dragonrt train verifier --kind sprinter --corpus"):
+    with pytest.raises(ControlError, match="`scripts/train/run verifier --kind sprinter --corpus"):
         Verifier.for_pair(fingerprints["dragon-small"], fingerprints["dragon-draft"], "sprinter")
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dragonrt.distributions import Codec, codec
-from dragonrt.experiments.framework import Settings, draw_again, files, run_experiment
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Effects, Finish, Grounds, Mode
@@ -20,8 +19,9 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.wire.messages import SessionMessage
+from scripts.papers.framework import Settings, draw_again, files, run_experiment
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "adding.md").read_text("utf-8")

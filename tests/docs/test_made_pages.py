@@ -1,18 +1,14 @@
 """The pages that are made from the code say what the code says now."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-# Scripts are beside the packages and are not installed.
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from make_docs import DOCS, PAGES, limits
-
 from dragonrt.wire.fields import check_integer, check_tuple
+
+# Scripts are beside the packages and are not installed.
+from scripts.make_docs import DOCS, PAGES, limits
 
 
 @pytest.mark.parametrize(("name", "page"), PAGES.items(), ids=PAGES)

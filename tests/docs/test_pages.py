@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,38 +31,51 @@ def options(*command: str) -> set[str]:
     """The options that the help of a command lists in full; none if there is no such command."""
     shown = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(shown):
-        patch.setattr(sys, "argv", ["dragonrt", *command, "--help-all"])
+        program, *words = command
+        script = program.startswith("scripts/")
+        patch.setattr(sys, "argv", [program, *words, "--help" if script else "--help-all"])
         patch.setenv("COLUMNS", "200")
+        run = main
+        if script:
+            run = import_module(f"{program.replace('/', '.').removesuffix('.run')}.__main__").main
         with pytest.raises(SystemExit) as ended:
-            main()
-    if ended.value.code or f"Usage: dragonrt {' '.join(command)} " not in shown.getvalue():
+            run()
+    if ended.value.code or f"Usage: {' '.join(command)}" not in shown.getvalue():
         return set()
     listed = re.findall(r"^│ +(?:\* +)?((?:\(?-[\w-]+\)?[ ,]+)+)", shown.getvalue(), re.MULTILINE)
-    return {name for names in listed for name in re.findall(r"-[\w-]+", names)}
+    return {"--help"} | {name for names in listed for name in re.findall(r"-[\w-]+", names)}
 
 
 def typed_commands(text: str) -> Iterator[str]:
     """Calls of dragonrt in blocks of shell lines and between backticks."""
     for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         for line in block.splitlines():
-            yield from (part for part in re.split(r"[&|]", line) if "dragonrt" in part.split()[:1])
-    yield from re.findall(r"`(dragonrt [^`]+)`", CODE.sub("", text))
+            yield from (part for part in re.split(r"[&|]", line) if PROGRAM.match(part.strip()))
+    yield from re.findall(r"`((?:dragonrt|scripts/\w+/run) [^`]+)`", CODE.sub("", text))
 
 
-GROUPS = ("bench", "keys", "train")
+PROGRAM = re.compile(r"(dragonrt|scripts/\w+/run)( |$)")
+GROUPS = ("scripts/bench/run", "scripts/train/run")
+"""Scripts with commands of their own; others take a name or nothing."""
 
 
 @pytest.fixture(scope="module")
 def known() -> dict[tuple[str, ...], set[str]]:
     """The options of every command that a page has typed, and of the largest ones."""
     typed = {command(call) for page in PAGES for call in typed_commands(page.read_text("utf-8"))}
-    return {each: options(*each) for each in typed | {("device",), ("cloud",), ("experiment",)}}
+    return {each: options(*each) for each in typed | LARGEST}
 
 
 def command(call: str) -> tuple[str, ...]:
     """The words of a call that name a command."""
-    words = [word for word in words_of(call)[1:3] if not word.startswith("-")]
-    return tuple(words[: 2 if words[0] in GROUPS else 1])
+    program, *words = words_of(call)
+    words = [word for word in words[:2] if not word.startswith("-")]
+    if program == "dragonrt":
+        return program, *words[: 2 if words[0] == "keys" else 1]
+    return program, *words[: program in GROUPS]
+
+
+LARGEST = {("dragonrt", "device"), ("dragonrt", "cloud"), ("scripts/papers/run",)}
 
 
 def words_of(call: str) -> list[str]:

@@ -101,27 +101,3 @@ def test_a_cloud_on_a_named_link_and_a_device_with_a_named_controller(dragonrt: 
             assert "tokens" in output(device)
         finally:
             cloud.terminate()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "uplink",  # in virtual time, over a named link
-        "sqs-bound",  # reads a text in one process
-        "sprinter-latency",  # with the bundled verifiers
-    ],
-)
-def test_an_experiment(dragonrt: Dragonrt, tmp_path: Path, name: str) -> None:
-    said = output(dragonrt("experiment", name, "--quick", "--repeats", "1"))
-    results = tmp_path / "empty" / "results" / name
-    pictures = [path.name for path in results.glob(f"{name}*.png")]
-    assert pictures
-    for file in (f"{name}.csv", f"{name}.json", *pictures):
-        assert f"results/{name}/{file}" in said
-        assert (results / file).stat().st_size > 0
-
-
-def test_training_a_controller(dragonrt: Dragonrt, tmp_path: Path) -> None:
-    output(dragonrt("train", "controller", "--out", "mine", "--texts", "3", "--steps", "10"))
-    written = {path.name for path in (tmp_path / "empty").iterdir()}
-    assert written == {"mine.json", "mine.safetensors"}

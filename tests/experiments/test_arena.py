@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from dragonrt.experiments.arena import played
-from dragonrt.experiments.model_sides import BlockPace, RecalledAnswers, text_side
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.sampling import Sampler
-from dragonrt.training.model_pair import ModelPair
+from scripts.papers.model_sides import BlockPace, RecalledAnswers, text_side
+from scripts.papers.virtual_arena import played
+from scripts.train.controllers.model_pair import ModelPair
 
 PROMPT = [40, 41, 42, 43]
 ASKED = Question(seed=5, sampler=Sampler(0.8), max_tokens=10)

@@ -13,7 +13,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import DeliveryTrace, LinkModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
-from dragonrt.simulation.loop import run
+from dragonrt.testing.loop import run
 
 T = TypeVar("T")
 

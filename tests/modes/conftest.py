@@ -6,7 +6,7 @@ import pytest
 
 from dragonrt.modes.line import extended
 from dragonrt.modes.mode import Effects, Grounds, Mode, Said, Work
-from dragonrt.simulation.scripted import SimulatedModel
+from dragonrt.testing.scripted import SimulatedModel
 from dragonrt.wire.messages import SessionMessage
 
 

@@ -12,7 +12,7 @@ from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
 from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 

@@ -10,7 +10,7 @@ from dragonrt.modes.mode import Span
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedSaid
 
 V = 8
 

@@ -21,10 +21,10 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.simulation.oracle import oracle, read_by_cloud, redacted_oracle
-from dragonrt.simulation.scripted import Script, ScriptedModel, SimulatedModel
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
 
 V = 32
 SCRIPT = Script(5, vocabulary=V)

@@ -16,7 +16,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import FederatedJudging
 from dragonrt.sampling import Sampler
-from dragonrt.simulation.scripted import (
+from dragonrt.testing.scripted import (
     Script,
     ScriptedModel,
     SimulatedModel,

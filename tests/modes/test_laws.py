@@ -23,7 +23,7 @@ from dragonrt.modes.mode import Mode, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
 from dragonrt.sampling import Sampler, mixture
-from dragonrt.simulation.scripted import SimulatedModel, SimulatedSaid
+from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid
 
 V = 3
 LENGTH = 3

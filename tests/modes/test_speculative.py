@@ -18,7 +18,7 @@ from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import AcceptanceHead, SpeculativeDrafting, SpeculativeJudging
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
-from dragonrt.simulation.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_PAYLOAD
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
-from dragonrt.experiments.sprinting import KnownRates, Lockstep
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
@@ -24,7 +23,8 @@ from dragonrt.sampling import (
     output_distribution,
     stopping_time,
 )
-from dragonrt.simulation.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedSaid
+from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 
 V = 8
 RNG = np.random.default_rng(11)

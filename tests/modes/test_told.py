@@ -4,7 +4,7 @@ import random
 
 from dragonrt.modes.line import Line
 from dragonrt.modes.told import Redacted, redacted
-from dragonrt.simulation.oracle import read_by_cloud
+from scripts.campaign.oracle import read_by_cloud
 
 MARKER = (3, 4)
 

@@ -17,7 +17,7 @@ from dragonrt.modes.speculative import SpeculativeJudging
 from dragonrt.modes.verifying import INBOX, BlockVerifier
 from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 

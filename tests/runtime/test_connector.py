@@ -10,10 +10,10 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.patience import USUAL
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import ConnectionLostError, Peer
-from dragonrt.simulation.faults import Cut, CutStream
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.faults import Cut, CutStream
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
+from dragonrt.testing.scripted import Script
 from dragonrt.wire.reasons import HandshakeError
 
 

@@ -15,9 +15,9 @@ from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL
 from dragonrt.runtime.answer import CONGESTED_BYTES, AnswerSession, Driver
 from dragonrt.runtime.preparing import Outcome, Prepared
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedSide
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Event, Noticed, Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason

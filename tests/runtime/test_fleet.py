@@ -19,9 +19,9 @@ from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.fleet import Fleet
 from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.peer import Peer
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
 

@@ -21,9 +21,9 @@ from dragonrt.runtime.gatekeeper import (
     CloudLimits,
     Gatekeeper,
 )
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
 

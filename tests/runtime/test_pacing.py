@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from dragonrt.experiments.eavesdropper import Eavesdropper, Seen
 from dragonrt.link.stream import Stream
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.oracle import oracle
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
 from dragonrt.wire.cells import PACED, SIZES
+from scripts.campaign.oracle import oracle
+from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
 
 QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12)
 PADDED = DragonSettings(codec="topp:0.95", disclose=Disclosure.ANSWER)

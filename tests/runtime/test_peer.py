@@ -23,10 +23,9 @@ from dragonrt.runtime.asking import Answer
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.oracle import Models, oracle
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script, ScriptedModel
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
@@ -43,6 +42,7 @@ from dragonrt.wire.messages import (
 )
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
+from scripts.campaign.oracle import Models, oracle
 
 QUESTION = Question(prompt="who?", seed=3, sampler=Sampler(0.8), max_tokens=8, stop_tokens=(0,))
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=4)

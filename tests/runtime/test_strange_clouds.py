@@ -23,9 +23,9 @@ from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.peer import Answerer, Peer, Session
 from dragonrt.runtime.serving import answering
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedSide
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import statistics
 from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage

@@ -1,18 +1,13 @@
 """The kept inputs of the fuzzer break nothing, and what is broken is found."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-# Scripts are beside the packages and are not installed.
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-import fuzz_targets
-from fuzz_targets import TARGETS
-from fuzzing import read_corpus
-
 from dragonrt.wire.reasons import MessageError, Reason
+
+# Scripts are beside the packages and are not installed.
+from scripts import fuzz_targets
+from scripts.fuzz_targets import TARGETS
+from scripts.fuzzing import read_corpus
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """An adapter's samples and its training: branches apart from each other, pieces that resume."""
 
 import json
-import sys
 from pathlib import Path
 from random import Random
 
@@ -17,17 +16,14 @@ from transformers import (
 )
 
 # The recipe is a package beside the distributed ones and is not installed.
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from train_models.adapter import Settings, batch_of, train
-from train_models.adapter_articles import Articles
-from train_models.adapter_model import Adapter, Llama
-from train_models.adapter_notes import joined, noted
-from train_models.adapter_rows import Encoder, Reading
-from train_models.average import average
-from train_models.sample import UNKNOWN
-
 from dragonrt import bundled
+from scripts.train.models.adapter import Settings, batch_of, train
+from scripts.train.models.adapter_articles import Articles
+from scripts.train.models.adapter_model import Adapter, Llama
+from scripts.train.models.adapter_notes import joined, noted
+from scripts.train.models.adapter_rows import Encoder, Reading
+from scripts.train.models.average import average
+from scripts.train.models.sample import UNKNOWN
 
 READING = Reading(
     "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]

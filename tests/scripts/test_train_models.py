@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -16,23 +15,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from dragonrt import bundled
 
 # The recipe is a package beside the distributed ones and is not installed.
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-
-from train_models.architectures import configuration, initialized
-from train_models.average import average
-from train_models.batches import Batches
-from train_models.build_corpus import build
-from train_models.cleaning import clean
-from train_models.compositions import composition
-from train_models.corpus import Corpus
-from train_models.evaluate import agreement, load, question_sets, score
-from train_models.gaps import gaps
-from train_models.mixture import sources, write
-from train_models.notes import note
-from train_models.sample import UNKNOWN, Sample
-from train_models.statements import is_held_out, statements
-from train_models.tokenizer import train_tokenizer
-from train_models.train import Settings, train
+from scripts.train.models.architectures import configuration, initialized
+from scripts.train.models.average import average
+from scripts.train.models.batches import Batches
+from scripts.train.models.build_corpus import build
+from scripts.train.models.cleaning import clean
+from scripts.train.models.compositions import composition
+from scripts.train.models.corpus import Corpus
+from scripts.train.models.evaluate import agreement, load, question_sets, score
+from scripts.train.models.gaps import gaps
+from scripts.train.models.mixture import sources, write
+from scripts.train.models.notes import note
+from scripts.train.models.sample import UNKNOWN, Sample
+from scripts.train.models.statements import is_held_out, statements
+from scripts.train.models.tokenizer import train_tokenizer
+from scripts.train.models.train import Settings, train
 
 STEPS = 30
 

@@ -18,8 +18,8 @@ from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import Prepared
-from dragonrt.simulation.pair import SimulatedSide
-from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
 
 END = 0
 VOCABULARY = 256

@@ -30,8 +30,8 @@ from dragonrt.runtime.preparing import Prepared
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.side import Side
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script, SimulatedContext
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script, SimulatedContext
 
 from .conftest import END, VOCABULARY, ByteModel
 

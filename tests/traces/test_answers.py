@@ -26,9 +26,9 @@ from dragonrt.modes.settings import (
 from dragonrt.runtime.asking import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
-from dragonrt.simulation.loop import run
-from dragonrt.simulation.pair import SimulatedCloud, SimulatedSide, linked_device
-from dragonrt.simulation.scripted import Script
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
+from dragonrt.testing.scripted import Script
 from dragonrt.traces.answers import split, whole_pairs
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record

@@ -1,0 +1,1 @@
+"""Virtual time, scripted models, links that fail: to test with."""

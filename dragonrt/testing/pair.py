@@ -1,0 +1,293 @@
+"""A cloud and its devices in one process: the real runtime on simulated models and links.
+
+Everything from the stream up is the code that two real processes run: connections, peers,
+sessions, generations. Use it inside `dragonrt.testing.loop.run`.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.errors import DragonError
+from dragonrt.link.emulation import EmulatedStream
+from dragonrt.link.memory import memory_streams
+from dragonrt.link.models import Jitter
+from dragonrt.link.stream import Stream
+from dragonrt.modes.catalogue import Kit
+from dragonrt.modes.mode import Grounds
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings
+from dragonrt.patience import USUAL, Patience
+from dragonrt.runtime.answer import OnRecord
+from dragonrt.runtime.asking import Asking
+from dragonrt.runtime.citing import Passage
+from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
+from dragonrt.runtime.peer import ConnectionLostError, Peer
+from dragonrt.runtime.preparing import Context, Prepared
+from dragonrt.side import Side
+from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink
+from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedModel
+from dragonrt.traces.file import Recorder, Sink
+from dragonrt.wire.connection import Connection
+from dragonrt.wire.limits import NONCE_BYTES
+from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
+from dragonrt.wire.reasons import BusyError, HandshakeError
+
+MakeModel = Callable[[Side, Script], SimulatedModel]
+"""Makes the model of one side for one answer."""
+
+
+@dataclass(slots=True)
+class SimulatedSide:
+    """Implements Preparer: `script` gives the distributions that answer a question, `documents` the
+    tokens of the documents that are read for it.
+
+    Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average. `sinks` hear of every
+    event.
+    """
+
+    side: Side
+    script: Callable[[str], Script]
+    seed: int = 0
+    prepare_s: float = 0.0
+    decode_s: float = 0.02
+    make_model: MakeModel = ScriptedModel
+    make_context: Callable[[SimulatedModel, Callable[[], float]], Context] = SimulatedContext
+    sinks: tuple[Sink, ...] = ()
+    share_sources: bool = True
+    profile: DecodeProfile | None = None
+    patience: Patience = USUAL
+    corpus: str = "unknown"
+    documents: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
+    prepared: int = 0
+
+    @property
+    def vocabulary(self) -> int:
+        return self.script("").vocabulary
+
+    @property
+    def recorder(self) -> Recorder:
+        return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
+
+    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+        self.prepared += 1
+        delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
+        await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
+        model = self.make_model(self.side, self.script(question.prompt))
+        context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
+        passage = Passage(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
+        length, grounds = len(question.prompt), Grounds(texts=self.documents(question.prompt))
+        return Prepared(context, grounds, (passage,), length, 0.0, self.prepare_s)
+
+    def connection(self) -> Connection:
+        """This side of a fresh connection."""
+        hello = Hello(
+            version=PROTOCOL_VERSION,
+            nonce=self.side.encode().ljust(NONCE_BYTES),
+            role=self.side,
+            tokenizer="simulated",
+            vocabulary=self.vocabulary,
+            model="simulated",
+            software="dragonrt",
+            corpus=self.corpus,
+        )
+        return Connection(self.side, hello)
+
+
+class SimulatedCloud:
+    """Serves devices until it is closed; `refused` are the lines of failed handshakes."""
+
+    def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
+        self.side = side
+        self.gatekeeper = Gatekeeper(side, limits)
+        self.refused: list[str] = []
+        self._connections: dict[asyncio.Task[None], Peer] = {}
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that are open on living connections."""
+        return sum(len(peer.connection.sessions) for peer in self._connections.values())
+
+    @property
+    def connections(self) -> int:
+        """Connections that are not over, the ones in their handshake included."""
+        return len(self._connections)
+
+    def accept(self, stream: Stream) -> None:
+        """Serve one connection in a task of its own."""
+        recorder = self.side.recorder.of(stream.peer_name)
+        serves, patience = self.gatekeeper.answering, self.side.patience
+        peer = Peer(stream, self.side.connection(), recorder, serves, patience)
+        task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
+        self._connections[task] = peer
+        task.add_done_callback(self._connections.pop)
+
+    async def _serve(self, peer: Peer) -> None:
+        try:
+            await peer.handshake()
+        except (HandshakeError, ConnectionLostError) as error:
+            self.refused.append(str(error))
+            return
+        try:
+            with self.gatekeeper.inside(peer):
+                await peer.run()
+        except BusyError as error:
+            await peer.refuse(error)
+
+    async def wait_idle(self) -> None:
+        """Wait until every connection is over, however it ended."""
+        while self._connections:
+            await asyncio.wait(self._connections)
+
+    async def kill(self) -> None:
+        """End all connections as the end of the process does."""
+        tasks = list(self._connections)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(slots=True)
+class SimulatedDevice:
+    """A device that is connected to its other sides."""
+
+    side: SimulatedSide
+    connectors: Mapping[str, Connector]
+
+    @property
+    def connector(self) -> Connector:
+        """The connection to the cloud."""
+        return self.connectors["cloud"]
+
+    def asking(
+        self,
+        question: Question,
+        settings: Settings,
+        kit: Kit | None = None,
+        on_record: OnRecord = lambda record: None,
+    ) -> Asking:
+        """An answer that can be asked for."""
+        kit = kit or Kit(vocabulary=self.side.vocabulary, patience=self.side.patience)
+        return Asking(self.side, self.connectors, question, settings, kit, on_record)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A device's way to one cloud; `on_fault` hears until what time each fault lasts."""
+
+    cloud: SimulatedCloud
+    schedule: Schedule
+    on_fault: Callable[[float], None] = lambda until_s: None
+
+
+@asynccontextmanager
+async def faulty_device(
+    side: SimulatedSide, links: Mapping[str, Link]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device `side` on a link to each of its clouds, by their names, until the context ends.
+
+    A first connection that ends in its handshake, by a fault of the schedule or by one end of the
+    cloud's process, is made again, as a user would.
+    """
+
+    async def connected(name: str, link: Link) -> Connector:
+        dialled = 0
+        recorder = side.recorder.of(name) if len(links) > 1 else side.recorder
+
+        async def dial() -> Peer:
+            nonlocal dialled
+            number, dialled = dialled, dialled + 1
+            stream = _stream(link, number)
+            return Peer(stream, side.connection(), recorder, patience=side.patience)
+
+        connector = Connector(dial, side.patience)
+        while not connector.connected:
+            try:
+                await connector.connect()
+            except DragonError:
+                if dialled > len(link.schedule.faults) + 1:
+                    raise
+        return connector
+
+    made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
+    async with _kept(side, dict(zip(links, made, strict=True))) as device:
+        yield device
+
+
+@asynccontextmanager
+async def linked_device(
+    cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device `side` on a link that does not fail, until the context ends."""
+
+    async def dial() -> Peer:
+        ours, theirs = memory_streams()
+        cloud.accept(theirs)
+        return Peer(emulate(ours), side.connection(), side.recorder, patience=side.patience)
+
+    connector = Connector(dial, side.patience)
+    await connector.connect()
+    async with _kept(side, {"cloud": connector}) as device:
+        yield device
+
+
+@asynccontextmanager
+async def _kept(
+    side: SimulatedSide, connectors: Mapping[str, Connector]
+) -> AsyncIterator[SimulatedDevice]:
+    """The device, whose connections are made again whenever they are lost."""
+    runs = [each.run() for each in connectors.values()]
+    keepers = [asyncio.create_task(run, name="connector") for run in runs]
+    try:
+        yield SimulatedDevice(side, connectors)
+    finally:
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)
+
+
+def _stream(link: Link, number: int) -> Stream:
+    """The device's end of its connection of that number; the other end goes to the cloud."""
+    schedule, now_s = link.schedule, asyncio.get_running_loop().time()
+    fault = schedule.faults[number] if number < len(schedule.faults) else None
+    ours, theirs = memory_streams((f"device {schedule.seed}.{number}", "cloud"))
+    match fault:
+        case Cut():
+            on_cut = partial(_tell_now, link)
+            if fault.side == "device":
+                ours = CutStream(ours, fault, on_cut)
+            else:
+                theirs = CutStream(theirs, fault, on_cut)
+        case HalfOpen():
+            link.on_fault(now_s + fault.after_s)
+            if "device" in fault.deaf:
+                ours = DeafStream(ours, fault.after_s)
+            if "cloud" in fault.deaf:
+                theirs = DeafStream(theirs, fault.after_s)
+        case Stall():
+            link.on_fault(now_s + fault.start_s + fault.length_s)
+    link.cloud.accept(theirs)
+    stall = fault if isinstance(fault, Stall) else None
+    models = (
+        StallingLink(
+            stall,
+            latency_s=schedule.latency_s,
+            jitter=Jitter("uniform", schedule.jitter_s),
+            bandwidth=schedule.bandwidth,
+            seed=schedule.seed + number,
+            direction=direction,
+        )
+        for direction in ("up", "down")
+    )
+    return EmulatedStream(ours, *models)
+
+
+def _tell_now(link: Link) -> None:
+    link.on_fault(asyncio.get_running_loop().time())

@@ -1,1 +1,0 @@
-"""What is trained here: controllers of blocks, and verifiers that stand in for the target."""

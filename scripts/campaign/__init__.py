@@ -1,0 +1,1 @@
+"""Faulty runs in virtual time, and what must hold in each."""

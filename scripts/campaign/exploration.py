@@ -1,0 +1,364 @@
+"""Run scenarios and look for violations: what both sides decide, and how and when it ends."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from threading import current_thread, main_thread
+from typing import Any
+
+from dragonrt.modes.federated import FederationError
+from dragonrt.runtime.asking import Answer, Asking
+from dragonrt.runtime.preparing import Context
+from dragonrt.side import Side
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import (
+    Link,
+    SimulatedCloud,
+    SimulatedDevice,
+    SimulatedSide,
+    faulty_device,
+)
+from dragonrt.testing.scripted import SimulatedContext, SimulatedModel
+from dragonrt.traces import events
+from scripts.campaign.interleaving import Interleaving
+from scripts.campaign.invariants import Taking, ViolationError, check
+from scripts.campaign.liveness import bound_s, longest_absence_s
+from scripts.campaign.scenario import FOR_EVER_S, Request, Scenario
+
+LONGEST_RUN_S = 1800.0
+"""Virtual seconds after which a run counts as hung."""
+LONGEST_COMPUTING_S = 60.0
+"""Seconds of the processor after which it does too; a run takes some hundredths of one."""
+SETTLED_S = 5.0
+SETTLED_WITH_FAULTS_S = 40.0
+"""Virtual seconds after which nothing of an answer may be left on a living connection."""
+
+
+class HangError(KeyboardInterrupt):
+    """A run was interrupted. An interrupt leaves the loop past whatever catches errors in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """One run: `violation` is None where everything held; times are virtual seconds.
+
+    `slowest` is the largest part that an answer took of the time in which it must end.
+    """
+
+    mode: str
+    seed: int
+    violation: str | None
+    tokens: int = 0
+    duration_s: float = 0.0
+    slowest: float = 0.0
+
+
+def explore(seeds: Iterable[int], mode: str | None = None) -> list[RunOutcome]:
+    """The outcomes of the scenarios of these seeds, in their order; of all modes or of one."""
+    return [explore_one(Scenario.draw(seed, mode)) for seed in seeds]
+
+
+def explore_one(scenario: Scenario) -> RunOutcome:
+    """Run one scenario. A failure of any kind is a violation: none is expected."""
+    try:
+        with _limited():
+            found = run(_outcome(scenario))
+            Interleaving(scenario, scenario.requests[0]).run()
+    except (Exception, HangError) as error:
+        text = " ".join(str(error).split())
+        return RunOutcome(scenario.mode, scenario.seed, f"{type(error).__name__}: {text}")
+    return found
+
+
+async def _outcome(scenario: Scenario) -> RunOutcome:
+    answers = await observe(scenario)
+    tokens = sum(len(each.answer.tokens) for each in answers)
+    slowest = max(each.slowness for each in answers)
+    end_s = asyncio.get_running_loop().time()
+    return RunOutcome(scenario.mode, scenario.seed, None, tokens, end_s, slowest)
+
+
+Disturb = Callable[["Stage"], Coroutine[Any, Any, None]]
+
+
+async def observe(scenario: Scenario, disturb: Disturb | None = None) -> "list[Observed]":
+    """All answers of a scenario, in the order of its requests; raises where something is wrong.
+
+    `disturb` runs beside them and may do what no honest side does: what one side then says of the
+    other is no violation. Use it inside `dragonrt.testing.loop.run`.
+    """
+    return await Stage(scenario, disturb).observed()
+
+
+@contextmanager
+def _limited() -> Iterator[None]:
+    """End a run that computes without end, in which virtual time stands still.
+
+    Only where the system has timers that interrupt, and in a process's main thread.
+    """
+    if not hasattr(signal, "setitimer") or current_thread() is not main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise HangError(f"the run computes for more than {LONGEST_COMPUTING_S:g} s")
+
+    before = signal.signal(signal.SIGPROF, interrupt)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_COMPUTING_S, LONGEST_COMPUTING_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _first(error: BaseException) -> BaseException:
+    """What lies behind the groups that task groups make of an error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+@dataclass(slots=True)
+class Observed:
+    """One answer, as the device's records tell it: all of it, and session by session.
+
+    `error` is what it failed with, where a scenario leaves it no other way; `slowness` the part
+    that it took of the time in which it must end.
+    """
+
+    request: Request
+    asking: Asking
+    asked_s: float = 0.0
+    ended_s: float = 0.0
+    slowness: float = 0.0
+    given_up: bool = False
+    error: BaseException | None = None
+    device: Taking | None = None
+    sessions: list[Taking] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        return self.asking.answer
+
+    def take(self, record: events.Record) -> None:
+        event = record.event
+        if isinstance(event, events.AnswerOpened):
+            self.sessions.append(Taking(self.request.settings, event.accepted))
+            self.device = self.device or Taking(self.request.settings, event.accepted)
+        elif self.device is not None:
+            self.device.take(event)
+            if isinstance(event, events.BlockJudged):
+                self.sessions[-1].take(event)
+
+
+class _Clouds:
+    """A sink for the records of all clouds: the part that each took in each session."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._requests = {each.question.seed: each for each in scenario.requests}
+        self._open: dict[tuple[str, str, int], Taking] = {}
+        self.takings: dict[int, list[Taking]] = {seed: [] for seed in self._requests}
+
+    def take(self, name: str, record: events.Record) -> None:
+        event, key = record.event, (name, record.peer, record.session)
+        if isinstance(event, events.AnswerOpened):
+            seed = event.settings["seed"]
+            self._open.pop(key, None)
+            if seed in self._requests:  # a stranger may ask, too
+                self._open[key] = Taking(self._requests[seed].settings, event.accepted)
+                self.takings[seed].append(self._open[key])
+        elif key in self._open and self._tells(event):
+            self._open[key].take(event)
+
+    def _tells(self, event: events.Event) -> bool:
+        """Whether an event says what a cloud decides, or drafts."""
+        match event:
+            case events.TokenDecided() | events.BlockJudged() | events.TargetDecoded():
+                return True
+            case events.MessageReceived() | events.TextsDiverged() | events.Drafted():
+                return True
+            case _:
+                return False
+
+
+class Stage:
+    """One run of a scenario, and all that takes part in it; made inside its loop."""
+
+    def __init__(self, scenario: Scenario, disturb: Disturb | None = None) -> None:
+        self._scenario = scenario
+        self._disturb = disturb
+        self._clouds_say = _Clouds(scenario)
+        self.clouds = {name: SimulatedCloud(self._cloud_side(name)) for name in scenario.clouds}
+        self.devices: dict[int, SimulatedDevice] = {}
+        self.answers: dict[int, Observed] = {}
+        self._healed_s = 0.0
+        self._all_answered = asyncio.Barrier(len(scenario.schedules))
+
+    async def unchecked(self) -> list[Observed]:
+        """All answers of the scenario."""
+        try:
+            async with asyncio.timeout(LONGEST_RUN_S):
+                await self._ask_all()
+        except TimeoutError:
+            raise ViolationError(f"the run hangs: no end in {LONGEST_RUN_S:g} s") from None
+        except BaseExceptionGroup as errors:
+            raise _first(errors) from None
+        return [self.answers[number] for number in sorted(self.answers)]
+
+    async def observed(self) -> list[Observed]:
+        """All answers of the scenario, checked."""
+        answers = await self.unchecked()
+        for each in answers:
+            if each.device is not None:
+                check(
+                    self._scenario,
+                    each.request,
+                    each.answer,
+                    each.device,
+                    each.sessions,
+                    self._clouds_say.takings[each.request.question.seed],
+                    given_up=each.given_up,
+                    honest=self._disturb is None,
+                )
+            self._check_end(each)
+        return answers
+
+    def _check_end(self, asked: Observed) -> None:
+        """The answer ended in time."""
+        limit_s = bound_s(self._scenario, asked.request)
+        since_s = max(self._healed_s, asked.asked_s)
+        if asked.ended_s > since_s + limit_s:
+            raise ViolationError(
+                f"an answer ended {asked.ended_s - since_s:.1f} s after the last fault, "
+                f"later than {limit_s:.1f} s"
+            )
+        asked.slowness = max(0.0, asked.ended_s - since_s) / limit_s
+
+    # The sides.
+
+    def _cloud_side(self, name: str) -> SimulatedSide:
+        number = list(self._scenario.clouds).index(name)
+        schedule = self._scenario.schedules[0][number]
+        return SimulatedSide(
+            "cloud",
+            lambda prompt: self._scenario.scripts(self._request(prompt))[name],
+            schedule.seed,
+            schedule.cloud_prepare_s,
+            schedule.cloud_decode_s,
+            make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
+            sinks=(partial(self._clouds_say.take, name),),
+            patience=self._scenario.patience,
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
+        )
+
+    def _device_side(self, number: int) -> SimulatedSide:
+        schedule = self._scenario.schedules[number][0]
+        return SimulatedSide(
+            "device",
+            lambda prompt: self._request(prompt).script,
+            schedule.seed,
+            schedule.device_prepare_s,
+            schedule.device_decode_s,
+            make_context=partial(self._context, "device"),
+            patience=self._scenario.patience,
+            documents=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
+        )
+
+    def _request(self, prompt: str) -> Request:
+        return self._scenario.requests[int(prompt or 0)]
+
+    def _context(self, side: Side, model: SimulatedModel, delay_s: Callable[[], float]) -> Context:
+        """A model's place, one forward of which may take too long."""
+        stall, forwards = self._scenario.stall, iter(range(2**62))
+
+        def stalled_s() -> float:
+            if stall is None or stall.side != side or next(forwards) != stall.forward:
+                return delay_s()
+            lasts_s = 0.0 if stall.length_s == FOR_EVER_S else stall.length_s
+            self.fault(asyncio.get_running_loop().time() + lasts_s)
+            return delay_s() + stall.length_s
+
+        return SimulatedContext(model, stalled_s)
+
+    def fault(self, until_s: float) -> None:
+        """Something is wrong until then: answers need not end before."""
+        self._healed_s = max(self._healed_s, until_s)
+
+    # What they do.
+
+    async def _ask_all(self) -> None:
+        scenario = self._scenario
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(len(scenario.schedules)):
+                tasks.create_task(self._device(number), name=f"device {number}")
+            if self._disturb is not None:
+                tasks.create_task(self._disturb(self), name="disturbance")
+            if scenario.killed_s is not None:
+                tasks.create_task(self._kill(scenario.killed_s), name="kill")
+        for cloud in self.clouds.values():
+            await cloud.wait_idle()
+
+    async def _device(self, number: int) -> None:
+        scenario = self._scenario
+        links = {
+            name: Link(cloud, schedule, self.fault)
+            for (name, cloud), schedule in zip(
+                self.clouds.items(), scenario.schedules[number], strict=True
+            )
+        }
+        async with faulty_device(self._device_side(number), links) as device:
+            self.devices[number] = device
+            async with asyncio.TaskGroup() as tasks:
+                for request in scenario.requests:
+                    if request.device == number:
+                        tasks.create_task(self._ask(device, request), name="asker")
+            await self._all_answered.wait()
+            await asyncio.sleep(SETTLED_WITH_FAULTS_S if scenario.faulty else SETTLED_S)
+            if left := {
+                name for task in asyncio.all_tasks() if (name := task.get_name())[:8] == "session "
+            }:
+                raise ViolationError(f"sessions of finished answers are left: {left}")
+            if any(cloud.sessions for cloud in self.clouds.values()):
+                raise ViolationError("sessions of finished answers are left on a connection")
+
+    async def _ask(self, device: SimulatedDevice, request: Request) -> None:
+        """Ask, and give up when it is time to."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(request.start_s)
+
+        def take(record: events.Record) -> None:
+            asked.take(record)
+
+        kit = self._scenario.kit(request)
+        asking = device.asking(request.question, request.settings, kit, take)
+        asked = Observed(request, asking, loop.time())
+        self.answers[int(request.question.prompt)] = asked
+        task = asyncio.create_task(asking.ask(), name="ask")
+        if request.end_s is not None:
+            await asyncio.wait([task], timeout=request.end_s)
+            if request.stops:
+                asking.stop()
+            else:
+                task.cancel()
+        await asyncio.wait([task])
+        asked.ended_s = loop.time()
+        asked.given_up = request.end_s is not None
+        if not task.cancelled() and self._may_fail(task):
+            asked.error, asked.given_up = task.exception(), True
+        elif not task.cancelled():
+            task.result()
+
+    def _may_fail(self, task: asyncio.Task[Answer]) -> bool:
+        """Whether workers that were away for longer than patience ended an answer."""
+        long = longest_absence_s(self._scenario) > self._scenario.patience.answer_s
+        expected = long or self._disturb is not None
+        return expected and isinstance(task.exception(), FederationError)
+
+    async def _kill(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self.fault(asyncio.get_running_loop().time())
+        await next(iter(self.clouds.values())).kill()

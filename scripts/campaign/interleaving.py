@@ -1,0 +1,196 @@
+"""One answer without a clock: of all that may happen next, the seed picks what does.
+
+In virtual time the order of things follows from delays, so some orders never come about. Here the
+modes alone stand against one another: each message, each work's end, each cut of a connection and
+each new session is an input that is ready, and any of them may be the next. Only the messages from
+one side to another keep their order. Nobody's patience runs out.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from dragonrt.modes.catalogue import MODES, Kit
+from dragonrt.modes.mode import Effects, Finish, Grounds, Mode, Work
+from dragonrt.modes.question import Question
+from dragonrt.runtime.asking import Answer
+from dragonrt.side import Side
+from dragonrt.testing.scripted import SimulatedModel, said_of
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.values import pack, unpack
+from scripts.campaign.invariants import Taking, ViolationError, check
+from scripts.campaign.scenario import Request, Scenario
+
+LONGEST = 20_000
+"""Inputs after which an answer counts as endless; it takes some hundreds."""
+CUTS = 3
+"""Connections that end early, at most."""
+CUT = DROPPED = 0.05
+"""How often one does, and how often work that nobody waits for makes way for other answers'."""
+STEP_S = 1e-3
+
+
+class _Machine:
+    """One side's mode with what it has under way; `inboxes` are in the order of sending."""
+
+    def __init__(
+        self, name: str, mode: Mode, model: SimulatedModel, texts: list[list[int]]
+    ) -> None:
+        self.name = name
+        self.mode = mode
+        self.model = model
+        self.grounds = Grounds(texts=texts)
+        self.inboxes: dict[str, deque[wire.SessionMessage]] = {}
+        self.works: list[Work] = []
+        self.preempted: list[Work] = []
+        self.records: list[events.Record] = []
+        self.taking: Taking
+        self.ready = False
+        self.finish: Finish | None = None
+
+
+class Interleaving:
+    """The answer to one request of a scenario, between the machines of its mode."""
+
+    def __init__(self, scenario: Scenario, request: Request) -> None:
+        self._chance = random.Random(f"order {scenario.mode} {scenario.seed}")
+        self._scenario, self._request = scenario, request
+        self._entry, self._models = MODES[scenario.mode], scenario.models(request)
+        device = self._entry.device(request.question, request.settings, scenario.kit(request))
+        self._device = self._machine("device", device)
+        self._clouds: dict[str, _Machine] = {}
+        self._takings: list[Taking] = []
+        self._sessions: list[Taking] = []
+        self._device.taking = Taking(request.settings, 0)
+        self._cuts = CUTS
+        self._now = 0.0
+
+    def run(self) -> None:
+        """From the first input to the answer's end; ViolationError where something is wrong."""
+        for name in self._scenario.clouds:
+            self._join(name)
+        while self._device.finish is None:
+            ready = self._ready()
+            if not ready or self._now > LONGEST * STEP_S:
+                raise ViolationError(f"in another order of inputs: no end, {len(ready)} are ready")
+            self._now += STEP_S
+            self._chance.choice(ready)()
+        asked, records, finish = self._request, self._device.records, self._device.finish
+        answer = Answer(
+            question=asked.question, settings=asked.settings, records=records, finish=finish
+        )
+        try:
+            check(
+                self._scenario,
+                asked,
+                answer,
+                self._device.taking,
+                self._sessions,
+                self._takings,
+                given_up=False,
+                quiet=False,
+            )
+        except ViolationError as error:
+            raise ViolationError(f"in another order of inputs: {error}") from None
+
+    def _machine(self, name: str, mode: Mode) -> _Machine:
+        side: Side = "device" if name == "device" else "cloud"
+        return _Machine(name, mode, self._models[name], self._scenario.texts(self._request, side))
+
+    # What may happen next.
+
+    def _ready(self) -> list[Callable[[], None]]:
+        inputs: list[Callable[[], None]] = []
+        for machine in (self._device, *self._clouds.values()):
+            if not machine.ready:
+                inputs.append(partial(self._prepare, machine))
+            inputs += [partial(self._work_off, machine, work) for work in machine.works]
+            for peer, inbox in machine.inboxes.items():
+                if inbox:
+                    inputs.append(partial(self._deliver, machine, peer))
+        away = self._scenario.clouds.keys() - self._clouds.keys()
+        inputs += [partial(self._join, name) for name in sorted(away)]
+        if self._cuts and self._clouds and self._chance.random() < CUT:
+            self._cuts -= 1
+            inputs = [partial(self._part, self._chance.choice(sorted(self._clouds)))]
+        return inputs
+
+    def _prepare(self, machine: _Machine) -> None:
+        machine.ready = True
+        if machine is not self._device:
+            self._device.inboxes[machine.name].append(wire.Opened(1, 0, 0, 0))
+        self._carry_out(machine, machine.mode.prepared(machine.grounds, self._now))
+
+    def _join(self, name: str) -> None:
+        """A session from the decided text on, with a cloud that knows what is sent to it."""
+        mode = self._device.mode
+        question = unpack(Question, pack(mode.told(self._request.question)))
+        settings = unpack(self._entry.settings, pack(self._request.settings))
+        kit = Kit(vocabulary=self._scenario.vocabulary, patience=self._scenario.patience)
+        cloud = self._machine(name, self._entry.cloud(question, settings, kit))
+        self._clouds[name] = cloud
+        cloud.taking = Taking(settings, len(question.accepted))
+        self._takings.append(cloud.taking)
+        self._sessions.append(Taking(self._request.settings, len(mode.decided)))
+        cloud.inboxes["device"] = deque()
+        self._device.inboxes[name] = deque()
+        self._carry_out(cloud, cloud.mode.joined("device", 1, self._now))
+        self._carry_out(self._device, mode.joined(name, 1, self._now))
+
+    def _part(self, name: str) -> None:
+        """The connection is cut: what is under way on it is lost."""
+        self._close(name)
+        self._carry_out(self._device, self._device.mode.left(name, "cut", True, self._now))
+
+    def _close(self, name: str) -> None:
+        del self._clouds[name], self._device.inboxes[name]
+
+    def _deliver(self, machine: _Machine, peer: str) -> None:
+        effects = machine.mode.received(peer, machine.inboxes[peer].popleft(), self._now)
+        if machine.finish is not None:  # the other side may need an answer to come as far
+            self._send(machine, effects)
+        self._carry_out(machine, effects)
+
+    def _work_off(self, machine: _Machine, work: Work) -> None:
+        """A work's end; a preempted one may have come to it before."""
+        machine.works.remove(work)
+        chance, mode = self._chance, machine.mode
+        likely = 0.5 if work in machine.preempted else DROPPED * work.spare
+        if chance.random() < likely:
+            effects = mode.dropped(work, STEP_S, self._now)
+        else:
+            rows = chance.randint(0, len(work.branches))  # memory may have no room for all
+            result = work.head(said_of(machine.model, work, rows))
+            effects = mode.done(work, result, STEP_S, self._now)
+        self._carry_out(machine, effects)
+
+    # What comes of it.
+
+    def _carry_out(self, machine: _Machine, effects: Effects) -> None:
+        if machine.finish is not None:
+            return
+        for event in effects.events:
+            machine.records.append(events.Record(self._now, "device", 0, event))
+            if machine is self._device or not isinstance(event, events.ForwardDone):
+                machine.taking.take(event)
+            if machine is self._device and isinstance(event, events.BlockJudged):
+                self._sessions[-1].take(event)
+        self._send(machine, effects)
+        for leave in effects.leave:
+            if machine is not self._device or not leave.again:
+                raise ViolationError(f"in another order of inputs: {machine.name}: {leave.text}")
+            self._close(leave.peer)
+        if effects.failed is not None:
+            raise effects.failed
+        machine.finish = effects.finished
+        if effects.preempt:
+            machine.preempted = [work for work in machine.works if work.span is not None]
+        while machine.ready and machine.finish is None and (work := machine.mode.wanted()):
+            machine.works.append(work)
+
+    def _send(self, machine: _Machine, effects: Effects) -> None:
+        for name, message in effects.send:
+            there = self._clouds[name] if machine is self._device else self._device
+            there.inboxes[machine.name].append(message)

@@ -1,0 +1,285 @@
+"""What must hold of an answer in every mode, told by both sides' records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isclose
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import Finish
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+)
+from dragonrt.runtime.asking import Answer
+from dragonrt.traces import events
+from scripts.campaign.brute_force import softmax
+from scripts.campaign.liveness import may_seem_mute, pace
+from scripts.campaign.oracle import Attendance, oracle, read_by_cloud, redacted_oracle
+from scripts.campaign.scenario import MARKER_TOKENS, Request, Scenario
+
+BREACHES = (
+    "further ahead",
+    "another text",
+    "target token",
+    "internal error",
+    "vocabulary",
+    "has no place",
+    "not the next one due",
+    "blocks wait",
+    "came after block",
+    "a verdict",
+    "an upload",
+)
+"""What a side says of the other one when that has broken the protocol."""
+
+
+class ViolationError(DragonError):
+    """Something that must hold did not; the line says what."""
+
+
+@dataclass(slots=True)
+class Taking:
+    """One side's part in one session of an answer, or the device's in all of them.
+
+    `changes` has the steps from which on the device was alone (True) or together again, `given` the
+    tokens that the cloud decided by itself, `heard` the kinds of messages that came.
+    """
+
+    settings: Settings
+    accepted: int
+    decided: list[int] = field(default_factory=list)
+    changes: list[tuple[int, bool]] = field(default_factory=list)
+    verdicts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    given: dict[int, int] = field(default_factory=dict)
+    rounds: list[events.RoundDecided] = field(default_factory=list)
+    heard: set[str] = field(default_factory=set)
+    withheld: list[bool] = field(default_factory=list)
+
+    def take(self, event: events.Event) -> None:
+        """Add an event; raises ViolationError at once for one that must not be."""
+        reached = self.accepted + len(self.decided)
+        match event:
+            case events.TokenDecided():
+                if event.step != reached:
+                    raise ViolationError(f"step {event.step} was decided where {reached} was next")
+                self.decided.append(event.token)
+                self.withheld.append(event.withheld)
+            case events.ForwardDone() | events.Drafted():  # what is looked up may be let go of
+                bound = reached + pace(self.settings).ahead
+                if event.step >= bound:
+                    raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
+            case events.WentAlone() | events.Rejoined():
+                self.changes.append((event.step, isinstance(event, events.WentAlone)))
+            case events.BlockJudged():
+                self.verdicts[event.round] = event.accepted, event.token
+            case events.TargetDecoded():
+                self.given[event.step] = event.token
+            case events.RoundDecided():
+                self.rounds.append(event)
+            case events.MessageReceived():
+                self.heard.add(event.message)
+            case events.TextsDiverged():
+                raise ViolationError(
+                    f"the two sides decided different texts before step {event.step}"
+                )
+
+    @property
+    def course(self) -> Attendance:
+        """Who took part where."""
+        alone_at = dict(self.changes)
+        is_alone: list[bool] = []
+        for step in range(self.accepted + len(self.decided) + 1):
+            is_alone.append(alone_at.get(step, is_alone[-1] if is_alone else False))
+        weights: dict[int, Mapping[str, float]] = {}
+        for each in self.rounds:
+            weights |= dict.fromkeys(range(each.step, each.step + each.decided), each.weights)
+        return Attendance(is_alone.__getitem__, weights.__getitem__)
+
+
+def check(
+    scenario: Scenario,
+    request: Request,
+    answer: Answer,
+    device: Taking,
+    sessions: Sequence[Taking],
+    clouds: Sequence[Taking],
+    *,
+    given_up: bool,
+    honest: bool = True,
+    quiet: bool = True,
+) -> None:
+    """Raises ViolationError unless both sides' parts of an answer are what they must be.
+
+    `device` has all that the device says, `sessions` the same for each session, and `clouds` what
+    the clouds say of theirs. An answer that was `given_up` may be incomplete, and sides that are
+    not `honest` may be complained of. Where it is `quiet`, nothing but the scenario disturbs it.
+    """
+    if device.decided != answer.tokens:
+        raise ViolationError("the device shows another text than it decided")
+    _check_text(scenario, request, device)
+    if _redacts(request.settings):
+        _check_withheld(scenario, request, device)
+    for taking in clouds:
+        _check_cloud(scenario, request, device, sessions, taking)
+        if honest:
+            _check_told(request.settings, taking)
+    if isinstance(request.settings, FederatedSettings):
+        _check_rounds(scenario, request, request.settings, device)
+    _check_end(request, answer, given_up=given_up)
+    for notice in answer.notices if honest else ():
+        if any(breach in notice for breach in BREACHES):
+            raise ViolationError(f"a side broke the protocol: {notice}")
+        missed = "missed the deadline" in notice or "takes part again" in notice
+        named = "is used" in notice  # a codec that takes another's place
+        mute = "nothing useful" in notice and may_seem_mute(scenario, request)
+        if not (scenario.faulty or not quiet or given_up or missed or named or mute):
+            raise ViolationError(f"the answer was disturbed without need: {notice}")
+
+
+def _right(
+    scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
+) -> list[int]:
+    question = request.question.resumed(tuple(accepted))
+    if _redacts(request.settings):
+        return [token for token, _ in _redacted(scenario, request, course)]
+    verifier = scenario.kit(request).verifier
+    return oracle(question, request.settings, scenario.models(request), course, verifier)
+
+
+def _redacts(settings: Settings) -> bool:
+    return isinstance(settings, DragonSettings) and settings.redacts
+
+
+def _redacted(scenario: Scenario, request: Request, course: Attendance) -> list[tuple[int, bool]]:
+    assert isinstance(request.settings, DragonSettings)
+    models = scenario.models(request)
+    return redacted_oracle(request.question, request.settings, models, MARKER_TOKENS, course)
+
+
+def _check_withheld(scenario: Scenario, request: Request, device: Taking) -> None:
+    """The device withholds the tokens that it must, and no others."""
+    alone = device.course.alone
+    course = Attendance(lambda step: alone(min(step, len(device.decided))))
+    right = [withheld for _, withheld in _redacted(scenario, request, course)]
+    if device.withheld != right[: len(device.withheld)]:
+        raise ViolationError("the device withheld other tokens than the definition says")
+
+
+def _check_text(scenario: Scenario, request: Request, device: Taking) -> None:
+    """Every token of the device follows from the tokens before it and from who took part."""
+    if _is_complete(request, device.decided):
+        _compare("device", device.decided, _right(scenario, request, (), device.course))
+    else:  # an answer that was given up: who would have taken part is not known
+        _check_prefix(scenario, request, device)
+
+
+def _is_complete(request: Request, tokens: Sequence[int]) -> bool:
+    question = request.question
+    stopped = bool(tokens) and tokens[-1] in question.stop_tokens
+    return stopped or len(tokens) == question.max_tokens
+
+
+def _check_prefix(scenario: Scenario, request: Request, device: Taking) -> None:
+    course, count = device.course, len(device.decided)
+
+    def alone(step: int) -> bool:
+        return course.alone(min(step, count))
+
+    last = device.rounds[-1].weights if device.rounds else scenario.clouds
+
+    def weights(step: int) -> Mapping[str, float]:
+        return course.weights(step) if step < sum(each.decided for each in device.rounds) else last
+
+    right = _right(scenario, request, (), Attendance(alone, weights))
+    _compare("device", device.decided, right[:count])
+
+
+def _compare(side: str, decided: Sequence[int], right: Sequence[int], first: int = 0) -> None:
+    for step, token in enumerate(decided, start=first):
+        expected = right[step] if step < len(right) else None
+        if token != expected:
+            raise ViolationError(
+                f"the {side} decided {token} at step {step} where the oracle gives {expected}"
+            )
+
+
+def _check_cloud(
+    scenario: Scenario,
+    request: Request,
+    device: Taking,
+    sessions: Sequence[Taking],
+    cloud: Taking,
+) -> None:
+    """Its tokens are right, and its verdicts are those that the device took."""
+    if _redacts(request.settings):
+        decisions = list(zip(device.decided, device.withheld, strict=True))
+        read = read_by_cloud(decisions, MARKER_TOKENS)
+        text = [*read[: cloud.accepted], *cloud.decided]
+        if text != read[: len(text)]:
+            raise ViolationError(f"the cloud reads {text} where it may read {read}")
+        return
+    accepted = device.decided[: cloud.accepted]
+    text = [*accepted, *cloud.decided]
+    if text != device.decided[: len(text)] or any(alone for _, alone in device.changes):
+        _compare("cloud", text, _right(scenario, request, accepted, Attendance()))
+    if cloud.given:
+        right = _right(scenario, request, accepted, Attendance())
+        for step, token in cloud.given.items():
+            _compare("cloud", [token], right, step)
+    if not cloud.verdicts:
+        return
+    for session in sessions:
+        common = session.verdicts.keys() & cloud.verdicts.keys()
+        if session.accepted == cloud.accepted and all(
+            session.verdicts[number] == cloud.verdicts[number] for number in common
+        ):
+            return
+    raise ViolationError("the device took other verdicts than the cloud gave")
+
+
+def _check_told(settings: Settings, cloud: Taking) -> None:
+    """A device that keeps its drafts tells target tokens, and nothing else (SPEC 1.10)."""
+    if isinstance(settings, DragonSettings) and settings.keeps_drafts:
+        more = cloud.heard - {"open", "target", "conclude", "close"}
+        if more:
+            raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
+
+
+def _check_rounds(
+    scenario: Scenario, request: Request, settings: FederatedSettings, device: Taking
+) -> None:
+    """Every round has the weights of those who took part, and all of them where that is wanted."""
+    members, models = scenario.clouds, scenario.models(request)
+    hashes = Line(start_hash(request.question.seed), device.decided).hashes
+    for each in device.rounds:
+        if each.weights.keys() | set(each.missing) != members.keys():
+            raise ViolationError(f"round {each.round} forgot a worker")
+        if each.missing and settings.require_all:
+            raise ViolationError(f"round {each.round} was decided without {each.missing}")
+        names = [name for name in members if name in each.weights]
+        if settings.weights == "fixed":
+            total = sum(members[name] for name in names)
+            right = [members[name] / total for name in names]
+        else:
+            prefix_hash = hashes[each.step]
+            right = softmax([models[name].said(each.step, prefix_hash).relevance for name in names])
+        if not all(
+            isclose(each.weights[name], weight) for name, weight in zip(names, right, strict=True)
+        ):
+            raise ViolationError(f"round {each.round} has other weights than its workers")
+
+
+def _check_end(request: Request, answer: Answer, *, given_up: bool) -> None:
+    """An answer that nobody gave up ends with a stop token or at its full length."""
+    question, tokens = request.question, answer.tokens
+    complete = _is_complete(request, tokens)
+    if not complete and not given_up:
+        raise ViolationError(f"the answer ended with {len(tokens)} of {question.max_tokens} tokens")
+    if len(tokens) > question.max_tokens or any(
+        token in question.stop_tokens for token in tokens[:-1]
+    ):
+        raise ViolationError("the answer goes on behind its end")
+    if answer.finish is not Finish.CANCELLED and not complete and not given_up:
+        raise ViolationError(f"an incomplete answer says it ended by {answer.finish.value}")

@@ -1,0 +1,187 @@
+"""How soon an answer must end once nothing goes wrong any more: the bound of liveness.
+
+After the last fault is over, an answer may first have to find that out, and then to be decided:
+
+- A connection that died without a word is given up after `silence_s`, at the next probe. A dial
+  that begins on a dead or stalled connection ends after `handshake_s`. A lost connection is dialled
+  again after its back-off, which has doubled with each dial that failed.
+- A model that stands still for ever is given up after `answer_s`. Only then does that count: who
+  waits for so long although all is well has missed something that came.
+- Both sides then prepare, a cloud few questions of a device at a time, and decide at least one
+  token for every turn of the mode (below).
+- A complete answer waits `rejoin_s` at most for what the other side says of it.
+
+Delays of models and preparations are at most twice their mean, messages travel at most the latency
+plus its jitter, behind whatever else is queued on the link.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from dragonrt.control.branching import MOST
+from dragonrt.distributions import codec
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.runtime.gatekeeper import READ_AT_ONCE
+from dragonrt.testing.faults import HalfOpen, Stall
+from dragonrt.testing.schedule import Schedule
+from dragonrt.wire.cells import PACED
+from dragonrt.wire.limits import MAX_BLOCK
+from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
+
+MESSAGE_BYTES = 256
+"""No message of an answer over the smallest vocabulary is longer, nor, on average, are probes."""
+VALUE_BYTES = 4
+"""What each token more may add to a distribution."""
+SLOWEST = 2.0
+"""The most that a delay is of its mean."""
+
+
+def bound_s(scenario: Scenario, request: Request) -> float:
+    """The virtual seconds in which an answer ends, counted from the last fault and its start."""
+    links, stall = scenario.schedules[request.device], scenario.stall
+    recovery_s = max(_recovery_s(scenario, link) for link in links)
+    if stall is not None and stall.length_s == FOR_EVER_S:
+        recovery_s += scenario.patience.answer_s
+    queues = ceil(len(_beside(scenario, request)) / READ_AT_ONCE)
+    preparation_s = SLOWEST * max(
+        max(link.device_prepare_s, queues * link.cloud_prepare_s) for link in links
+    )
+    turn_s = max(_turn_s(scenario, request.settings, link) for link in links)
+    turn_s += _held_s(scenario, request)
+    decided_s = preparation_s + (request.question.max_tokens + 2) * turn_s
+    return recovery_s + decided_s + scenario.patience.rejoin_s
+
+
+def may_seem_mute(scenario: Scenario, request: Request) -> bool:
+    """Whether drafts of answers on one slow link may keep a cloud's first word back too long."""
+    messages = sum(pace(each.settings).messages for each in _beside(scenario, request))
+    links = scenario.schedules[request.device]
+    return max(_trip_s(scenario, link, messages) for link in links) > scenario.patience.mute_s
+
+
+def longest_absence_s(scenario: Scenario) -> float:
+    """The longest that a cloud may be away, or do nothing, by all that goes wrong in a row."""
+    return max(
+        _absence_s(scenario, link) + _recovery_s(scenario, link)
+        for links in scenario.schedules
+        for link in links
+    )
+
+
+def _absence_s(scenario: Scenario, link: Schedule) -> float:
+    patience, stall = scenario.patience, scenario.stall
+    stalled_s = sum(fault.length_s for fault in link.faults if isinstance(fault, Stall))
+    dialling_s = sum(
+        min(patience.longest_back_off_s, patience.back_off_s * 2.0**failed)
+        for failed in range(1, len(link.faults))
+    )
+    return stalled_s + dialling_s + (stall.length_s if stall is not None else 0.0)
+
+
+def _recovery_s(scenario: Scenario, link: Schedule) -> float:
+    """Until a connection is there again."""
+    patience, faults = scenario.patience, len(link.faults)
+    if scenario.killed_s is not None:
+        faults += 1
+    if faults == 0:
+        return 0.0
+    silent = any(isinstance(fault, HalfOpen | Stall) for fault in link.faults)
+    noticed_s = patience.silence_s + patience.probe_s + patience.handshake_s if silent else 0.0
+    back_off_s = min(patience.longest_back_off_s, patience.back_off_s * 2.0**faults)
+    return noticed_s + back_off_s + 4 * _trip_s(scenario, link, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What bounds an answer of one mode.
+
+    A device has at most `ahead` undecided steps drafted. One decision takes so many `forwards` of
+    both sides and, one after another, `trips` of messages, behind at most `messages` others. One
+    message holds at most so many `distributions`.
+    """
+
+    ahead: int
+    forwards: int
+    messages: int
+    distributions: int
+    trips: int = 2
+
+
+def _dragon(settings: DragonSettings) -> Pace:
+    # A forward on a dead line, and one on the decided text; then a Draft and a Target.
+    # A race may lack entries on both sides, and those of one may wait for the other's.
+    branches = MOST if settings.most_branches is None else settings.most_branches
+    drafts = 2 * settings.run_ahead * (1 + branches)
+    return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
+
+
+def _speculative(settings: SpeculativeSettings) -> Pace:
+    # What is under way is drafted anew behind a refusal, and verified.
+    length, blocks = settings.length, settings.outstanding
+    longest = length if settings.controller is None else MAX_BLOCK
+    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
+
+
+def _federated(settings: FederatedSettings) -> Pace:
+    # A block, and its verification behind one that came too late.
+    block = settings.block_tokens
+    return Pace(max(1, block), 3 + block, 4, block + 1)
+
+
+_PACES: Mapping[type[Settings], Callable[..., Pace]] = {
+    DragonSettings: _dragon,
+    SpeculativeSettings: _speculative,
+    FederatedSettings: _federated,
+    SprinterSettings: lambda settings: Pace(1, 3, 2, 1),
+}
+
+
+def pace(settings: Settings) -> Pace:
+    """What bounds an answer with these settings."""
+    return _PACES[type(settings)](settings)
+
+
+def _turn_s(scenario: Scenario, settings: Settings, link: Schedule) -> float:
+    """The longest that one decision takes: forwards of both sides, and messages to and fro."""
+    one = pace(settings)
+    forward_s = SLOWEST * max(link.device_decode_s, link.cloud_decode_s)
+    messages = one.messages * len(scenario.requests)
+    return one.forwards * forward_s + one.trips * _trip_s(scenario, link, messages)
+
+
+def _held_s(scenario: Scenario, request: Request) -> float:
+    """The longest that the messages of one decision wait for the ticks of their connection.
+
+    What does not fit into the next cell waits for those behind it. The cadence may be another
+    answer's.
+    """
+    beside = _beside(scenario, request)
+    messages = sum(pace(each.settings).messages for each in beside)
+    tick_s = max(getattr(each.settings, "cadence_s", 0.0) for each in beside)
+    cells = 2 + messages * _message_bits(scenario) // (8 * PACED)
+    return pace(request.settings).trips * tick_s * cells
+
+
+def _beside(scenario: Scenario, request: Request) -> list[Request]:
+    """The answers of one device."""
+    return [each for each in scenario.requests if each.device == request.device]
+
+
+def _message_bits(scenario: Scenario) -> int:
+    """The longest message of an answer."""
+    more = max(0, scenario.vocabulary - VOCABULARIES[0])
+    held = max(pace(each.settings).distributions for each in scenario.requests)
+    return 8 * (MESSAGE_BYTES + VALUE_BYTES * more * held)
+
+
+def _trip_s(scenario: Scenario, link: Schedule, messages: int) -> float:
+    """The longest that a message is under way behind so many others."""
+    bits = messages * _message_bits(scenario)
+    return link.latency_s + link.jitter_s + (bits / link.bandwidth if link.bandwidth else 0.0)

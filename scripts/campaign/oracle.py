@@ -1,0 +1,287 @@
+"""The text that every run must give, computed step by step without any runtime, for every mode.
+
+Of the program it has the hash of a text and the values that are asked for; all that is computed is
+`brute_force`'s: no queue, no block under way, no message. A run that differs has a defect (SPEC 0).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+)
+from dragonrt.modes.sprinter import TokenVerifier
+from dragonrt.side import Side
+from dragonrt.testing.scripted import SimulatedModel
+from scripts.campaign.brute_force import (
+    DRAFT,
+    Coded,
+    aggregated,
+    coded,
+    corrected,
+    drawn,
+    mixed,
+    raced,
+    sampled,
+    softmax,
+    uniform,
+    verified,
+)
+
+Models = Mapping[str, SimulatedModel]
+"""What says what: "device", and the other sides by their names, in the order of the members."""
+
+Decide = Callable[[Line], Sequence[int]]
+"""The tokens that are decided next, at once, after a decided text; some may lie beyond its end."""
+
+Decisions = Sequence[tuple[int, bool]]
+"""Tokens, each with whether it is withheld from the cloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    """Who took part, which is the one thing that a text may depend on beside what is asked.
+
+    `alone` says whether the device decided a step without the cloud, `weights` those of the round
+    that decided a step, by worker.
+    """
+
+    alone: Callable[[int], bool] = lambda step: False
+    weights: Callable[[int], Mapping[str, float]] = lambda step: {"cloud": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an oracle is asked; `verifier` is a sprinter's."""
+
+    question: Question
+    models: Models
+    course: Attendance
+    verifier: TokenVerifier | None = None
+
+    @property
+    def seed(self) -> int:
+        return self.question.seed
+
+    def p(self, name: str, text: Line, step: int | None = None) -> NDArray[np.float32]:
+        """What a model says after the first `step` tokens of a text, or after all."""
+        step = len(text) if step is None else step
+        return self.models[name].said(step, text.hashes[step]).p
+
+    def law(self, name: str, text: Line, step: int | None = None) -> NDArray[np.float64]:
+        """The same after the sampler."""
+        return sampled(self.question.sampler, self.p(name, text, step))
+
+    def ends(self, text: Sequence[int]) -> bool:
+        """Whether the answer is complete."""
+        stopped = bool(text) and text[-1] in self.question.stop_tokens
+        return stopped or len(text) >= self.question.max_tokens
+
+    def draws(self, step: int, q: Coded) -> int:
+        """A device's draft from its own noise."""
+        return drawn(q.p, uniform(self.seed, DRAFT, "device", step), q.listed)
+
+
+def oracle(
+    question: Question,
+    settings: Settings,
+    models: Models,
+    course: Attendance | None = None,
+    verifier: TokenVerifier | None = None,
+) -> list[int]:
+    """The answer's tokens, the accepted ones and the stop token included.
+
+    Without a `course` the other side is there all the time. `verifier` is the sprinter's.
+    """
+    asked = Asked(question, models, course or Attendance(), verifier)
+    decide = _DECIDERS[type(settings)](asked, settings)
+    text = Line(start_hash(question.seed), question.accepted)
+    while not asked.ends(text.tokens):
+        for token in decide(text):
+            if not asked.ends(text.tokens):
+                text.append(token)
+    return text.tokens
+
+
+# Mode dragon.
+
+
+def read_by_cloud(decisions: Decisions, marker: Sequence[int]) -> list[int]:
+    """r(x): a marker for each maximal run of withheld tokens (SPEC 1.10)."""
+    read: list[int] = []
+    for withheld, run in groupby(decisions, key=lambda each: each[1]):
+        read += marker if withheld else [token for token, _ in run]
+    return read
+
+
+def redacted_oracle(
+    question: Question,
+    settings: DragonSettings,
+    models: Models,
+    marker: Sequence[int],
+    course: Attendance | None = None,
+) -> list[tuple[int, bool]]:
+    """The answer's decisions; accepted tokens, and all that the device decides alone, are withheld.
+
+    A token is withheld where the mixture gives it more than `settings.withhold` times what the
+    cloud gives it after r(x), which is made anew from the whole text each time.
+    """
+    asked = Asked(question, models, course or Attendance())
+    start = start_hash(question.seed)
+    decisions = [(token, True) for token in question.accepted]
+    while not asked.ends([token for token, _ in decisions]):
+        text = Line(start, [token for token, _ in decisions])
+        read = Line(start, read_by_cloud(decisions, marker))
+        token, p, q = _mixed(asked, settings, text, read)
+        decisions.append((token, p > settings.withhold * q))
+    return decisions
+
+
+def _dragon(asked: Asked, settings: DragonSettings) -> Decide:
+    return lambda text: [_mixed(asked, settings, text, text)[0]]
+
+
+def _mixed(
+    asked: Asked, settings: DragonSettings, text: Line, read: Line
+) -> tuple[int, float, float]:
+    """The next token from what both sides say, the cloud after what it `read` (SPEC 1).
+
+    Beside it its probability in the mixture and on the cloud: 1 and 0 where the device is alone.
+    """
+    step, seed, sampler = len(text), asked.seed, asked.question.sampler
+    name = settings.codec_for(sampler)
+    by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
+
+    def said(side: Side, text: Line) -> Coded:
+        return coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
+
+    def draft(side: Side, q: Coded) -> int:
+        if by_drafts:
+            return drawn(q.p, uniform(seed, DRAFT, side, step), q.listed)
+        return raced(seed, step, sampled(sampler, q.p))
+
+    device = said("device", text)
+    if asked.course.alone(step):
+        return draft("device", device), 1.0, 0.0
+    cloud = said("cloud", read)
+    sides = (("device", text), ("cloud", read))
+    weights = softmax([asked.models[side].said(len(x), x.hash).relevance for side, x in sides])
+    mixture = mixed((device.p, cloud.p), weights)
+    if by_drafts:
+        drafts = [draft("device", device), draft("cloud", cloud)]
+        token = aggregated(seed, step, device, cloud, weights, drafts)
+    else:
+        token = raced(seed, step, sampled(sampler, mixture))
+    return token, float(mixture[token]), float(cloud.p[token])
+
+
+# Modes of blocks.
+
+
+def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
+    """Blocks of fixed length or of a bit budget, one after the other (SPEC 2).
+
+    Where the rule is coupled they come to the text of one model alone, token by token.
+    """
+    seed, question = asked.seed, asked.question
+    family, *arguments = settings.codec.split(":")
+    by_id = settings.rule == "sample-quantize"  # drafts from what is not sent
+    beta = float(arguments[0]) if family == "csqs" else None
+
+    def moved(beta: float | None, dropped: float) -> float | None:
+        return None if beta is None else beta - settings.learning_rate * (dropped - settings.target)
+
+    def drafts(text: Line) -> tuple[Line, list[Coded]]:
+        line, q, bits, at = Line(text.hashes[0], text.tokens), list[Coded](), 0, beta
+        longest = max(1, min(settings.length, question.max_tokens - len(text) - 1))
+        while len(q) < longest and not (q and line.tokens[-1] in question.stop_tokens):
+            p = asked.law("device", line)
+            sent = coded(settings.codec, p, by_id=by_id, beta=at)
+            bits += sent.bits
+            if q and settings.budget is not None and bits > settings.budget:
+                break
+            q.append(sent)
+            line.append(asked.draws(len(line), coded("ids", p) if by_id else sent))
+            at = moved(at, sent.dropped)
+        return line, q
+
+    def decide(text: Line) -> Sequence[int]:
+        nonlocal beta
+        first, alone = len(text), asked.course.alone(len(text))
+        if settings.rule == "coupled":
+            return [raced(seed, first, asked.law("device" if alone else "cloud", text))]
+        if alone:
+            return [asked.draws(first, coded("ids", asked.law("device", text)))]
+        line, q = drafts(text)
+        p = [asked.law("cloud", line, step) for step in range(first, len(line) + 1)]
+        decided, accepted = verified(seed, first, line.tokens[first:], [each.p for each in q], p)
+        # One update more, for the token that the cloud gave (SQS Alg. 1).
+        for each in [*q, q[-1]][: accepted + 1]:
+            beta = moved(beta, each.dropped)
+        return decided
+
+    return decide
+
+
+def _federated(asked: Asked, settings: FederatedSettings) -> Decide:
+    """Rounds: a block of the device's, decided by the mixture of the uploads (SPEC 3)."""
+    seed, question = asked.seed, asked.question
+
+    def target(line: Line, step: int, weights: Mapping[str, float]) -> NDArray[np.float64]:
+        names = [name for name in asked.models if name in weights]
+        uploads = [coded(settings.codec, asked.p(name, line, step)).p for name in names]
+        return sampled(question.sampler, mixed(uploads, [weights[name] for name in names]))
+
+    def decide(text: Line) -> Sequence[int]:
+        first, line, q = len(text), Line(text.hashes[0], text.tokens), list[Coded]()
+        weights, length = asked.course.weights(first), question.max_tokens - first - 1
+        # What was drafted does not matter where the rule is coupled: a block may be empty.
+        length = 0 if settings.rule == "coupled" else min(settings.block_tokens, length)
+        while len(q) < length and not (q and line.tokens[-1] in question.stop_tokens):
+            q.append(coded("ids", asked.law("device", line)))
+            line.append(asked.draws(len(line), q[-1]))
+        p = [target(line, step, weights) for step in range(first, len(line) + 1)]
+        return verified(seed, first, line.tokens[first:], [each.p for each in q], p)[0]
+
+    return decide
+
+
+def _sprinter(asked: Asked, settings: SprinterSettings) -> Decide:
+    """SPRINTER Algorithm 2: a token stands where the verifier says so, else the target decides."""
+    verifier = asked.verifier
+    if verifier is None:
+        raise ValueError("a sprinter's text depends on its verifier")
+    threshold = verifier.threshold if settings.threshold is None else settings.threshold
+    run = 0  # tokens since the target's last
+
+    def decide(text: Line) -> Sequence[int]:
+        nonlocal run
+        step, said = len(text), asked.models["device"].said(len(text), text.hash)
+        q = coded(settings.codec, asked.law("device", text))
+        token, run = asked.draws(step, q), run + 1
+        if asked.course.alone(step):
+            return [token]
+        likely = verifier.probability(said.hidden, said.p, token)
+        if likely < threshold or run >= settings.run_length:
+            token, run = corrected(asked.seed, step, token, q.p, asked.law("cloud", text)), 0
+        return [token]
+
+    return decide
+
+
+_DECIDERS: Mapping[type[Settings], Callable[..., Decide]] = {
+    DragonSettings: _dragon,
+    SpeculativeSettings: _speculative,
+    FederatedSettings: _federated,
+    SprinterSettings: _sprinter,
+}

@@ -1,0 +1,358 @@
+"""What happens in one simulated run: the links, the speeds, what is asked and what goes wrong."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dragonrt.control import controller
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.catalogue import MODES, Kit
+from dragonrt.modes.disclosure import Disclosure
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import (
+    DragonSettings,
+    FederatedSettings,
+    Settings,
+    SpeculativeSettings,
+    SprinterSettings,
+    Stopping,
+)
+from dragonrt.patience import USUAL, Patience
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side
+from dragonrt.testing.schedule import BANDWIDTHS, Schedule
+from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel, WorkerScript
+from scripts.campaign.brute_force import mixed, raced, sampled
+from scripts.campaign.oracle import Models
+
+STOP = 0
+"""The token that ends an answer: a Script's own."""
+VOCABULARIES = (16, 16, 16, 40, 129, 300)
+SMALL = 40
+"""No larger vocabulary is used where its distributions would keep a slow link for too long."""
+MARKER_TOKENS = (3, 4)
+"""What a cloud reads for tokens that its device withholds."""
+
+AGGREGATIONS = [("coupled", aggregator) for aggregator in Aggregator] + [
+    ("algorithm1", aggregator) for aggregator in Aggregator if aggregator is not Aggregator.BOTH
+]
+VERIFICATIONS = (
+    ("coupled", "ids"),
+    ("coupled", "ksqs:6:40"),
+    ("rejection", "ksqs:6:40"),
+    ("rejection", "csqs:0.03:60"),
+    ("rejection", "qs:100"),
+    ("rejection", "dense:fp16"),
+    ("sample-quantize", "ksqs:5:20"),
+)
+STOPPINGS: tuple[Stopping | None, ...] = (None, None, "adaedl", "specdec++")
+DISTRIBUTIONS = (
+    "race",
+    "race",
+    "race:0.35",
+    "race:0.05",
+    "race:0.1:fp32",
+    "topp:0.8",
+    "topp:0.95",
+    "topk:8:residual",
+    "topk:4:renorm",
+    "dense:fp16",
+)
+CADENCES = {"20ms": 500e3, "70ms": 150e3, "200ms": 50e3}
+"""Each with the bit/s that carry it."""
+STALLS_S = (0.5, 5.0, 45.0)
+"""Below and above what the runtime waits for before it gives a side up."""
+FOR_EVER_S = 1e6
+PATIENCES = (USUAL, replace(USUAL, answer_s=300.0))
+"""With the longer one nothing can hide behind a side that is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One answer that is asked for, `start_s` seconds into the run.
+
+    After `end_s` seconds it is given up: cancelled as a task or, if `stops`, asked to end.
+    """
+
+    question: Question
+    settings: Settings
+    script: Script
+    device: int = 0
+    start_s: float = 0.0
+    end_s: float | None = None
+    stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStall:
+    """The forward of that number of an answer takes `length_s` longer, or for ever.
+
+    It is the device's, or the first cloud's.
+    """
+
+    side: Side
+    forward: int
+    length_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A run that its mode and seed repeat exactly.
+
+    `schedules` has for each device the links to the clouds, of which `weights` says how many there
+    are: one but for federated workers.
+    """
+
+    mode: str
+    seed: int
+    schedules: tuple[tuple[Schedule, ...], ...]
+    requests: tuple[Request, ...]
+    weights: tuple[float, ...] = (1.0,)
+    stall: ModelStall | None = None
+    killed_s: float | None = None
+    """When the first cloud's process ends; the next one is there at once."""
+    patience: Patience = USUAL
+
+    documents: bool = False
+    """Whether there are tokens to look up in what each side reads."""
+
+    @classmethod
+    def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
+        """The scenario of this seed, of any mode or this one: half have faults."""
+        plain = cls.draw_plain(seed, mode)
+        chance = random.Random(f"more {plain.mode} {seed}")
+        slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
+        slow |= any(getattr(each.settings, "cadence", None) for each in plain.requests)
+        vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
+        requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
+        return replace(plain, requests=requests, documents=chance.random() < 0.8)
+
+    @classmethod
+    def draw_plain(cls, seed: int, mode: str | None = None) -> "Scenario":
+        """The same with a few tokens and no documents."""
+        mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
+        chance = random.Random(f"{mode} {seed}")
+        workers = chance.choice((2, 2, 3, 4)) if mode == "federated" else 1
+        faulty = chance.random() < 0.6
+        links = [
+            _schedule(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
+            for worker in range(workers)
+        ]
+        devices = 1
+        if chance.random() < 0.15:
+            devices = 2
+        count = max(devices, chance.choice((1, 1, 1, 1, 2, 3)))
+        requests = [
+            _request(chance, mode, number, number % devices, links[0]) for number in range(count)
+        ]
+        stall = None
+        if chance.random() < 0.1:
+            sides: tuple[Side, ...] = ("device", "cloud")
+            stall = ModelStall(chance.choice(sides), chance.randrange(12), chance.choice(STALLS_S))
+        elif chance.random() < 0.08:  # a device's own model is what it cannot do without
+            stall = ModelStall("cloud", chance.randrange(4), FOR_EVER_S)
+        return cls(
+            mode,
+            seed,
+            (tuple(links), *[tuple(map(_neighbour, links))] * (devices - 1)),
+            tuple(requests),
+            tuple(chance.choice((0.2, 0.5, 1.0)) for _ in links),
+            stall,
+            chance.uniform(0.0, 2.0) if faulty and chance.random() < 0.1 else None,
+            chance.choice(PATIENCES),
+        )
+
+    @property
+    def clouds(self) -> dict[str, float]:
+        """The weights of the clouds by their names."""
+        if len(self.weights) == 1:
+            return {"cloud": self.weights[0]}
+        return {f"worker {number}": weight for number, weight in enumerate(self.weights)}
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens of every model."""
+        return self.requests[0].script.vocabulary
+
+    def texts(self, request: Request, side: Side) -> list[list[int]]:
+        """The documents of one side: what the answer might be, but for some tokens.
+
+        So what is looked up in them comes true at times.
+        """
+        if not self.documents:
+            return []
+        chance = random.Random(f"documents {side} {request.script.seed}")
+        text, models = Line(start_hash(request.question.seed)), list(self.models(request).values())
+        while len(text) < request.question.max_tokens:
+            said = [model.said(len(text), text.hash).p for model in models[:2]]
+            law = sampled(request.question.sampler, mixed(said, (0.5, 0.5)))
+            text.append(raced(request.question.seed, len(text), law))
+        return [
+            [
+                chance.randrange(self.vocabulary) if chance.random() < 0.1 else token
+                for token in text.tokens
+            ]
+            for _ in range(2)
+        ]
+
+    @property
+    def faulty(self) -> bool:
+        """Whether something breaks a connection or holds a model up too long."""
+        faults = any(link.faults for links in self.schedules for link in links)
+        stalled = self.stall is not None and self.stall.length_s > 1.0
+        return faults or stalled or self.killed_s is not None
+
+    def kit(self, request: Request) -> Kit:
+        """What the device brings along."""
+        name = getattr(request.settings, "controller", None)
+        return Kit(
+            vocabulary=self.vocabulary,
+            patience=self.patience,
+            members=self.clouds,
+            controller=None if name is None else controller(name),
+            verifier=PrefixVerifier(),
+            acceptance=PrefixVerifier(),
+            marker=MARKER_TOKENS,
+        )
+
+    def models(self, request: Request) -> Models:
+        """What every side says in this answer, as its oracle asks."""
+        device = ScriptedModel("device", request.script)
+        scripts = self.scripts(request)
+        return {"device": device} | {
+            name: ScriptedModel("cloud", script) for name, script in scripts.items()
+        }
+
+    def scripts(self, request: Request) -> Mapping[str, Script]:
+        """What each cloud's model follows in this answer."""
+        script = request.script
+        if len(self.weights) == 1:
+            return {"cloud": script}
+        fields = (script.seed, script.vocabulary, script.sharpness, script.disagreement)
+        return {
+            name: WorkerScript(*fields, stop=script.stop, worker=number)
+            for number, name in enumerate(self.clouds)
+        }
+
+
+def _schedule(chance: random.Random, seed: int, faulty: bool) -> Schedule:
+    cuts = chance.choice((0, 1, 1, 2, 3)) if faulty else 0
+    stalls, half_open = chance.random() < 0.2, chance.random() < 0.1
+    return Schedule.draw(seed, cuts=cuts, stalls=faulty and stalls, half_open=faulty and half_open)
+
+
+def _neighbour(schedule: Schedule) -> Schedule:
+    """Another device's link to the same cloud, on which nothing goes wrong."""
+    return replace(schedule, seed=schedule.seed + 1, latency_s=0.03, faults=())
+
+
+def _request(chance: random.Random, mode: str, number: int, device: int, link: Schedule) -> Request:
+    given_up = chance.random() < 0.1
+    sampler = Sampler(
+        temperature=chance.choice((0.0, 0.5, 0.8, 1.2)),
+        top_k=chance.choice((0, 0, 4)),
+        top_p=chance.choice((1.0, 1.0, 0.9)),
+    )
+    if mode == "dragon":  # a race is proved under it, too
+        sampler = replace(sampler, min_p=chance.choice((0.0, 0.0, 0.05, 0.3)))
+    question = Question(
+        prompt=str(number),
+        seed=8 * chance.randrange(2**40) + number,
+        sampler=sampler,
+        max_tokens=chance.choice((1, 6, 12, 20)),
+        stop_tokens=(STOP,),
+    )
+    script = Script(
+        chance.randrange(2**32),
+        vocabulary=VOCABULARIES[0],
+        sharpness=chance.choice((1.0, 2.0, 4.0)),
+        disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
+    )
+    return Request(
+        question,
+        _settings(chance, mode, link),
+        script,
+        device=device,
+        start_s=chance.choice((0.0, 0.0, chance.uniform(0.0, 1.0))),
+        end_s=chance.uniform(0.0, 1.5) if given_up else None,
+        stops=chance.random() < 0.5,
+    )
+
+
+def _widened(chance: random.Random, request: Request, vocabulary: int) -> Request:
+    """With so many tokens and stops; a sampler that keeps few of them keeps another number."""
+    sampler, few = request.question.sampler, chance.randint(1, 5)
+    sampler = replace(sampler, top_k=few if sampler.top_k else 0)
+    question = replace(request.question, sampler=sampler)
+    stop = chance.choice((0.02, 0.15))
+    script = replace(request.script, vocabulary=vocabulary, stop=stop)
+    return replace(request, question=question, script=script)
+
+
+def _disclosures(rule: str, aggregator: Aggregator) -> list[Disclosure]:
+    """The levels that go with the rule and with who decides."""
+    if aggregator not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
+        return [Disclosure.DRAFTS]
+    redacts = [Disclosure.REDACTED] if rule == "coupled" else []
+    return [Disclosure.DRAFTS, Disclosure.ANSWER, *redacts]
+
+
+def _cadence(chance: random.Random, bandwidth: float | None) -> str:
+    """One that the link carries."""
+    return chance.choice([each for each, bits in CADENCES.items() if bits <= (bandwidth or bits)])
+
+
+def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
+    on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
+    match mode:
+        case "dragon":
+            rule, aggregator = chance.choice(AGGREGATIONS)
+            return DragonSettings(
+                rule=rule,
+                aggregator=aggregator,
+                codec=chance.choice(DISTRIBUTIONS),
+                run_ahead=chance.choice((1, 2, 4, 8, 32)),
+                follow=chance.random() < 0.7,
+                disclose=chance.choice(_disclosures(rule, aggregator)),
+                branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
+                withhold=chance.choice((1.0, 1.5, 8.0)),
+                pad=chance.choice((None, False, True)),
+                cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
+                cadence_ticks=chance.choice((5, 20, 60)),
+                on_loss=on_loss,
+            )
+        case "speculative":
+            rule, code = chance.choice(VERIFICATIONS)
+            # Where the rule is coupled, where blocks end does not matter.
+            controlled = rule == "coupled" and chance.random() < 0.2
+            return SpeculativeSettings(
+                rule=rule,
+                codec=code,
+                block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
+                budget=chance.choice((None, None, 80)),
+                controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
+                stopping=chance.choice(STOPPINGS) if rule == "coupled" else None,
+                pipelined=chance.random() < 0.7,
+                learning_rate=0.05,
+                target=0.02,
+                on_loss=on_loss,
+                cloud_decodes=chance.random() < 0.7,
+            )
+        case "federated":
+            return FederatedSettings(
+                rule=chance.choice(("coupled", "rejection")),
+                codec=chance.choice(("topk:4:residual", "topk:3:renorm", "dense:fp16")),
+                block_tokens=chance.choice((0, 1, 4, 8)),
+                weights=chance.choice(("fixed", "relevance")),
+                quorum_deadline=chance.choice((None, None, 0.3)),
+                require_all=chance.random() < 0.3,
+            )
+        case _:
+            return SprinterSettings(
+                codec=chance.choice(("dense:fp32", "topk:8:renorm", "ksqs:8:100", "topp:0.9")),
+                threshold=chance.choice((None, 0.2, 0.9, 1.0)),
+                run_length=chance.choice((1, 3, 32)),
+                on_loss=on_loss,
+            )

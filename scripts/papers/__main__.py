@@ -1,0 +1,143 @@
+"""`scripts/papers/run FIGURE`: one figure of a paper: rows, a record and a picture of it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from dragonrt.cli import run, set_up_logging
+from dragonrt.cli.console import output
+from dragonrt.cli.loading import counting
+from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
+from dragonrt.runtime.addresses import host_and_port
+
+if TYPE_CHECKING:
+    from dragonrt.runtime.endpoints import Address
+
+DRAFT, TARGET = "dragon-draft", "dragon-small"
+NOTES = """
+Times are those of a full run on two cores; with --quick each takes less than a minute.
+A cloud that already runs elsewhere (--real --cloud HOST:PORT) can be asked by {}. The others ask
+no cloud: they run in virtual time, or read texts in one process."""
+
+
+app = App(name="scripts/papers/run", help="Draw a figure of a paper.")
+
+
+@app.default
+def figure(
+    name: Annotated[
+        str | None, Parameter(help="Which one; without it, what there is.", show_default=False)
+    ] = None,
+    /,
+    *,
+    quick: Annotated[bool, option("A version of less than a minute.")] = False,
+    repeats: Annotated[
+        int | None, option("Times each point is measured; else 5, quick 2.", low=1)
+    ] = None,
+    seed: Annotated[int, option("All chance comes from it.", default="0", low=0)] = 0,
+    results: Annotated[
+        Path, option("Writes DIR/NAME/NAME.csv, .json, .png.", kind="DIR", default="results")
+    ] = Path("results"),
+    real: Annotated[
+        bool | None,
+        Parameter(
+            help="Real models in real time, or simulated ones in virtual time, if both can be.",
+            negative="--virtual",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        option("The text that perplexity is measured on, or that generated texts go on from."),
+    ] = None,
+    model: Annotated[
+        tuple[str, ...],
+        option(
+            "What both sides run; latency, ttft, perplexity and scheduling take several.",
+            default="dragon-small; those four, if not quick, dragon-opt too",
+        ),
+    ] = (),
+    draft: Annotated[str, option("Drafts in sqs and the like.", default=DRAFT)] = DRAFT,
+    target: Annotated[str, option("Verifies the drafts.", default=TARGET)] = TARGET,
+    worker: Annotated[
+        tuple[str, ...],
+        option("Of specfed, each.", default="dragon-small, dragon-opt"),
+    ] = (TARGET, "dragon-opt"),
+    cloud: Annotated[
+        str | None,
+        option(
+            "latency, ttft, pipeline --real: a cloud with the sample articles that runs already.",
+            kind="HOST:PORT",
+        ),
+    ] = None,
+    key_file: Annotated[Path | None, option("File with the key shared with it.")] = None,
+    replot: Annotated[bool, option("Draw the picture again from the CSV, run nothing.")] = False,
+) -> None:
+    """Measure one thing as a paper's figure does: rows, a record and a picture of it."""
+    from scripts.papers import figures, framework
+
+    if name is None:
+        width = max(len(each.NAME) for each in figures.EXPERIMENTS)
+        for each in figures.EXPERIMENTS:
+            clocks = " or ".join(each.CLOCKS)
+            output.print(f"{each.NAME:<{width}} {each.SUMMARY} ({clocks})", soft_wrap=True)
+        output.print(NOTES.format(_over_a_network()), soft_wrap=True)
+        return
+    chosen = figures.experiment(name)
+    clock = framework.clock(chosen, real)
+    if cloud is not None and chosen not in figures.OVER_A_NETWORK:
+        raise DragonError(f"{name} asks no cloud: --cloud is for {_over_a_network()}")
+    if cloud is not None and clock != "real":
+        raise DragonError(f"a cloud that already runs answers in real time: {name} --real --cloud")
+    address = _address(cloud, key_file) if cloud is not None else None
+    models = figures.models_of(chosen, model, one=quick or cloud is not None)
+    files = framework.files(chosen, results)
+    if replot:
+        framework.draw_again(chosen, files)
+    else:
+        plan = framework.Settings(
+            quick,
+            clock == "real",
+            repeats or (2 if quick else 5),
+            seed,
+            files.directory,
+            corpus,
+            model[0] if model else TARGET,
+            draft,
+            target,
+            worker,
+            address,
+        )
+        with counting(name) as progress:
+            framework.run_experiment(chosen, plan, progress, models)
+    for path in (files.rows, files.record, *files.pictures):
+        output.print(str(path), markup=False, soft_wrap=True)
+
+
+def _over_a_network() -> str:
+    from scripts.papers import figures
+
+    return ", ".join(each.NAME for each in figures.OVER_A_NETWORK)
+
+
+def _address(cloud: str, key_file: Path | None) -> "Address":
+    """Where HOST:PORT is. DragonError says what is wrong."""
+    from dragonrt.link.shared_key import read_key
+    from dragonrt.runtime.endpoints import Address
+
+    place = host_and_port(cloud)
+    if place is None:
+        raise DragonError(f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}")
+    return Address(*place, read_key(key_file) if key_file is not None else None)
+
+
+def main() -> None:
+    """Run the command line."""
+    set_up_logging()
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

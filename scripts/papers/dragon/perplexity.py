@@ -1,0 +1,231 @@
+"""`perplexity`: what documents are worth, and how to aggregate them (DRAGON Fig. 5).
+
+A window of text is read token by token and never continued. Its first eighth is the query: the 2k
+best chunks of the corpus for it are found, the better half of them is the cloud's, the other half
+the device's. The rest is predicted
+
+- without documents;
+- by CRCG, with one side's k documents in the context, and by DRCG, with all 2k, those that do not
+  fit into the model's context left out, the least relevant first;
+- by DRAGON, p_t = η_l p_l + η_r p_r over a row per document (SPEC 1), no codec in between: with one
+  a token that was left out would have no probability.
+
+A small model gains from any text of the same kind in its context, which favours CRCG and DRCG
+while the context is short.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.experiments import charts
+from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, having
+from scripts.papers.framework import Clock, Progress, Settings
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+
+NAME = "perplexity"
+SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 20 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+WINDOW = 256
+QUERY = WINDOW // 8
+CHUNK_WORDS = 64
+RELEVANCE_TEMPERATURE = 0.05
+COUNTS = (0, 1, 2, 4, 8, 16)
+QUICK_COUNTS, QUICK_WINDOWS, QUICK_CHUNKS = (0, 1, 2, 4), 6, 250
+WINDOWS_PER_REPEAT = 4
+ROWS = 8
+"""Of one forward: bounds its memory."""
+
+NONE, DRAGON = "no retrieval", "DRAGON"
+METHODS = ("CRCG/cloud", "CRCG/device", "DRCG", DRAGON)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Tokens of the evaluated text, and the chunks found for their first eighth, best first."""
+
+    tokens: list[int]
+    documents: list[list[int]]
+    scores: NDArray[np.float32]
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per window, number of documents and method: the nats its scored tokens took."""
+    from dragonrt.language.model import LanguageModel
+
+    model = LanguageModel.load(settings.model)
+    counts = QUICK_COUNTS if settings.quick else COUNTS
+    windows = QUICK_WINDOWS if settings.quick else WINDOWS_PER_REPEAT * settings.repeats
+    rows: list[Row] = []
+    for number, (name, window) in enumerate(_windows(model, settings, windows, 2 * counts[-1])):
+        for documents, method, nats, read in _predict(model, window, counts):
+            rows.append(
+                {
+                    "corpus": name,
+                    "window": number,
+                    "documents": documents,
+                    "method": method,
+                    "tokens": WINDOW - QUERY,
+                    "nats_per_token": nats / (WINDOW - QUERY),
+                    "documents_read": read,
+                }
+            )
+        progress(number + 1, windows)
+    return rows
+
+
+def _windows(
+    model: "LanguageModel", settings: Settings, count: int, documents: int
+) -> Iterator[tuple[str, Window]]:
+    """So many windows, spread evenly over the evaluated text from a place that the seed gives."""
+    from retrieval import Embedder
+    from retrieval.chunking import chunk
+    from scripts.papers.texts import found_corpus, read_corpus
+
+    corpus = read_corpus(settings.corpus or found_corpus())
+    random = np.random.Generator(np.random.Philox(settings.seed))
+    chunks = [
+        text[start:end] for text in corpus.retrieved for start, end in chunk(text, CHUNK_WORDS)
+    ]
+    if settings.quick and len(chunks) > QUICK_CHUNKS:
+        chunks = [chunks[index] for index in random.permutation(len(chunks))[:QUICK_CHUNKS]]
+    embedder = Embedder.load()
+    vectors = embedder.encode(chunks)
+    lines = corpus.evaluated.splitlines(keepends=True)
+    tokens = [token for line in lines for token in model.encode(line)]
+    room = max(len(tokens) - WINDOW, 0)
+    start = random.integers(room // count + 1)
+    for number in range(count):
+        first = min(int(start) + number * (room // count), room)
+        window = tokens[first : first + WINDOW]
+        scores = vectors @ embedder.encode_question(model.decode(window[:QUERY]))
+        best = np.argsort(-scores, kind="stable")[:documents]
+        found = [model.encode(model.prompt.document_text("", chunks[index])) for index in best]
+        yield corpus.name, Window(window, found, scores[best])
+
+
+def _predict(
+    model: "LanguageModel", window: Window, counts: Sequence[int]
+) -> Iterator[tuple[int, str, float, int]]:
+    """(documents a side, method, nats, documents read) of every method."""
+    room = model.context_length - len(window.tokens)
+    each = _log_likelihoods(model, window.documents, window.tokens)
+    relevances = window.scores.astype(np.float64) / RELEVANCE_TEMPERATURE
+    yield 0, NONE, -float(_log_likelihoods(model, [[]], window.tokens).sum()), 0
+    for k in counts:
+        if k == 0:
+            continue
+        halves = {"CRCG/cloud": (0, k), "CRCG/device": (k, 2 * k), "DRCG": (0, 2 * k)}
+        read = [_context(window.documents[low:high], room) for low, high in halves.values()]
+        together = _log_likelihoods(model, [context for context, _ in read], window.tokens)
+        for method, (_, fitted), log_p in zip(halves, read, together, strict=True):
+            yield k, method, -float(log_p.sum()), fitted
+        yield k, DRAGON, -float(mixed(each[: 2 * k], relevances[: 2 * k]).sum()), 2 * k
+
+
+def mixed(log_p: NDArray[np.float64], relevances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log p_t of each token, [tokens], of log p per document [documents, tokens].
+
+    Both sides' mixtures, weighed by η, are one mixture over all documents: ω̃_s(d) η_s is the
+    softmax of all relevances (SPEC 1).
+    """
+    log_weights = relevances - np.logaddexp.reduce(relevances)
+    found: NDArray[np.float64] = np.logaddexp.reduce(log_p + log_weights[:, None], axis=0)
+    return found
+
+
+def _context(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]:
+    """The documents one behind another, best last, and how many of them fitted."""
+    chosen: list[list[int]] = []
+    for document in documents:
+        room -= len(document)
+        if room < 0:
+            break
+        chosen.append(document)
+    return [token for document in reversed(chosen) for token in document], len(chosen)
+
+
+def _log_likelihoods(
+    model: "LanguageModel", documents: Sequence[list[int]], tokens: list[int]
+) -> NDArray[np.float64]:
+    """Log-probability of each scored token behind each document: [documents, WINDOW - QUERY]."""
+    scored = tokens[QUERY:]
+    places = list(range(len(scored)))
+    parts = []
+    for first in range(0, len(documents), ROWS):
+        stored = [model.document_kv(each) for each in documents[first : first + ROWS]]
+        after = model.sequence(stored, len(tokens)).extend_all(tokens[:-1])[:, QUERY - 1 :]
+        parts.append(after[:, places, scored].double().numpy(force=True))
+    return np.concatenate(parts)
+
+
+def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], Interval]:
+    """exp of the mean nats per token by documents and method, with its 95 % interval."""
+    means = estimates(rows, "nats_per_token", "documents", "method", statistic="mean")
+    return {key: each.map(math.exp) for key, each in means.items()}
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Perplexities, and DRAGON's gain over no retrieval against that of the second best."""
+    found = perplexities(rows)
+    counts = sorted({row["documents"] for row in rows} - {0})
+    without = found[0, NONE].value
+    gains = {}
+    for k in counts:
+        others = max(without - found[k, method].value for method in METHODS if method != DRAGON)
+        gain = without - found[k, DRAGON].value
+        gains[f"{k}"] = {
+            "DRAGON": round(gain, 4),
+            "best other": round(others, 4),
+            "ratio": round(gain / others, 4) if others > 0 else None,
+        }
+    return {
+        "corpus": rows[0]["corpus"],
+        "windows": len(distinct(rows, "window")),
+        "scored tokens": sum(row["tokens"] for row in having(rows, method=NONE)),
+        "perplexity": {
+            NONE: _rounded(found[0, NONE]),
+            **{method: {f"{k}": _rounded(found[k, method]) for k in counts} for method in METHODS},
+        },
+        "gain over no retrieval, by documents a side": gains,
+        "ratio of gains DRAGON reports": [1.9, 1.4],
+    }
+
+
+def _rounded(found: Interval) -> dict[str, float]:
+    numbers = {"perplexity": found.value, "low": found.low, "high": found.high}
+    return {name: round(number, 4) for name, number in numbers.items()}
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A line per method over the documents of each side; no retrieval is where all begin."""
+    found = perplexities(rows)
+    counts = sorted(distinct(rows, "documents"))
+    points = {
+        (method, place): found[k, method if k else NONE]
+        for place, k in enumerate(counts)
+        for method in METHODS
+    }
+    colours = (charts.GREEN, charts.GREY, charts.SKY, charts.ORANGE)
+    looks = {
+        method: charts.Look(colour, marker)
+        for method, colour, marker in zip(METHODS, colours, charts.MARKERS, strict=False)
+    }
+    with charts.picture(path, legend=1 + len(METHODS)) as (_, axes):
+        axis = axes[0, 0]
+        axis.axhline(found[0, NONE].value, color=charts.BLACK, linestyle=":", label=NONE)
+        charts.lines(axis, points, looks, apart=0.06)
+        axis.set_xticks(range(len(counts)), [f"{k}" for k in counts])
+        axis.set(
+            xlabel="documents on each side",
+            ylabel="perplexity (mean, 95 % over windows)",
+            title=f"{rows[0]['model']} on {rows[0]['corpus']}",
+        )

@@ -1,0 +1,259 @@
+"""`race`: entries, bytes and requests of the race codec (SPEC 1.8), against top-p and everything.
+
+Real pairs of distributions are the bundled model's on the sample questions. Those of a larger
+vocabulary are synthetic: a law that both sides share and one of each side's own (`wire_bytes.zipf`,
+over other ids each), mixed so that entropy and distance are those of a real pair.
+
+CONCORD (arXiv 2606.15179) certifies the greedy token: compare it with temperature 0 here.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import (
+    Codec,
+    Distribution,
+    Step,
+    codec,
+    decode_distribution,
+    encode_distribution,
+    entropy,
+    total_variation,
+)
+from dragonrt.distributions.codec import RACE_TAU
+from dragonrt.distributions.race_codec import OwnRace, RaceCodec, RaceEntries
+from dragonrt.experiments import charts
+from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having, mean
+from dragonrt.modes.missing import lowered, raised
+from dragonrt.sampling.aggregation import Candidate, Coupled
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from scripts.papers.dragon.wire_bytes import zipf
+from scripts.papers.framework import Clock, Progress, Settings
+
+NAME = "race"
+SUMMARY = "Entries, bytes and requests of the codec race over its threshold (SPEC 1.8; 5 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+TEMPERATURES = (0.0, 0.8, 1.0)
+TAUS = (0.02, 0.05, 0.1, 0.2, 0.35)
+CODECS = ("race", *(f"race:{tau:g}" for tau in TAUS), "race:0.1:fp32", "topp:0.8", "dense:fp32")
+LARGE = 151_936
+"""The vocabulary of Qwen2.5 and 3."""
+REPORTED = {
+    "throughput": [1.66, 2.15],
+    "times_fewer_bytes_than_dense": "over 100",
+    "temperature": 0,
+}
+"""By CONCORD's abstract, over its baselines on Natural Questions and WikiText-2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What both sides say at one place of an answer; the device comes first."""
+
+    answer: int
+    p: tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
+    weights: tuple[float, float]
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row for every place, temperature, codec and seed: the mean bytes and entries of a draft,
+    whether a side had to ask, whether what was proved is the winner of the full mixture, and
+    whether that is the token of dense:fp32."""
+    from scripts.papers.teacher_forced import BothSides
+
+    questions, seeds = (3, 1) if settings.quick else (16, settings.repeats)
+    both = BothSides.load(settings.model)
+    real = [
+        Pair(each.question, (each.device, each.cloud), each.weights)
+        for each in both.positions(questions, 32, settings.seed)
+    ]
+    random = np.random.Generator(np.random.Philox(settings.seed))
+    count = min(len(real), 20 if settings.quick else 200)
+    chosen = [real[place] for place in random.choice(len(real), count, replace=False)]
+    rows: list[Row] = []
+    total = (len(real) * seeds + len(chosen)) * len(TEMPERATURES)
+    done = 0
+    for source, pairs, repeats in (
+        (settings.model, real, seeds),
+        ("synthetic", [enlarged(pair, LARGE, random) for pair in chosen], 1),
+    ):
+        for seed in range(repeats):
+            for temperature in TEMPERATURES:
+                rows += measured(source, pairs, temperature, settings.seed + seed)
+                done += len(pairs)
+                progress(done, total)
+    return rows
+
+
+def enlarged(pair: Pair, vocabulary: int, random: np.random.Generator) -> Pair:
+    """A pair over a larger vocabulary with about the entropies and the distance of this one."""
+    own = [Distribution.from_dense(p / p.sum()) for p in pair.p]
+    apart = min(0.999, total_variation(*own))
+    choice = -sum(x * math.log(x) for x in (apart, 1 - apart) if x > 0)
+    nats = [max(0.01, entropy(each) - choice) for each in own]
+    common = random.permutation(_law(vocabulary, round(sum(nats) / 2, 1)))
+    sides = [random.permutation(_law(vocabulary, round(each, 1))) for each in nats]
+    p, q = ((1 - apart) * common + apart * each for each in sides)
+    return Pair(pair.answer, (p, q), pair.weights)
+
+
+@lru_cache(maxsize=128)
+def _law(vocabulary: int, nats: float) -> NDArray[np.float64]:
+    return zipf(vocabulary, max(nats, 0.01), np.random.default_rng(0))
+
+
+def measured(source: str, pairs: Sequence[Pair], temperature: float, seed: int) -> Iterator[Row]:
+    """All codecs at all places."""
+    by = Coupled(Noise(seed), Sampler(temperature))
+    vocabulary = pairs[0].p[0].size
+    codes = [codec(name, vocabulary) for name in CODECS]
+    dense = codec("dense:fp32", vocabulary)
+    taus = [RACE_TAU, RACE_TAU]
+    answer = -1
+    for step, pair in enumerate(pairs):
+        if pair.answer != answer:  # every answer begins with the threshold of the codec's name
+            answer, taus = pair.answer, [RACE_TAU, RACE_TAU]
+        q = [dense.quantize(p).distribution for p in pair.p]
+        common = {
+            "source": source,
+            "vocabulary": vocabulary,
+            "temperature": temperature,
+            "seed": seed,
+            "place": step,
+            "entropy": round(sum(map(entropy, q)) / 2, 4),
+        }
+        reference = _winner(by, step, q, pair.weights)
+        for code in codes:
+            if isinstance(code, RaceCodec):
+                each = taus if code.adapts else [code.tau, code.tau]
+                row, asked = raced(by, step, code, pair, each)
+                if code.adapts:
+                    taus = [
+                        raised(lowered(t) if a else t) for t, a in zip(taus, asked, strict=True)
+                    ]
+                row["as_fp32"] = row.pop("token") == reference
+            else:
+                row = _whole(code, pair)
+            yield {**common, "codec": code.name, **row}
+
+
+def _winner(by: Coupled, step: int, q: Sequence[Distribution], weights: tuple[float, float]) -> int:
+    """The winner of the full mixture by its definition."""
+    device, cloud = (Candidate(0, each) for each in q)
+    return by.target(step, device, cloud, weights)
+
+
+def raced(
+    by: Coupled, step: int, code: Codec, pair: Pair, taus: Sequence[float]
+) -> tuple[Row, tuple[bool, bool]]:
+    """A step with the race codec, and for each side whether the other one asks it for entries."""
+    quantized = [
+        code.quantize(p, by.listing(step, p, tau)) for p, tau in zip(pair.p, taus, strict=True)
+    ]
+    payloads = [encode_distribution(code, each) for each in quantized]
+    own = [each.distribution for each in quantized]
+    read = [decode_distribution(code, payload, Step(step)) for payload in payloads]
+    winner = _winner(by, step, [_plain(each) for each in own], pair.weights)
+    asked, wrong, tokens = [False, False], 0, 0
+    for side, weights in ((0, pair.weights), (1, (pair.weights[1], pair.weights[0]))):
+        mine, theirs = own[side], read[1 - side]
+        if not (isinstance(mine, OwnRace) and isinstance(theirs, RaceEntries)):
+            raise ValueError("only the race codec can be raced")
+        proof = by.certified(step, mine, theirs, weights)
+        asked[1 - side] = proof.winner is None
+        tokens += proof.missing.size
+        wrong += proof.winner not in (None, winner)
+    return {
+        "bytes": sum(map(len, payloads)) / 2,
+        "entries": sum(len(each) for each in read) / 2,
+        "asks": any(asked),
+        "asked_tokens": tokens,
+        "wrong": wrong,
+        "token": winner,
+    }, (asked[0], asked[1])
+
+
+def _plain(p: Distribution) -> Distribution:
+    return Distribution(p.ids, p.probabilities, p.rest, p.vocabulary)
+
+
+def _whole(code: Codec, pair: Pair) -> Row:
+    quantized = [code.quantize(p) for p in pair.p]
+    sizes = [len(encode_distribution(code, each)) for each in quantized]
+    return {
+        "bytes": sum(sizes) / 2,
+        "entries": sum(len(each.distribution) for each in quantized) / 2,
+        "asks": False,
+        "asked_tokens": 0,
+        "wrong": 0,
+        "as_fp32": None,
+    }
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """Bytes, entries and requests by source, temperature and codec, and the ratios to top-p."""
+    summary: dict[str, Any] = {"reported_by_concord": REPORTED}
+    sizes = estimates(rows, "bytes", "source", "temperature", "codec", statistic="mean")
+    for (source, temperature), group in grouped(rows, "source", "temperature").items():
+        top_p, dense = (
+            mean(having(group, codec=name), "bytes") for name in ("topp:0.8", "dense:fp32")
+        )
+        summary[f"{source}, V = {group[0]['vocabulary']:,}, temperature {temperature:g}"] = {
+            "mean_entropy_nats": round(mean(group, "entropy"), 3),
+            "codecs": {
+                name: {
+                    "bytes": sizes[source, temperature, name].to_json(),
+                    "part_of_topp": round(mean(some, "bytes") / top_p, 4),
+                    "times_smaller_than_dense": round(dense / mean(some, "bytes"), 1),
+                    "entries": round(mean(some, "entries"), 3),
+                    "steps_that_ask": round(mean(some, "asks"), 5),
+                    "tokens_of_dense_fp32": _share(some),
+                }
+                for name in CODECS
+                for some in (having(group, codec=name),)
+            },
+        }
+    summary["wrong_winners"] = int(sum(row["wrong"] for row in rows))
+    return summary
+
+
+def _share(rows: list[Row]) -> float | None:
+    told = [row["as_fp32"] for row in rows if row["as_fp32"] is not None]
+    return round(sum(told) / len(told), 6) if told else None
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """Bytes and requests over the threshold; top-p beside them."""
+    looks = charts.looks(TEMPERATURES)
+    sources = distinct(rows, "source")
+    with charts.picture(path, rows=2, columns=len(sources), height_inches=7.0) as (_, axes):
+        for place, source in enumerate(sources):
+            upper, lower = axes[:, place]
+            for temperature in TEMPERATURES:
+                some = having(rows, source=source, temperature=temperature)
+                fixed = [having(some, codec=f"race:{tau:g}") for tau in TAUS]
+                style = {"marker": "o", "color": looks[temperature].colour}
+                sizes, asking = (
+                    [mean(each, column) for each in fixed] for column in ("bytes", "asks")
+                )
+                upper.plot(TAUS, sizes, label=f"temperature {temperature:g}", **style)
+                lower.plot(TAUS, [100 * each for each in asking], **style)
+            top_p = mean(having(rows, source=source, codec="topp:0.8"), "bytes")
+            upper.axhline(top_p, color=charts.BLACK, linestyle="--", linewidth=1, label="topp:0.8")
+            vocabulary = having(rows, source=source)[0]["vocabulary"]
+            upper.set(xscale="log", yscale="log", title=f"{source}, V = {vocabulary:,}")
+            upper.set_ylabel("bytes per draft")
+            lower.set(xscale="log", xlabel="τ", ylabel="steps that ask (%)")
+            upper.legend(fontsize=8)
+            for axis in (upper, lower):
+                axis.set_xticks(TAUS, [f"{tau:g}" for tau in TAUS])
+                axis.set_xticks((), minor=True)

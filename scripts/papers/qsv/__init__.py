@@ -1,0 +1,1 @@
+"""Quantize-Sample-and-Verify (arXiv 2507.00605)."""

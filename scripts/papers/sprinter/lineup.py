@@ -1,0 +1,143 @@
+"""The ways of drafting and verifying that SPRINTER's Table 2 compares, on one pair of models.
+
+Both sides are in this process and go on from the same prompt, without documents. On the virtual
+clock a forward takes the given time, on the real one what it takes.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from dragonrt.control.verifier import Verifier
+from dragonrt.experiments.arena import Given
+from dragonrt.language.model import LanguageModel
+from dragonrt.language.preemption import Preemption
+from dragonrt.language.prompt import Prompt
+from dragonrt.language.reader import Mixture, Reader
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings, Stopping
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.verification import CoupledSpeculation
+from dragonrt.side import Side
+from scripts.papers.model_sides import ReadingSide, engine, reading_side, run, text_reader
+from scripts.papers.speculation import alone, model_pair
+from scripts.papers.virtual_arena import linked
+from scripts.train.controllers.model_pair import ModelPair
+
+SPECULATIVE, SPECDEC, ADAEDL = "speculative", "SpecDec++", "AdaEDL"
+PIPELINED, DECODING = "coupled, pipelined", "coupled, the cloud decodes"
+SPRINTERS = {"SPRINTER": 0.5, "SPRINTER, τ = 0.3": 0.3}
+"""Thresholds; the first is the paper's."""
+METHODS = (SPECULATIVE, SPECDEC, ADAEDL, *SPRINTERS, PIPELINED, DECODING)
+"""The paper's, and the speculative mode as it comes: coupled noise, blocks drafted ahead, and the
+cloud decodes by itself while none waits; without that, too."""
+
+LENGTH, LONGEST = 4, 16
+"""Tokens of a block of fixed length, and of one that a stopping rule ends."""
+
+
+class CountingReader(Reader):
+    """Counts the tokens that its model is fed."""
+
+    fed = 0
+
+    def read(
+        self, tokens: Sequence[int], hashes: Sequence[int], first: int, preemption: Preemption
+    ) -> list[Mixture]:
+        self.fed += len(tokens) - self.kept(hashes, first)
+        return super().read(tokens, hashes, first, preemption)
+
+
+@dataclass(frozen=True, slots=True)
+class SprinterLineup:
+    """A pair of models, and the heads that were trained for it."""
+
+    pair: ModelPair
+    sprinter: Verifier
+    specdec: Verifier
+
+    @classmethod
+    def load(cls, draft: str, target: str) -> "SprinterLineup":
+        """The pair of these names; ControlError if there are no heads for it."""
+        pair = model_pair(draft, target)
+        names = (pair.draft.fingerprint, pair.target.fingerprint)
+        sprinter, specdec = (Verifier.for_pair(*names, kind) for kind in ("sprinter", "specdec++"))
+        return cls(pair, sprinter, specdec)
+
+    @property
+    def name(self) -> str:
+        """What the pair is called in tables."""
+        return f"{self.pair.draft.name}, {self.pair.target.name}"
+
+    def settings(self, method: str) -> tuple[Settings, dict[str, Any]]:
+        """How a method makes an answer, and what it has learned for that."""
+        if method in SPRINTERS:
+            return SprinterSettings(threshold=SPRINTERS[method]), {"verifier": self.sprinter}
+        if method in (PIPELINED, DECODING):
+            return SpeculativeSettings(cloud_decodes=method == DECODING), {}
+        stopping: dict[str, Stopping] = {SPECDEC: "specdec++", ADAEDL: "adaedl"}
+        settings = SpeculativeSettings(
+            rule="rejection",
+            codec=SprinterSettings().codec,
+            block_tokens=LONGEST if method in stopping else LENGTH,
+            stopping=stopping.get(method),
+            pipelined=False,
+        )
+        return settings, {"acceptance": self.specdec} if method == SPECDEC else {}
+
+    def head_flop(self, method: str) -> int:
+        """Of the head that judges each drafted token, if the method has one."""
+        if method in SPRINTERS:
+            return 2 * self.sprinter.weight.size
+        return 2 * self.specdec.weight.size if method == SPECDEC else 0
+
+    def answer(
+        self,
+        method: str,
+        question: Question,
+        prompt: Sequence[int],
+        rtt_s: float,
+        forward_s: dict[Side, float] | None,
+    ) -> tuple[Given, dict[Side, int]]:
+        """One answer behind the prompt, and how many tokens behind it each model was fed.
+
+        A forward takes `forward_s` virtual seconds, or (None) what it takes on the real clock.
+        """
+        answer = self._answer(method, question, prompt, rtt_s, forward_s)
+        return run(answer, virtual=forward_s is not None)
+
+    async def _answer(
+        self,
+        method: str,
+        question: Question,
+        prompt: Sequence[int],
+        rtt_s: float,
+        forward_s: dict[Side, float] | None,
+    ) -> tuple[Given, dict[Side, int]]:
+        models: dict[Side, LanguageModel] = {"device": self.pair.draft, "cloud": self.pair.target}
+        settings, heads = self.settings(method)
+        readers: dict[Side, CountingReader] = {}
+        sides: list[ReadingSide] = []
+        async with AsyncExitStack() as stack:
+            for name, model in models.items():
+                reader = readers[name] = text_reader(model, prompt, question.seed, CountingReader)
+                side = reading_side(name, model, reader)
+                if forward_s is not None:
+                    side.decode_s = forward_s[name]
+                else:
+                    side.engine = await stack.enter_async_context(engine())
+                sides.append(side)
+            link = LinkProfile(latency_s=rtt_s / 2)
+            arena = await stack.enter_async_context(linked(sides[0], sides[1:], link))
+            given = await arena.ask(question, settings, **heads)
+        return given, {side: reader.fed for side, reader in readers.items()}
+
+    def target_text(self, question: Question, prompt: Prompt) -> tuple[list[int], float]:
+        """What the target alone says behind the prompt, and the real seconds that it took."""
+        rule = CoupledSpeculation(Noise(question.seed), question.sampler)
+        start_s = time.perf_counter()
+        text = alone(self.pair.target, prompt, rule, question.max_tokens)
+        return text, time.perf_counter() - start_s

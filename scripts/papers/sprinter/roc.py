@@ -1,0 +1,164 @@
+"""`sprinter-roc`: how well a linear verifier foretells the target's refusals (SPRINTER Fig. 3, 9).
+
+Verifiers are trained here as `scripts/train/run verifier` does, on answers to the sample questions
+or on the corpus given, by each λ and for both sorts of features, and scored on held-out questions. The
+bundled verifier is beside them with the curve of its own held-out text, which is not packaged.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from dragonrt.errors import ControlError
+from dragonrt.experiments import charts
+from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
+from dragonrt.side import Side
+from scripts.papers.framework import Clock, Progress, Settings
+
+if TYPE_CHECKING:
+    from dragonrt.control.verifier import Verifier
+    from scripts.train.verifiers.models import BatchedModel, BatchedPair
+    from scripts.train.verifiers.texts import Passage, Texts
+
+NAME = "sprinter-roc"
+SUMMARY = "ROC of linear verifiers on held-out text over λ (SPRINTER Fig. 3, 9; 3 minutes)"
+CLOCKS: tuple[Clock, ...] = ("real",)
+
+RATIOS = (1.0, 1.2, 1.5)
+FEATURES: tuple[Literal["hidden", "hidden+confidence"], ...] = ("hidden", "hidden+confidence")
+DISTRACTORS = 4
+"""Further documents that each sample question is put to."""
+SAMPLES, SAMPLES_QUICK = 6000, 800
+"""Drafted tokens of each repeat, the held-out fifth included."""
+BUNDLED = "bundled"
+
+
+def run(settings: Settings, progress: Progress) -> list[Row]:
+    """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
+    from dragonrt.control.verifier import Verifier
+    from scripts.train.verifiers.models import BatchedModel, BatchedPair
+    from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
+
+    pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.target))
+    rows: list[Row] = []
+    with suppress(ControlError):  # of other models there may be none
+        shipped = Verifier.for_pair(pair.draft.fingerprint, pair.target.fingerprint, "sprinter")
+        rows += _rows(shipped, BUNDLED, 0)
+    samples = SAMPLES_QUICK if settings.quick else SAMPLES
+    for repeat in range(settings.repeats):
+        seed = settings.seed * settings.repeats + repeat
+        done = {"training": 0, "validation": 0, "test": 0}
+
+        def report(
+            part: str, number: int, _: int, done: dict[str, int] = done, repeat: int = repeat
+        ) -> None:
+            done[part] = number
+            progress(repeat * samples + sum(done.values()), settings.repeats * samples)
+
+        texts = _texts(pair, settings.corpus, seed)
+        parts = collect_parts(pair, texts, samples, seed, report)
+        for features in FEATURES:
+            for ratio in RATIOS:
+                plan = VerifierPlan(features=features, samples=samples, seed=seed, ratio=ratio)
+                rows += _rows(train_verifier(pair, parts, plan, ""), features, repeat)
+    return rows
+
+
+def _texts(pair: "BatchedPair", corpus: Path | None, seed: int) -> "Texts":
+    """The passages of the corpus; without one the sample questions behind sample documents."""
+    from scripts.train.verifiers.texts import read_texts, split
+
+    if corpus is not None:
+        return read_texts(corpus, pair.draft, seed)
+    return split(_sample_prompts(pair.draft, seed), seed)
+
+
+def _sample_prompts(model: "BatchedModel", seed: int) -> "list[list[Passage]]":
+    """For each sample question, prompts with its documents and with others."""
+    from dragonrt import bundled
+    from retrieval.documents import load
+    from scripts.train.verifiers.texts import answered
+
+    random = np.random.default_rng(seed)
+    told = {
+        (side, file.name): model.prompt.document_text("", load(file).text)
+        for side in get_args(Side)
+        for file in sorted(bundled.documents(side).iterdir())
+    }
+    others = random.choice(list(told), (len(bundled.questions()), DISTRACTORS))
+    return [
+        [
+            answered(
+                model,
+                told[side, name] + model.prompt.question_text((), question.text),
+                " " + ", ".join(question.expected),
+            )
+            for side, name in [*question.evidence, *map(tuple, some)]
+        ]
+        for question, some in zip(bundled.questions(), others, strict=True)
+    ]
+
+
+def _rows(verifier: "Verifier", name: str, repeat: int) -> list[Row]:
+    test = verifier.trained_on["test"]
+    return [
+        {
+            "verifier": name,
+            "ratio": test["ratio"],
+            "repeat": repeat,
+            "threshold": threshold,
+            "eta_tp": eta_tp,
+            "eta_fp": eta_fp,
+            "auc": test["auc"],
+            "acceptable": test["acceptable"],
+            "samples": test["samples"],
+        }
+        for threshold, eta_tp, eta_fp in verifier.trained_on["roc"]
+    ]
+
+
+def summarise(rows: list[Row]) -> dict[str, Any]:
+    """AUC with its interval over repeats, and the rates at threshold 0.5, by features and λ."""
+    summary: dict[str, Any] = {}
+    for (name, ratio), group in grouped(rows, "verifier", "ratio").items():
+        middle = having(group, threshold=0.5)
+        summary[f"{name}, λ = {ratio:g}"] = {
+            "auc": estimate([row["auc"] for row in middle], "mean").to_json(),
+            "eta_tp": round(mean(middle, "eta_tp"), 4),
+            "eta_fp": round(mean(middle, "eta_fp"), 4),
+            "acceptable": round(mean(middle, "acceptable"), 4),
+            "held_out_tokens": sum(row["samples"] for row in middle),
+        }
+    return summary
+
+
+def plot(rows: list[Row], path: Path) -> None:
+    """A panel for each sort of features with the curves of each λ; the bundled verifier's is with
+    those that read the most, as it does."""
+    names = [name for name in distinct(rows, "verifier") if name != BUNDLED]
+    shipped = having(rows, verifier=BUNDLED)
+    with charts.picture(path, columns=len(names), height_inches=4.2, sharey=True) as (_, axes):
+        for axis, name in zip(axes[0], names, strict=True):
+            some = grouped(having(rows, verifier=name), "ratio")
+            for ((ratio,), group), colour in zip(some.items(), charts.COLOURS, strict=False):
+                _curve(axis, group, f"λ = {ratio:g}", colour)
+            if shipped and name == names[-1]:
+                label = f"bundled, λ = {shipped[0]['ratio']:g}"
+                _curve(axis, shipped, label, charts.BLACK, linestyle="--")
+            axis.plot((0, 1), (0, 1), color=charts.GREY, linewidth=0.8)
+            axis.set(title=f"reads {name}", xlabel="false positives η_FP")
+            axis.legend(loc="lower right")
+        axes[0, 0].set_ylabel("true positives η_TP")
+
+
+def _curve(axis: Any, rows: list[Row], label: str, colour: str, linestyle: str = "-") -> None:
+    """The mean curve over repeats, at equal thresholds; threshold 0.5 is marked."""
+    points = {
+        threshold: (mean(group, "eta_fp"), mean(group, "eta_tp"))
+        for (threshold,), group in grouped(rows, "threshold").items()
+    }
+    label = f"{label}: AUC {mean(rows, 'auc'):.3f}"
+    axis.plot(*zip(*points.values(), strict=True), linestyle, color=colour, label=label)
+    axis.plot(*points[0.5], "o", color=colour)

@@ -1,0 +1,1 @@
+"""Sparsify-Quantize-Sample."""

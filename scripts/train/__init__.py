@@ -1,0 +1,1 @@
+"""What trained the bundled networks."""

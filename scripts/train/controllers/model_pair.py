@@ -1,0 +1,162 @@
+"""A draft and a target model in one process, and recordings of what they say."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Codec, Distribution, Step, codec
+from dragonrt.errors import TrainingError
+from dragonrt.language import LanguageModel, Preemption
+from dragonrt.language.prompt import Prompt
+from dragonrt.language.reader import Reader
+from dragonrt.modes.line import Line, start_hash
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.races import race_at
+from scripts.train.controllers.recording import PairRecording, RecordedText
+
+Progress = Callable[[int, int], None]
+
+_START = start_hash(0)  # a reader has one prompt, so its texts need no seed of their own
+_TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What is gone on from, and how: at temperatures, to `max_tokens` at most."""
+
+    prompts: tuple[Prompt, ...]
+    temperatures: tuple[float, ...]
+    max_tokens: int
+
+    def choose(self, seed: int) -> tuple[Prompt, Sampler, Noise]:
+        """The task of this number: a prompt, how it is sampled from, and with what noise."""
+        generator = np.random.default_rng((seed, _TASK_STREAM))
+        prompt = self.prompts[int(generator.integers(len(self.prompts)))]
+        temperature = self.temperatures[int(generator.integers(len(self.temperatures)))]
+        return prompt, Sampler(temperature), Noise(int(generator.integers(2**63)))
+
+
+class AnswerReader:
+    """What a model says along its answers to one prompt."""
+
+    def __init__(self, model: LanguageModel, prompt: Sequence[int], max_tokens: int) -> None:
+        """`max_tokens` is the number of an answer's tokens to make room for at first."""
+        rows = model.sequence([model.document_kv([])], len(prompt) + max_tokens)
+        self._reader = Reader.behind(rows, prompt, _START)
+
+    def after(self, answer: Sequence[int], first: int) -> list[NDArray[np.float32]]:
+        """The distributions after the prefixes of an answer, from length `first` on."""
+        line = Line(_START, answer)
+        said = self._reader.read(line.tokens, line.hashes, first, Preemption())
+        return [each.p for each in said]
+
+
+def _difference(draft: LanguageModel, target: LanguageModel) -> str:
+    """What two tokenizers differ in, in a few words."""
+    if draft.vocabulary != target.vocabulary:
+        return f"{draft.vocabulary} and {target.vocabulary} tokens"
+    for token in range(draft.vocabulary):
+        ours, theirs = draft.decode([token]), target.decode([token])
+        if ours != theirs:
+            return f"token {token} is {ours!r} and {theirs!r}"
+    return "the same tokens, but texts are cut in other ways"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """A draft model and the target that verifies what it drafts.
+
+    Raises TrainingError if their tokens do not mean the same.
+    """
+
+    draft: LanguageModel
+    target: LanguageModel
+
+    def __post_init__(self) -> None:
+        if self.draft.tokenizer_fingerprint != self.target.tokenizer_fingerprint:
+            raise TrainingError(
+                f"{self.draft.name} and {self.target.name} have different tokenizers: "
+                f"choose a pair with one ({_difference(self.draft, self.target)})"
+            )
+        if self.draft.vocabulary != self.target.vocabulary:
+            raise TrainingError(
+                f"{self.draft.name} gives probabilities of {self.draft.vocabulary} tokens, "
+                f"{self.target.name} of {self.target.vocabulary}: choose a pair with as many"
+            )
+
+    def record(
+        self,
+        tasks: Tasks,
+        codec_name: str,
+        resolutions: Sequence[int],
+        seeds: Sequence[int],
+        progress: Progress,
+    ) -> PairRecording:
+        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
+        coder = resolved_codec(codec_name, self.target.vocabulary)
+        texts = []
+        for number, seed in enumerate(seeds):
+            progress(number, len(seeds))
+            prompt, sampler, noise = tasks.choose(seed)
+            tokens, p = self._answer(prompt, sampler, noise, tasks.max_tokens)
+            reader = AnswerReader(self.draft, prompt.tokens, len(tokens))
+            said = reader.after(tokens[:-1], 0)
+            q = [sampler.dense(one) for one in said]
+            likeliest = np.array([one.max() for one in said], np.float64)
+            texts.append(_recorded(tokens, p, q, likeliest, coder, resolutions))
+        return PairRecording(
+            self.draft.name,
+            self.target.name,
+            codec_name,
+            tuple(resolutions),
+            coder.vocabulary,
+            tuple(texts),
+        )
+
+    def _answer(
+        self, prompt: Prompt, sampler: Sampler, noise: Noise, max_tokens: int
+    ) -> tuple[list[int], list[NDArray[np.float64]]]:
+        """An answer of the target, and the distribution that each of its tokens is from."""
+        reader = AnswerReader(self.target, prompt.tokens, max_tokens)
+        tokens: list[int] = []
+        distributions = []
+        while len(tokens) < max_tokens and not set(tokens[-1:]) & set(prompt.stops):
+            p = sampler.dense(reader.after(tokens, len(tokens))[0])
+            tokens.append(race_at(noise, len(tokens), Distribution.from_dense(p)))
+            distributions.append(p)
+        return tokens, distributions
+
+
+def resolved_codec(name: str, vocabulary: int) -> Codec:
+    """The codec called `name`. Raises TrainingError for one without a resolution to choose."""
+    coder = codec(name, vocabulary)
+    if not coder.has_resolution:
+        raise TrainingError(
+            f"the codec {name} has no resolution to choose: use qs:L, ksqs:K:L or csqs:BETA:L"
+        )
+    return coder
+
+
+def _recorded(
+    tokens: Sequence[int],
+    p: Sequence[NDArray[np.float64]],
+    q: Sequence[NDArray[np.float64]],
+    likeliest: NDArray[np.float64],
+    coder: Codec,
+    resolutions: Sequence[int],
+) -> RecordedText:
+    given, overlap = (np.empty((len(tokens), len(resolutions))) for _ in range(2))
+    bits = np.empty(given.shape, np.int64)
+    for row, (token, p_t, q_t) in enumerate(zip(tokens, p, q, strict=True)):
+        for column, resolution in enumerate(resolutions):
+            quantized = coder.quantize(q_t, Step(row, resolution))
+            sent = quantized.distribution
+            given[row, column] = sent.probability(token)
+            overlap[row, column] = np.minimum(p_t[sent.ids], sent.probabilities).sum()
+            bits[row, column] = quantized.bits + quantized.token_bits
+    stated, confidence = (
+        np.array([one[token] for one, token in zip(each, tokens, strict=True)]) for each in (p, q)
+    )
+    return RecordedText(stated, confidence, likeliest, given, overlap, bits)

@@ -1,0 +1,195 @@
+"""Measure the models: exact answers, perplexity with and without a related passage, agreement.
+
+    python -m scripts.train.models.evaluate CORPUS MODELS [--n 200] [--wikitext test.txt]
+
+Prints one JSON object: for every dragon-* directory of MODELS the share of exact answers, of
+"I don't know." and of copied spans per set of questions. With `--wikitext` also WikiText-2
+perplexities per word; with dragon-small and dragon-draft their agreement on answers.
+"""
+
+import argparse
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from .blocks import read_lines
+from .corpus import Corpus
+from .countries import country_facts
+from .notes import note
+from .readings import real_questions
+from .sample import UNKNOWN, Asking, Sample
+
+_SEED = 987654321
+_WORDS = 64  # of a passage of WikiText-2
+_LONGEST = 24  # tokens of an answer
+Pair = tuple[str, str]  # prompt, expected answer
+Model = tuple[PreTrainedModel, PreTrainedTokenizerFast]
+
+
+def load(directory: Path) -> Model:
+    network: PreTrainedModel = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    network.train(False)
+    return network, PreTrainedTokenizerFast.from_pretrained(directory)
+
+
+def question_sets(corpus: Corpus, n: int) -> dict[str, list[Pair]]:
+    """Held-out questions of every sort, the same for every model."""
+    r = Random(_SEED)
+    sorts: dict[str, Callable[[bool, Asking], Sample]] = {
+        "notes": lambda held_out, asking: note(r, held_out, asking, 1)
+    }
+    if corpus.countries:
+        sorts["facts"] = lambda held_out, asking: country_facts(r, corpus, held_out, asking, 1)
+    if corpus.readings[True]:
+        sorts["readings"] = lambda _, asking: real_questions(r, corpus, True, asking, 1)
+    cases: tuple[tuple[str, bool, Asking], ...] = (
+        ("known forms", False, "answer"),
+        ("unseen forms", True, "answer"),
+        ("not in the document", False, "unknown"),
+    )
+    sets = {
+        f"{sort}, {case}": [_first_turn(make(held_out, asking)) for _ in range(n)]
+        for sort, make in sorts.items()
+        for case, held_out, asking in cases
+        # People's questions have no forms to be known.
+        if (sort, case) != ("readings", "known forms")
+    }
+    sets["hand-written"] = []
+    for line in read_lines("hand_written.txt"):
+        document, pair = line.split(" || ")
+        question, answer = pair.split(" | ")
+        prompt = f"Document: {document}\n\nQuestion: {question}\nAnswer:"
+        sets["hand-written"].append((prompt, answer))
+    return sets
+
+
+def _first_turn(sample: Sample) -> Pair:
+    (document, _), (question, _), (answer, _) = sample[:3]
+    return document + question, answer.strip()
+
+
+@torch.inference_mode()
+def answer(model: Model, prompt: str) -> str:
+    """The greedy answer up to the newline."""
+    network, tokenizer = model
+    tokens = tokenizer(prompt, return_tensors="pt").input_ids
+    newline = tokenizer.encode("\n", add_special_tokens=False)[0]
+    generated: Tensor = network.generate(  # type: ignore[operator]
+        tokens,
+        max_new_tokens=_LONGEST,
+        do_sample=False,
+        eos_token_id=[newline, tokenizer.eos_token_id],
+    )
+    text = str(tokenizer.decode(generated[0, tokens.shape[1] :], skip_special_tokens=True))
+    return text.split("\n")[0].strip()
+
+
+def score(model: Model, pairs: list[Pair]) -> dict[str, float]:
+    answers = [answer(model, prompt) for prompt, _ in pairs]
+    n = len(pairs)
+    judged = list(zip(answers, pairs, strict=True))
+    return {
+        "exact": round(sum(got == expected for got, (_, expected) in judged) / n, 3),
+        "contains": round(sum(expected in got for got, (_, expected) in judged) / n, 3),
+        "unknown": round(sum(got == UNKNOWN for got in answers) / n, 3),
+        "copied": round(sum(got in prompt for got, (prompt, _) in judged) / n, 3),
+    }
+
+
+@torch.inference_mode()
+def perplexities(model: Model, text: str, n: int) -> dict[str, float]:
+    """Per word of a 64-word passage: alone, after the passage before it, after an unrelated one."""
+    articles = [passages for passages in _articles(text) if len(passages) > 3]
+    r = Random(5)
+    losses = {"alone": 0.0, "related": 0.0, "unrelated": 0.0}
+    for _ in range(n):
+        article = r.choice(articles)
+        i = r.randrange(1, len(article))
+        other = r.choice(r.choice([a for a in articles if a is not article]))
+        losses["alone"] += _loss(model, "", article[i])
+        losses["related"] += _loss(model, f"Document: {article[i - 1]}\n\n", article[i])
+        losses["unrelated"] += _loss(model, f"Document: {other}\n\n", article[i])
+    return {name: round(math.exp(loss / (n * _WORDS)), 1) for name, loss in losses.items()}
+
+
+def _articles(text: str) -> list[list[str]]:
+    articles: list[list[str]] = []
+    for line in map(str.strip, text.split("\n")):
+        if re.match(r"^= [^=].*[^=] =$", line):
+            articles.append([])
+        elif line and not line.startswith("=") and articles:
+            articles[-1] += line.split(" ")
+    return [
+        [
+            _detokenized(" ".join(words[i : i + _WORDS]))
+            for i in range(0, len(words) - _WORDS + 1, _WORDS)
+        ]
+        for words in articles
+    ]
+
+
+def _detokenized(text: str) -> str:
+    for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), ("<unk>", "unk")):
+        text = text.replace(mark, plain)
+    text = re.sub(r" ([.,;:!?)'%])", r"\1", text).replace("( ", "(").replace(" n't", "n't")
+    return re.sub(r'" ([^"]*?) "', r'"\1"', text)
+
+
+def _loss(model: Model, prefix: str, text: str) -> float:
+    network, tokenizer = model
+    before = tokenizer.encode(prefix) if prefix else [tokenizer.eos_token_id]
+    after = tokenizer.encode(text)
+    logits = network(torch.tensor([before + after])).logits[0, len(before) - 1 : -1]
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(after), reduction="sum")
+    return loss.item()
+
+
+@torch.inference_mode()
+def agreement(target: Model, draft: Model, pairs: list[Pair]) -> dict[str, float]:
+    """Mean over the tokens of right answers: total variation, and whether the best token is one."""
+    distances, same, n = 0.0, 0, 0
+    for prompt, expected in pairs:
+        before = target[1].encode(prompt)
+        tokens = torch.tensor([before + target[1].encode(f" {expected}\n")])
+        p, q = (m(tokens).logits[0, len(before) - 1 : -1].softmax(-1) for m, _ in (target, draft))
+        distances += 0.5 * float((p - q).abs().sum())
+        same += int((p.argmax(-1) == q.argmax(-1)).sum())
+        n += len(p)
+    return {"total_variation": round(distances / n, 3), "same_best_token": round(same / n, 3)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the dragon-* models of a directory.")
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--n", type=int, default=200, help="questions of each set")
+    parser.add_argument("--wikitext", type=Path, help="test.txt of WikiText-2")
+    args = parser.parse_args()
+    sets = question_sets(Corpus.read(args.corpus), args.n)
+    report: dict[str, Any] = {}
+    for directory in sorted(path.parent for path in args.models.glob("dragon-*/config.json")):
+        model = load(directory)
+        found: dict[str, Any] = {name: score(model, pairs) for name, pairs in sets.items()}
+        if args.wikitext:
+            found["wikitext"] = perplexities(model, args.wikitext.read_text(), args.n)
+        report[directory.name] = found
+    if {"dragon-small", "dragon-draft"} <= report.keys():
+        target, draft = (load(args.models / f"dragon-{name}") for name in ("small", "draft"))
+        report["agreement"] = agreement(target, draft, sets["notes, known forms"])
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

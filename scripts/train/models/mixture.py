@@ -1,0 +1,100 @@
+"""The mixture of samples that the models are trained on.
+
+python -m scripts.train.models.mixture CORPUS [--n 4]      print some samples of every sort
+python -m scripts.train.models.mixture CORPUS --n 8000 --out DIR    keep so many that ask something
+"""
+
+import argparse
+from collections.abc import Callable
+from itertools import count, islice
+from pathlib import Path
+from random import Random
+
+from .compositions import composition
+from .corpus import Corpus
+from .countries import country_facts
+from .gaps import gaps
+from .notes import fact, note
+from .prose import continuation, passage, reading
+from .readings import real_questions
+from .sample import UNKNOWN, Sample, text_of
+from .values import value
+
+_LONG_TEXT_SHARE = 0.45
+
+
+def sources(corpus: Corpus) -> list[tuple[float, Callable[[Random], Sample]]]:
+    """Every sort of sample that the corpus has the texts for, with its weight."""
+    found: list[tuple[float, Callable[[Random], Sample]]] = [
+        (0.22, note),
+        (0.30, composition),
+        (0.24, lambda r: gaps(r, corpus)),
+        (0.07, lambda r: reading(r, corpus)),
+        (0.13, lambda r: continuation(r, corpus)),
+        (0.02, lambda r: _copy(r, corpus)),
+        (0.01, lambda r: _no_document(r, corpus)),
+    ]
+    if corpus.countries:
+        found.append((0.08, lambda r: country_facts(r, corpus)))
+    if corpus.readings[False]:
+        found.append((0.13, lambda r: real_questions(r, corpus)))
+    return found
+
+
+def sample(r: Random, corpus: Corpus, long: bool = False) -> Sample:
+    """One sample of the mixture; with `long`, more running text."""
+    if long and r.random() < _LONG_TEXT_SHARE:
+        return continuation(r, corpus, long=True)
+    weights, generators = zip(*sources(corpus), strict=True)
+    generator: Callable[[Random], Sample] = r.choices(generators, weights)[0]
+    return generator(r)
+
+
+def _copy(r: Random, corpus: Corpus) -> Sample:
+    """The same line twice: dense practice for copying, in a shape that no prompt has."""
+    x = r.random()
+    if x < 0.4:
+        line = " ".join(value(r) for _ in range(r.randint(5, 14)))
+    elif x < 0.7:
+        line = " ".join(fact(r).text for _ in range(r.randint(1, 3)))
+    else:
+        line = " ".join(passage(r, corpus, False, 15, 40)[0])
+    return [(line + "\n", "document"), (line + "\n", "text")]
+
+
+def _no_document(r: Random, corpus: Corpus) -> Sample:
+    question = r.choice(fact(r).questions)[0]
+    if corpus.stray_questions and r.random() < 0.5:
+        question = r.choice(corpus.stray_questions)
+    return [(f"Question: {question}\nAnswer:", "question"), (f" {UNKNOWN}\n", "answer")]
+
+
+def write(corpus: Corpus, number: int, directory: Path) -> None:
+    """Samples with questions, one to a file: a corpus for `scripts/train/run verifier`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    r = Random(0)
+    texts = (text_of(sample(r, corpus)) for _ in count())
+    asking = (text for text in texts if "\nAnswer:" in text)
+    for index, text in enumerate(islice(asking, number)):
+        (directory / f"{index:05d}.txt").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Print or write samples of the training mixture.")
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--n", type=int, default=4)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    corpus = Corpus.read(args.corpus)
+    if args.out is not None:
+        write(corpus, args.n, args.out)
+        return
+    r = Random(0)
+    for _, generator in sources(corpus):
+        print("=" * 40)
+        for _ in range(args.n):
+            print(text_of(generator(r)) + "--")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The texts whose prefixes a verifier learns from, and which of them are held out."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dragonrt.errors import TrainingError
+from retrieval import DocumentError
+from retrieval.documents import SUFFIXES, load
+from scripts.train.verifiers.models import BatchedModel
+
+Part = Literal["training", "validation", "test"]
+SHARES: dict[Part, float] = {"training": 0.7, "validation": 0.1, "test": 0.2}
+
+PASSAGE = 192
+"""Tokens of a passage at most: with a document and a question, about what an answer follows."""
+SHORTEST = 16
+"""Tokens of a passage at least; a prefix has at least half as many."""
+ENOUGH_FILES = 10
+"""From so many files on, whole files are held out; of fewer, passages."""
+
+_ANSWER = re.compile(r"(^Answer:)(.*)$", re.MULTILINE)
+_SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
+
+
+class CutPassage(NamedTuple):
+    """A prefix, how the original goes on, and whether that is the answer to a question."""
+
+    prefix: list[int]
+    rest: list[int]
+    is_answer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of original text, to be cut anywhere, or behind its first `prompt` tokens if any."""
+
+    tokens: tuple[int, ...]
+    prompt: int = 0
+
+    def cut(self, random: np.random.Generator) -> CutPassage:
+        """Cut it at the end of its prompt, or at random."""
+        at = self.prompt or int(random.integers(SHORTEST // 2, len(self.tokens)))
+        return CutPassage(list(self.tokens[:at]), list(self.tokens[at:]), self.prompt > 0)
+
+
+Texts = dict[Part, list[Passage]]
+
+
+def read_texts(path: Path, model: BatchedModel, seed: int) -> Texts:
+    """The passages of a text file or of all files below a directory, split at random.
+
+    A text with lines that begin with `Answer:` is read as prompts in the plain form, each up to an
+    answer: what a verifier sees at run time. Raises TrainingError if there is too little text.
+    """
+    groups = [_passages(text, model) for text in read_corpus(path)]
+    if len(groups) < ENOUGH_FILES:
+        groups = [[passage] for group in groups for passage in group]
+    groups = [group for group in groups if group]
+    if len(groups) < ENOUGH_FILES:
+        raise TrainingError(
+            f"{path} holds {len(groups)} passages of at least {SHORTEST} tokens; "
+            f"a corpus needs {ENOUGH_FILES} or more"
+        )
+    return split(groups, seed)
+
+
+def split(groups: Sequence[list[Passage]], seed: int) -> Texts:
+    """Training, validation and test, drawn from the groups; no group is in two of them."""
+    order = np.random.default_rng((seed, _SPLIT_STREAM)).permutation(len(groups))
+    ends = np.cumsum([round(share * len(groups)) for share in SHARES.values()])
+    return {
+        part: [passage for number in numbers for passage in groups[number]]
+        for part, numbers in zip(SHARES, np.split(order, ends[:-1]), strict=True)
+    }
+
+
+def read_corpus(path: Path) -> list[str]:
+    """The texts of a file, or of all files below a directory. Raises TrainingError."""
+    files = [path]
+    if path.is_dir():
+        files = sorted(
+            file for file in path.rglob("*") if file.is_file() and file.suffix.lower() in SUFFIXES
+        )
+    elif not path.exists():
+        raise TrainingError(f"there is no file or directory {path}")
+    texts = []
+    for file in files:
+        try:
+            texts.append(load(file).text)
+        except DocumentError as error:
+            raise TrainingError(f"{file} {error}") from None
+    return texts
+
+
+def asked_and_answered(text: str) -> list[tuple[str, str]]:
+    """Of a text with lines that begin with `Answer:`, what precedes each answer, and the answer."""
+    return [(text[: found.end(1)], found[2]) for found in _ANSWER.finditer(text)]
+
+
+def _passages(text: str, model: BatchedModel) -> list[Passage]:
+    answers = [answered(model, asked, answer) for asked, answer in asked_and_answered(text)]
+    if answers:
+        return answers
+    tokens = model.encode(text)
+    pieces = (tokens[start : start + PASSAGE] for start in range(0, len(tokens), PASSAGE))
+    return [Passage(tuple(piece)) for piece in pieces if len(piece) >= SHORTEST]
+
+
+def answered(model: BatchedModel, asked: str, answer: str) -> Passage:
+    """A prompt and its answer."""
+    prompt = model.encode(asked)
+    return Passage((*prompt, *model.encode(f"{answer}\n")), len(prompt))

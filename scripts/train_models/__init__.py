@@ -1,1 +1,0 @@
-"""The recipe of the bundled models: generated questions, tokenizer, training, evaluation."""

@@ -1,0 +1,184 @@
+"""Answers under document isolation: the measures, where answers stand, and the mixture itself."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
+from dragonrt.runtime.side_settings import SideSettings
+from scripts.bench import isolation as bench
+from scripts.bench.answer_scores import contains, f1, normalised, refuses
+from scripts.bench.question_sets import chosen, worlds
+
+ARTICLES = [
+    {
+        "title": f"Town {number}",
+        "paragraphs": [
+            {
+                "text": f"The mill of town {number} stands on bank {place} and grinds {grain}.",
+                "questions": [
+                    {
+                        "question": f"What does the mill of town {number} on bank {place} grind?",
+                        "answers": [grain],
+                    }
+                ],
+            }
+            for place, grain in enumerate(("rye", "oats", "barley"))
+        ],
+    }
+    for number in range(4)
+]
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    file = tmp_path / "articles.json"
+    file.write_text(json.dumps(ARTICLES), encoding="utf-8")
+    return file
+
+
+def test_texts_are_normalised_as_squad_does() -> None:
+    assert normalised("The  Cat's 1,200 (old) mice, and an owl!") == "cats 1200 old mice and owl"
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "score"),
+    [
+        ("in the old mill", ["the mill"], 2 * (1 / 3) * 1 / (1 / 3 + 1)),
+        ("a red, red fox", ["red fox", "wolf"], 0.8),
+        ("five", ["six"], 0.0),
+        ("The", ["a"], 1.0),
+        ("", ["six"], 0.0),
+        ("anything", [], 0.0),
+    ],
+)
+def test_f1_is_that_of_the_best_answer(text: str, answers: list[str], score: float) -> None:
+    assert f1(text, answers) == pytest.approx(score)
+
+
+def test_an_answer_is_contained_in_whole_words_only() -> None:
+    assert contains("It is the Old Mill.", ["mill house", "old mill"])
+    assert not contains("It is an oldmill", ["old mill"])
+    assert not contains("anything", [])
+    assert not contains("anything", ["The"])
+
+
+def test_a_refusal_is_what_a_text_begins_with() -> None:
+    assert refuses("I don't know. Ask Anna.", " I don't know.")
+    assert not refuses("Anna says: I don't know.", "I don't know.")
+    assert not refuses("I don't knowingly", "I don't know.")
+
+
+def _files(paths: tuple[Path, ...]) -> set[str]:
+    return {file.name for path in paths for file in path.iterdir()}
+
+
+def test_paragraphs_stand_where_the_conditions_say(articles: Path, tmp_path: Path) -> None:
+    home, both, nowhere = worlds(articles, tmp_path / "documents", seed=3)
+    device, cloud = _files(home.device), _files(home.cloud)
+    assert len(home.questions) == 12
+    assert not device & cloud
+    assert len({name.split("-")[0] for name in device}) == 2  # whole articles
+    for each in home.questions:
+        assert each.source in (device if each.place == "device" else cloud)
+    moved = {each.source for each in both.questions}
+    assert len(moved) == 2
+    assert moved == _files(both.device) & _files(both.cloud)
+    assert {each.place for each in both.questions} == {"both"}
+    removed = {each.source for each in nowhere.questions}
+    assert len(removed) == 4
+    assert not removed & moved
+    assert removed == (device | cloud) - _files(nowhere.device) - _files(nowhere.cloud)
+
+
+def test_the_seed_draws_the_sides(articles: Path, tmp_path: Path) -> None:
+    sides = {
+        frozenset(_files(worlds(articles, tmp_path / f"{run}", seed)[0].device))
+        for run, seed in enumerate((0, 0, 1, 2, 3))
+    }
+    assert 1 < len(sides) < 5
+
+
+def test_documents_of_ones_own_are_asked_where_they_lie(tmp_path: Path) -> None:
+    file = tmp_path / "set.json"
+    asked = {"question": "Who?", "answers": ["Anna"], "place": "device"}
+    file.write_text(json.dumps({"device": ["notes"], "cloud": ["a", "b"], "questions": [asked]}))
+    (world,) = worlds(file, tmp_path, 0)
+    assert world.device == (tmp_path / "notes",)
+    assert world.cloud == (tmp_path / "a", tmp_path / "b")
+    assert [each.answers for each in world.questions] == [("Anna",)]
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"device": []}', '[{"title": "a"}]', "3"])
+def test_a_file_of_another_form_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "set.json"
+    file.write_text(text)
+    with pytest.raises(DragonError):
+        worlds(file, tmp_path / "documents", 0)
+
+
+def test_without_a_file_the_forms_of_no_training_are_asked(tmp_path: Path) -> None:
+    (world,) = worlds(None, tmp_path / "documents", 5)
+    places = [each.place for each in world.questions]
+    assert {place: places.count(place) for place in set(places)} == {
+        "device": 200,
+        "cloud": 500,
+        "nowhere": 60,
+    }
+    assert not any(each.answers for each in world.questions if each.place == "nowhere")
+
+
+def test_questions_are_drawn_by_the_seed(articles: Path, tmp_path: Path) -> None:
+    asked = worlds(articles, tmp_path / "documents", 0)[0].questions
+    assert chosen(asked, 1.0, 0) == list(asked)
+    assert chosen(asked, 0.5, 1) == chosen(asked, 0.5, 1)
+    assert len(chosen(asked, 0.5, 1)) == 6
+    assert chosen(asked, 0.5, 1) != chosen(asked, 0.5, 2)
+
+
+def test_intervals_are_of_articles_and_not_of_questions() -> None:
+    rows: list[dict[str, Any]] = [
+        {"group": group, "contains": right}
+        for group, right in (("a", 1), ("b", 0))
+        for _ in range(50)
+    ]
+    by_article = bench.share(rows, "contains")
+    assert by_article.value == 0.5
+    assert (by_article.low, by_article.high) == (0, 1)
+    apart = [row | {"group": number} for number, row in enumerate(rows)]
+    by_question = bench.share(apart, "contains")
+    assert 0.35 < by_question.low < 0.5 < by_question.high < 0.65
+
+
+@pytest.mark.slow
+def test_the_mixture_is_what_two_processes_decide(articles: Path, tmp_path: Path) -> None:
+    console, rows = Console(record=True, width=200, file=None), tmp_path / "rows.json"
+    with console.capture() as shown:
+        bench.bench_isolation(
+            output=console,
+            messages=Console(quiet=True),
+            side=SideSettings("device", model="dragon-small"),
+            question=Question(seed=3, max_tokens=8, doubt=1.0),
+            file=articles,
+            count=6,
+            rows_file=rows,
+        )
+    report = json.loads(shown.get().splitlines()[-1])
+    (pair,) = (each for each in report["results"] if "texts as computed" in each)
+    assert pair["texts as computed"] == [6, 6]
+    written = json.loads(rows.read_text(encoding="utf-8"))["rows"]
+    assert {row["way"] for row in written} == {
+        "device alone",
+        "cloud alone",
+        "one prompt",
+        "mixture",
+    }
+    home = [row for row in written if row["place"] in ("device", "cloud")]
+    assert len(home) == 6 * 4
+    for row in home:
+        if row["way"] == f"{row['place']} alone":
+            assert row["read"]

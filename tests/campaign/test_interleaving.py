@@ -1,0 +1,78 @@
+"""Inputs in any order: the text holds in all of them, and defects of an order are found."""
+
+from typing import Any
+
+import pytest
+
+from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.mode import Effects
+from dragonrt.modes.quorum import Received, Worker
+from dragonrt.modes.speculative import SpeculativeDrafting
+from dragonrt.modes.sprinter import SprinterDrafting
+from dragonrt.modes.told import Redacted, Told
+from dragonrt.modes.verifying import BlockVerifier
+from scripts.campaign.interleaving import Interleaving
+from scripts.campaign.invariants import ViolationError
+from scripts.campaign.scenario import Scenario
+
+
+def first_violation(mode: str, runs: int) -> str | None:
+    for seed in range(runs):
+        scenario = Scenario.draw(seed, mode)
+        try:
+            Interleaving(scenario, scenario.requests[0]).run()
+        except ViolationError as error:
+            return str(error)
+        except Exception as error:
+            return type(error).__name__
+    return None
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_order_changes_a_token(mode: str) -> None:
+    assert first_violation(mode, 8) is None
+
+
+def test_a_seed_repeats_its_order_and_another_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs: list[str] = []
+    for name in ("_deliver", "_work_off", "_part"):
+        right = getattr(Interleaving, name)
+
+        def noted(self: Interleaving, *of: Any, name: str = name, right: Any = right) -> None:
+            inputs.append(name)
+            right(self, *of)
+
+        monkeypatch.setattr(Interleaving, name, noted)
+    orders = []
+    for seed in (0, 0, 1):
+        inputs.clear()
+        scenario = Scenario.draw(seed, "speculative")
+        Interleaving(scenario, scenario.requests[0]).run()
+        orders.append(list(inputs))
+    assert orders[0] == orders[1] != orders[2]
+
+
+def of_any_round(worker: Worker, number: int) -> Received | None:
+    return worker.received
+
+
+def nothing(*_: Any) -> Effects:
+    """It does not hear of it."""
+    return Effects()
+
+
+@pytest.mark.parametrize(
+    ("mode", "broken", "name", "defect"),
+    [
+        ("dragon", Redacted, "place", Told.place),
+        ("speculative", BlockVerifier, "dropped", nothing),
+        ("speculative", SpeculativeDrafting, "rewind", nothing),
+        ("federated", Worker, "of_round", of_any_round),
+        ("sprinter", SprinterDrafting, "rewind", nothing),
+    ],
+)
+def test_a_defect_is_found(
+    monkeypatch: pytest.MonkeyPatch, mode: str, broken: Any, name: str, defect: Any
+) -> None:
+    monkeypatch.setattr(broken, name, defect)
+    assert first_violation(mode, 60) is not None

@@ -1,0 +1,104 @@
+"""Measured acceptance: what the rules do is what the formulas say, on known distributions."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt import bundled
+from dragonrt.experiments.sample_sides import LoadedSide
+from dragonrt.language.model import LanguageModel
+from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.sampling import Noise, Sampler
+from scripts.papers import teacher_forced
+from scripts.papers.dragon import acceptance_rates
+from scripts.papers.framework import Settings
+from scripts.papers.teacher_forced import AnswerPosition, BothSides
+
+
+def position(step: int, sharpness: float = 3.0) -> AnswerPosition:
+    random = np.random.default_rng(step)
+    shared = sharpness * random.standard_normal(40)
+    p, q = (np.exp(shared + random.standard_normal(40)) for _ in range(2))
+    return AnswerPosition(
+        step % 3,
+        step,
+        (p / p.sum()).astype(np.float32),
+        (q / q.sum()).astype(np.float32),
+        (0.3, 0.7),
+    )
+
+
+class FakeSides:
+    """A reading of made-up distributions."""
+
+    def positions(self, questions: int, tokens: int, seed: int) -> list[AnswerPosition]:
+        return [position(step) for step in range(6)]
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    monkeypatch.setattr(teacher_forced.BothSides, "load", lambda model: FakeSides())
+    monkeypatch.setattr(acceptance_rates, "TEMPERATURES", (0.0, 0.8))
+    return acceptance_rates.run(Settings(True, True, 2, 0, tmp_path), lambda done, total: None)
+
+
+@pytest.mark.parametrize("name", acceptance_rates.RULES)
+def test_what_is_measured_is_what_is_expected(name: str) -> None:
+    noises = [Noise(seed) for seed in range(600)]
+    for row in acceptance_rates._measure(position(1), 1, name, Sampler(0.8), noises):
+        error = 3.5 * (row["expected"] * (1 - row["expected"]) / 600) ** 0.5
+        assert 0.2 < row["expected"] < 1
+        assert row["accepted"] == pytest.approx(row["expected"], abs=error)
+
+
+def test_without_temperature_nothing_is_left_to_chance() -> None:
+    noises = [Noise(seed) for seed in range(5)]
+    for name in acceptance_rates.RULES:
+        for row in acceptance_rates._measure(position(2), 2, name, Sampler(0.0), noises):
+            assert row["draws"] == 1
+            assert row["accepted"] in (0, 1)
+            assert row["expected"] is None
+
+
+@pytest.mark.slow
+def test_the_summary_sets_both_side_by_side(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert len(rows) == 2 * 2 * 2 * 6
+    summary = acceptance_rates.summarise(rows)
+    assert summary["positions"] == 6
+    for name in acceptance_rates.RULES:
+        assert summary[name]["0.0"]["difference"] is None
+        heated = summary[name]["0.8"]
+        mean = (heated["device"] + heated["cloud"]) / 2
+        assert heated["measured"]["mean"] == pytest.approx(mean, abs=1e-3)
+        apart = heated["measured"]["mean"] - heated["expected"]
+        assert heated["difference"]["mean"] == pytest.approx(apart, abs=1e-3)
+    acceptance_rates.plot(rows, tmp_path / "acceptance.png")
+    assert (tmp_path / "acceptance.png").exists()
+
+
+@pytest.mark.slow
+def test_both_models_read_the_same_answer(tmp_path: Path) -> None:
+    model = LanguageModel.load("dragon-draft", "cpu", "float32")
+    sides: dict[str, LoadedSide] = {}
+    for side in ("device", "cloud"):
+        (tmp_path / side).mkdir()
+        names = sorted(bundled.documents(side).iterdir())[:2]
+        for path in names:
+            (tmp_path / side / path.name).write_bytes(path.read_bytes())
+        settings = SideSettings(
+            side, documents=(tmp_path / side,), index=tmp_path / f"{side} index"
+        )
+        sides[side] = LoadedSide.opened(settings, model)
+    reading = BothSides(**sides)
+    positions = list(reading.positions(2, 5, seed=1))
+    again = list(reading.positions(2, 5, seed=1))
+    assert {one.question for one in positions} == {0, 1}
+    for one, other in zip(positions, again, strict=True):
+        assert np.array_equal(one.device, other.device)
+        assert one.device.sum() == pytest.approx(1, abs=1e-4)
+        assert one.cloud.sum() == pytest.approx(1, abs=1e-4)
+        assert sum(one.weights) == pytest.approx(1)
+    assert not np.array_equal(positions[0].device, positions[0].cloud)
+    assert not np.array_equal(positions[0].device, positions[1].device)

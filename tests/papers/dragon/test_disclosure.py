@@ -1,0 +1,78 @@
+"""What crosses at each level, and the two attackers: on notes that nobody has written."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.experiments.intervals import Row
+from dragonrt.language.model import LanguageModel
+from scripts.papers.dragon import disclosure as disclosure_figure
+from scripts.papers.dragon.crossing import (
+    auc,
+    auc_interval,
+    canary_notes,
+    features,
+    membership,
+    named,
+    words,
+)
+from scripts.papers.dragon.disclosure import _EMPTY, FULL, _framings, _membership, _naming
+from scripts.papers.dragon.eavesdropper import Seen
+
+
+def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:
+    notes = canary_notes(60, seed=4)
+    assert len({note.question for note in notes}) == len({note.canary for note in notes}) == 60
+    assert all(note.canary in note.text and note.canary not in note.question for note in notes)
+    assert notes == canary_notes(60, seed=4)
+    assert notes != canary_notes(60, seed=5)
+
+
+def test_there_are_notes_for_a_full_run_and_no_endless_search_for_more() -> None:
+    assert len(canary_notes(3 * FULL.trials, seed=0)) == 3 * FULL.trials
+    with pytest.raises(ValueError, match="no 9000 different notes"):
+        canary_notes(9000, seed=0)
+
+
+def test_the_auc_is_a_half_where_nothing_tells() -> None:
+    assert auc([1.0, 2.0], [0.0, 0.5]) == 1.0
+    assert auc([0.0, 0.0], [0.0, 0.0]) == 0.5
+    draw = np.random.default_rng(3)
+    low, high = auc_interval(draw.random(60).tolist(), draw.random(60).tolist())
+    assert low < 0.5 < high
+    assert membership({5: 0.5, 6: 0.25, 7: 1.0}, [5, 5, 6, 9], {6}) == 0.5
+    assert words("Tom's tel. 555-0163: an Öl") == {"tom", "tel", "555", "0163"}
+
+
+def test_a_question_is_named_by_sizes_and_by_nothing_where_all_look_alike() -> None:
+    asked = [question for question in range(5) for _ in range(6)]
+    told = [features([Seen(0.0, True, 100 + 7 * each), Seen(0.1, False, 9)]) for each in asked]
+    assert all(named(told, asked, 3))
+    alike = [features([Seen(0.0, True, 100), Seen(0.1, False, 9)]) for _ in asked]
+    assert sum(named(alike, asked, 3)) <= 12
+
+
+@pytest.mark.slow
+def test_what_each_part_measures_comes_to_a_summary_and_a_picture(
+    model: LanguageModel, tmp_path: Path
+) -> None:
+    framings = {
+        name: dataclasses.replace(each, cadence_ticks=80)
+        for name, each in _framings().items()
+        if name in ("answer, not padded", "answer, cadence")
+    }
+    naming = list(_naming(model, 3, 2, framings, seed=0))
+    shown = {"part": "answers", "right": True, "words": 3, "withheld_words": 0, "case": 0}
+    first = {**naming[0], **shown, "level": "drafts"}
+    rows: list[Row] = [{**_EMPTY, **row} for row in (*_membership(model, 2, 1), *naming, first)]
+    assert {row["bytes_up"] for row in naming if "cadence" in row["framing"]} == {80 * 1024}
+    told = {(row["level"], row["case"]): row["member"] for row in rows if row["member"] is not None}
+    assert told["drafts", 1] > told["answer", 1] == 0  # by a note that the answer does not use
+    summary = disclosure_figure.summarise(rows)
+    assert summary["naming"]["chance"] == pytest.approx(1 / 3, abs=1e-4)
+    assert summary["answers"]["drafts"]["words_not_in_answer"] == 3
+    assert set(summary["membership"]) <= {"drafts", "answer", "redacted"}
+    disclosure_figure.plot(rows, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -1,0 +1,139 @@
+"""`scheduling`: acceptance sequences as recorded and as replayed, and what the points say."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.sampling.samplers import Sampler
+from scripts.papers.acceptances import Acceptances
+from scripts.papers.dragon import recorded_acceptance, scheduling
+from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
+from scripts.papers.model_sides import document_side, run
+from scripts.papers.virtual_arena import Pace, linked, replayed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregator", SCHEDULERS.values())
+def test_the_runtime_accepts_what_the_sequence_says(aggregator: Aggregator) -> None:
+    acceptances = Acceptances(
+        (True, False, False, True, True, False) * 4, (True, True, False, False, True, True) * 4
+    )
+    answer = replayed(acceptances, aggregator, Pace(0.02, 0.03, 0.1), 16)
+    counts = answer.counts
+    assert counts.accepted["device"] <= sum(acceptances.device)
+    if counts.compared["device"] == 24:
+        assert counts.accepted["device"] == sum(acceptances.device)
+        assert counts.accepted["cloud"] == sum(acceptances.cloud)
+    assert counts.compared["cloud"] > 0
+    assert len(answer.tokens) == 24
+
+
+@pytest.mark.slow
+def test_sequences_are_recorded_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, heard = tmp_path / "acceptances.csv", list[int]()
+    recorded = partial(recorded_acceptance.recorded, "dragon-small")
+    sequences = recorded((3, 4), 12, kept, heard.append)
+    assert heard == [1, 2]
+    assert all(len(each.device) == len(each.cloud) == 12 for each in sequences)
+    assert sequences[0] != sequences[1]
+    again = recorded((3,), 12, tmp_path / "other.csv", heard.append)
+    assert again == sequences[:1]
+
+    def nothing(*_: object) -> dict[int, Acceptances]:
+        raise AssertionError("what is kept needs no recording")
+
+    monkeypatch.setattr(recorded_acceptance, "_record", nothing)
+    assert recorded((4, 3), 12, kept, heard.append) == sequences[::-1]
+    for missing, tokens in ((5, 12), (3, 13)):
+        with pytest.raises(AssertionError, match="no recording"):
+            recorded((missing,), tokens, kept, heard.append)
+    kept.write_text("source,sequence\n1,2\n")
+    with pytest.raises(AssertionError, match="no recording"):
+        recorded((3,), 12, kept, heard.append)
+
+
+def test_sequences_of_several_models_are_kept_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, asked = tmp_path / "acceptances.csv", list[str]()
+
+    def record(model: str, *_: object) -> dict[int, Acceptances]:
+        asked.append(model)
+        return {3: Acceptances((model == "a", True), (False, True))}
+
+    monkeypatch.setattr(recorded_acceptance, "_record", record)
+    recorded = [
+        recorded_acceptance.recorded(model, (3,), 2, kept, lambda done: None)
+        for model in ("a", "b", "a", "b")
+    ]
+    assert asked == ["a", "b"]
+    assert recorded[:2] == recorded[2:]
+    assert [each.device[0] for (each,) in recorded[:2]] == [True, False]
+
+
+@pytest.mark.slow
+def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
+    question = "What do you need to make lemon cake?"
+    device = LoadedSide.load(sample_settings("device"))
+    cloud = document_side(LoadedSide.opened(sample_settings("cloud"), device.model), 0.01)
+
+    async def decided(aggregator: Aggregator) -> Acceptances:
+        asked = Question(prompt=question, seed=5, sampler=Sampler(0.8), max_tokens=12)
+        async with linked(document_side(device, 0.01), [cloud]) as arena:
+            given = await arena.ask(asked, DragonSettings(aggregator=aggregator, follow=False))
+        return recorded_acceptance.acceptances([event for _, event in given.answer.decisions])
+
+    one, other = (run(decided(each), virtual=True) for each in (Aggregator.SYNC, Aggregator.BOTH))
+    assert len(one.device) == 12
+    assert one == other
+
+
+@pytest.mark.slow
+def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones() -> None:
+    stretches = Acceptances(
+        (True,) * 40 + (True, False) * 20 + (True,) * 20, (True, False) * 20 + (True,) * 60
+    )
+    floor = measure(SchedulingCase(120, 30, 0, "device", 1, stretches))
+    assert floor["seconds"] == pytest.approx(TOKENS * 0.12, rel=0.02)
+    seconds = {
+        name: measure(SchedulingCase(30, 30, 300, name, 1, stretches))["seconds"]
+        for name in SCHEDULERS
+    }
+    assert seconds["leaderless"] < seconds["greedy"] < min(seconds["device"], seconds["cloud"])
+    assert seconds["leaderless"] > TOKENS * 0.03
+
+
+def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
+    rows = [
+        {
+            "source": "a model",
+            "device_ms": device_ms,
+            "cloud_ms": 30,
+            "extra_ms": extra_ms,
+            "scheduler": name,
+            "sequence": sequence,
+            "device_acceptance": 0.5,
+            "cloud_acceptance": 0.75,
+            "switches": 0,
+            "seconds": 10.0 + number + extra_ms / 100,
+        }
+        for device_ms in (30, 60)
+        for extra_ms in (0, 100)
+        for number, name in enumerate(SCHEDULERS)
+        for sequence in range(3)
+    ]
+    summary = scheduling.summarise(rows)
+    assert summary["acceptance_recorded_from"] == "a model"
+    assert (summary["sequences"], summary["acceptance"]["cloud"]) == (3, 0.75)
+    point = summary["points"]["device 60 ms, cloud 30 ms, extra 100 ms"]
+    assert point["seconds"]["cloud"]["median"] == 11.0
+    assert point["greedy_over_best_fixed"] == round(14 / 11, 4)
+    scheduling.plot(rows, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

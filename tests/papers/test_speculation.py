@@ -1,0 +1,87 @@
+"""Blocks in one process: texts are the target's own, budgets and thresholds are kept."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.distributions import ConformalThreshold, codec
+from dragonrt.errors import DragonError
+from dragonrt.language.prompt import Prompt
+from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.verification import speculative_rule
+from scripts.papers.speculation import Speculation, alone
+from scripts.papers.texts import prompts
+from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+
+PROMPT = Prompt("prose", (40, 41, 42, 43))
+TOKENS = 12
+
+
+@pytest.mark.slow
+def test_a_coupled_text_is_what_the_target_alone_gives(pair: ModelPair) -> None:
+    rule = speculative_rule("coupled", Noise(3), Sampler(0.3))
+    speculation = Speculation(pair, codec("ids", pair.draft.vocabulary), length=2)
+    blocks = list(speculation.blocks(PROMPT, rule, TOKENS))
+    text = [token for block in blocks for token in block.tokens]
+    assert alone(pair.target, PROMPT, rule, len(text)) == text
+    assert len(text) >= TOKENS
+    assert {block.refused for block in blocks} == {True, False}
+
+
+@pytest.mark.slow
+def test_what_a_model_says_does_not_depend_on_what_it_read_before(pair: ModelPair) -> None:
+    once = AnswerReader(pair.draft, PROMPT.tokens, 16).after([5, 6, 7], 0)
+    again = AnswerReader(pair.draft, PROMPT.tokens, 16)
+    again.after([5, 9, 9, 9], 1)
+    parts = [*again.after([5, 6], 0), *again.after([5, 6, 7], 3)]
+    assert len(once) == 4
+    for a, b in zip(once, parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_block_ends_before_its_bits_exceed_the_budget(pair: ModelPair) -> None:
+    rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
+    coder = codec("ksqs:16:100", pair.draft.vocabulary)
+    speculation = Speculation(pair, coder, length=20, budget=1000)
+    for block in speculation.blocks(PROMPT, rule, TOKENS):
+        bits = [each.quantized.bits + each.quantized.token_bits for each in block.drafted]
+        assert sum(bits) <= 1000
+        assert sum(bits) + max(bits) > 1000 - 20, "one token more would not have fitted"
+
+
+@pytest.mark.slow
+def test_the_threshold_moves_once_for_every_token_of_the_text(pair: ModelPair) -> None:
+    rule = speculative_rule("rejection", Noise(3), Sampler(1.0))
+    coder = codec("csqs:0.01:100", pair.draft.vocabulary)
+    start = ConformalThreshold(0.01, eta=0.01, alpha=0.0005)
+    speculation = Speculation(pair, coder, length=4, threshold=start)
+    expected = start.beta
+    for block in speculation.blocks(PROMPT, rule, TOKENS):
+        dropped = [each.quantized.dropped for each in block.judged]
+        dropped += [] if block.refused else dropped[-1:]
+        assert len(dropped) == len(block.tokens)
+        expected -= 0.01 * (sum(dropped) - 0.0005 * len(dropped))
+        assert speculation.threshold is not None
+        assert speculation.threshold.beta == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_prompts_are_questions_and_articles_in_turn_or_pieces_of_a_corpus(
+    pair: ModelPair, tmp_path: Path
+) -> None:
+    model = pair.draft
+    sample = prompts(model, 40)
+    assert [prompt.kind for prompt in sample] == ["answers", "prose"] * 20
+    asked = model.decode(sample[0].tokens)
+    assert asked.startswith("Document: ")
+    assert asked.endswith("\nAnswer:")
+    assert set(model.encode("\n")) < set(sample[0].stops)
+    assert sample[1].stops == ()
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text(" ".join(f"{number:04}" for number in range(1000)))
+    pieces = [model.decode(piece.tokens) for piece in prompts(model, 4, corpus)]
+    assert [piece.split()[0] for piece in pieces] == ["0800", "0850", "0900", "0950"]
+    with pytest.raises(DragonError, match="longer text"):
+        prompts(model, 100, corpus)

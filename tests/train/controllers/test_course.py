@@ -1,0 +1,81 @@
+"""Time, states and rewards of an iteration."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dragonrt.link.markov import MarkovChannel, MarkovRates
+from dragonrt.sampling.iteration import iteration_latency
+from dragonrt.wire.block_messages import Block
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.frames import encode_frame
+from scripts.train.controllers.course import Course, IterationCosts, estimated_accepted
+
+RATES = MarkovRates(20e3, 150e3, to_low=0.2, to_high=0.3, slot_s=0.05)
+
+
+def test_an_iteration_takes_the_papers_time_at_a_rate_that_stays() -> None:
+    rates = MarkovRates(50e3, 50e3, 0.5, 0.5)
+    course = Course(
+        IterationCosts(rates, 8192, down_rate=1e6, round_trip_s=0.2, frame_bits=200), seed=1
+    )
+    assert course.iteration(4, 4 * 500, 2, []) == pytest.approx(
+        0.2
+        + iteration_latency(
+            4,
+            500 + 200 / 4 - 13,  # the papers count the token's 13 bits apart
+            vocabulary=8192,
+            draft_s=0.010,
+            target_s=0.050,
+            up_rate=50e3,
+            down_rate=1e6,
+        )
+    )
+
+
+def test_bits_leave_at_the_rates_of_their_time() -> None:
+    course = Course(IterationCosts(RATES, 8192, frame_bits=100), seed=3)
+    channel = MarkovChannel(RATES, 3)
+    now = 0.0
+    for drafted in (1, 5, 3, 8) * 10:
+        assert course.state(1.0).rate == channel.rate_at(now)
+        seconds = course.iteration(drafted, 900 * drafted, 1, [])
+        ready = now + drafted * 0.010
+        departure = channel.departure_s(ready, 900 * drafted + 100)
+        assert now + seconds == pytest.approx(departure + 0.050)
+        now += seconds
+
+
+@pytest.mark.parametrize("place", [(1, 0), (40, 64), (300, 512)])
+def test_a_frame_takes_the_bits_that_the_wire_adds_to_a_block(place: tuple[int, int]) -> None:
+    turn, step = place
+    block = Block(1, turn, step, 0xDEADBEEF, 4, (3,), (), bytes(20))
+    added = len(encode_frame(encode(block))) - len(block.payload)
+    assert IterationCosts(RATES, 8192).frame_bits == pytest.approx(8 * added, abs=8 * 4)
+
+
+def test_the_state_is_of_the_block_before_and_all_known_confidences() -> None:
+    course = Course(IterationCosts(RATES, 8192), seed=0)
+    state = course.state(0.3)
+    assert (state.confidences, state.next_confidence) == ((), 0.3)
+    assert (state.accepted, state.drafted) == (0, 0)
+    course.iteration(3, 100, 3, [0.9, 0.5, 0.4])
+    course.iteration(4, 100, 1, [0.8, 0.1])
+    assert course.state(1.0).confidences == (0.9, 0.5, 0.4, 0.8, 0.1)
+    assert (course.state(1.0).accepted, course.state(1.0).drafted) == (1, 2)
+
+
+def test_the_estimate_of_accepted_tokens_has_the_right_mean() -> None:
+    """By enumeration of all blocks of two tokens, over three that depend on the one before."""
+    generator = np.random.default_rng(2)
+    q, p = (generator.dirichlet(np.ones(3), size=4) for _ in range(2))  # a row per prefix: none, x
+    exact = estimate = 0.0
+    for x in range(3):
+        for y in range(3):
+            chance = q[0, x] * q[1 + x, y]
+            stands = [min(1.0, p[0, x] / q[0, x]), min(1.0, p[1 + x, y] / q[1 + x, y])]
+            overlap = [np.minimum(p[row], q[row]).sum() for row in (0, 1 + x)]
+            exact += chance * (stands[0] + math.prod(stands))
+            estimate += chance * estimated_accepted(stands, overlap)
+    assert estimate == pytest.approx(exact, abs=1e-12)

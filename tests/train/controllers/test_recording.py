@@ -1,0 +1,135 @@
+"""Recorded texts: files, and episodes that have the law of speculative decoding."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.control import Action, Heuristic, Static
+from dragonrt.errors import TrainingError
+from dragonrt.link.markov import MarkovRates
+from scripts.train.controllers.course import IterationCosts
+from scripts.train.controllers.evaluation import best, evaluate, grid
+from scripts.train.controllers.recording import PairRecording, RecordedEnvironment, RecordedText
+
+COSTS = IterationCosts(MarkovRates(20e3, 150e3, 0.05, 0.1), 8192)
+
+
+def text(length: int, stands: float = 0.5, resolutions: int = 2) -> RecordedText:
+    """Every token is accepted with probability `stands`, at any resolution."""
+    p = np.full(length, 0.5)
+    q = np.full((length, resolutions), 0.5 * stands)
+    bits = np.tile(100 * np.arange(1, resolutions + 1), (length, 1))
+    return RecordedText(p, p, p, q, np.full(q.shape, stands), bits)
+
+
+def recording(*texts: RecordedText) -> PairRecording:
+    return PairRecording("small", "large", "qs:100", (10, 100), 8192, texts)
+
+
+def test_a_recording_is_kept(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    texts = [
+        RecordedText(
+            generator.random(n),
+            generator.random(n),
+            generator.random(n),
+            generator.random((n, 2)),
+            generator.random((n, 2)),
+            generator.integers(1, 900, (n, 2)),
+        )
+        for n in (3, 1, 7)
+    ]
+    made = recording(*texts)
+    made.save(tmp_path / "made.npz")
+    again = PairRecording.load(tmp_path / "made.npz")
+    assert (again.draft, again.target, again.codec) == ("small", "large", "qs:100")
+    assert (again.resolutions, again.vocabulary) == ((10, 100), 8192)
+    for old, new in zip(made.texts, again.texts, strict=True):
+        for name in RecordedText.__slots__:
+            assert getattr(old, name).tobytes() == getattr(new, name).tobytes()
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "made.npz"
+    with pytest.raises(TrainingError, match="cannot read the recording"):
+        PairRecording.load(path)
+    for content in (b"", b"text", b"PK\x03\x04 no archive"):
+        path.write_bytes(content)
+        with pytest.raises(TrainingError, match="is not a recording"):
+            PairRecording.load(path)
+    recording(text(3)).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for change in (
+        {"p": np.zeros(2)},
+        {"overlap": np.zeros((3, 1))},
+        {"ends": np.array([0, 3])},
+        {"ends": np.array([], int)},
+    ):
+        np.savez_compressed(path, **(arrays | change))
+        with pytest.raises(TrainingError, match="is a damaged recording"):
+            PairRecording.load(path)
+    del arrays["q"]
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(TrainingError, match="is not a recording"):
+        PairRecording.load(path)
+    with pytest.raises(TrainingError, match="cannot write"):
+        recording(text(3)).save(tmp_path / "missing" / "made.npz")
+
+
+def test_accepted_tokens_have_the_law_of_the_recording() -> None:
+    environment = RecordedEnvironment(recording(text(1000, stands=0.6)), COSTS)
+    environment.reset(1)
+    counts = np.zeros(4, int)
+    for _ in range(250):
+        step = environment.step(Action(3, 10))
+        counts[step.tokens - 1] += 1
+        accepted = 0.6 + 0.6**2 + 0.6**3  # and the target's own token
+        assert step.reward == pytest.approx((accepted + 1) / step.seconds)
+    expected = 250 * np.array([0.4, 0.4 * 0.6, 0.4 * 0.36, 0.216])
+    assert (((counts - expected) ** 2) / expected).sum() < 16.3  # chi-square, 3 degrees: p = 0.001
+
+
+def test_a_text_is_gone_through_once() -> None:
+    environment = RecordedEnvironment(recording(text(30), text(17), text(1)), COSTS)
+    for seed in range(20):
+        environment.reset(seed)
+        total, done = 0, False
+        while not done:
+            step = environment.step(Action(1 + seed % 5, 100))
+            assert 0 < step.tokens <= 2 + seed % 5
+            total, done = total + step.tokens, step.done
+        assert total in (30, 17, 1)
+
+
+def test_a_block_that_stands_to_the_end_ends_there() -> None:
+    environment = RecordedEnvironment(recording(text(3, stands=1.0), text(9, stands=1.0)), COSTS)
+    seed = next(seed for seed in range(9) if episode_length(environment, seed) == 3)
+    environment.reset(seed)
+    step = environment.step(Action(8, 10))
+    assert (step.tokens, step.done) == (3, True)
+    assert (step.state.accepted, step.state.drafted) == (3, 3)
+
+
+def episode_length(environment: RecordedEnvironment, seed: int) -> int:
+    return evaluate(Static(Action(1, 10)), environment, [seed]).tokens
+
+
+def test_the_seed_decides_the_text_its_verdicts_and_the_uplink() -> None:
+    environment = RecordedEnvironment(recording(text(40), text(50), text(60)), COSTS)
+    scores = [evaluate(Heuristic(10), environment, [seed]) for seed in (1, 2, 3, 4)]
+    assert scores == [evaluate(Heuristic(10), environment, [seed]) for seed in (1, 2, 3, 4)]
+    assert all(a != b for a, b in pairwise(scores))
+
+
+def test_the_grid_finds_the_best_fixed_action() -> None:
+    environment = RecordedEnvironment(recording(text(50, stands=0.95)), COSTS)
+    scores = grid(environment, (1, 4, 30), (10, 100), range(8))
+    assert set(scores) == {Action(a, b) for a in (1, 4, 30) for b in (10, 100)}
+    chosen = best(scores)
+    assert chosen.resolution == 10  # fewer bits, accepted as often
+    assert scores[chosen].tokens_per_s == max(one.tokens_per_s for one in scores.values())
+    assert scores[chosen] == evaluate(Static(chosen), environment, range(8))
+    assert scores[chosen].mean_reward > 0
