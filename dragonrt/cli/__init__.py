@@ -51,6 +51,10 @@ COMMANDS = {
         "beforehand:profile",
         "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
     ),
+    "experiment": (
+        "experiment:experiment",
+        "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",
+    ),
     "trace": ("trace_tables:trace", "Sum up what --trace wrote, or draw it."),
 }
 """Where each command is and what it is for: none is imported before it is called."""

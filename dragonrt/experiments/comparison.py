@@ -1,13 +1,14 @@
 """Ways of answering, the same questions answered each way, and what each of them cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from rich.table import Table
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.arena import Given
+from dragonrt.experiments.arena import Given, RealArena
+from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.side import Side
@@ -110,6 +111,55 @@ class MethodRow:
     costs: AnswerCosts
     answers: int
     equal: int | None
+
+
+Measured = dict[Method, list[Given]]
+"""The answers of each method to the same questions."""
+
+ORACLES = {
+    SYNCHRONOUS: None,
+    ALGORITHM1_GREEDY: SYNCHRONOUS_ALGORITHM1,
+    COUPLED_GREEDY: SYNCHRONOUS,
+    LEADERLESS: SYNCHRONOUS,
+}
+"""The methods of a comparison in the order of its rows, each with its oracle."""
+
+
+async def measured(
+    arena: RealArena,
+    prompts: Sequence[str],
+    question: Question,
+    how: DragonSettings,
+    *,
+    stops: Sequence[str] = (),
+    given: Measured | None = None,
+    on_method: Callable[[Method], None] = lambda method: None,
+) -> Measured:
+    """Ask all prompts by every method, one after another, and return the answers.
+
+    The oracle of Algorithm 1 is asked everything at once: only its texts count. What is `given`
+    already is not asked again.
+    """
+    found = dict(given or {})
+    for method in (SYNCHRONOUS, SYNCHRONOUS_ALGORITHM1, *ORACLES):
+        if method not in found:
+            on_method(method)
+            ask = arena.ask_at_once if method is SYNCHRONOUS_ALGORITHM1 else arena.ask_each
+            found[method] = await ask(prompts, question, method.settings(how), stops)
+    return found
+
+
+def method_rows(found: Measured) -> list[MethodRow]:
+    """The table's line of each method."""
+    return [
+        MethodRow(
+            method,
+            costs(found[method]),
+            len(found[method]),
+            equal_answers(found[method], found[oracle]) if oracle else None,
+        )
+        for method, oracle in ORACLES.items()
+    ]
 
 
 def comparison_table(rows: Sequence[MethodRow]) -> Table:

@@ -21,7 +21,6 @@ from dragonrt.side import Side
 
 if TYPE_CHECKING:
     from dragonrt.experiments.arena import Given, RealArena
-    from dragonrt.experiments.comparison import MethodRow
     from dragonrt.experiments.sample_sides import LoadedSide
     from retrieval import Progress
 
@@ -119,20 +118,37 @@ class _Comparison:
 
     async def show(self, questions: Sequence[bundled.SampleQuestion], link: str) -> None:
         """All of it."""
-        from dragonrt.experiments.comparison import LEADERLESS, LEGEND, comparison_table
+        from dragonrt.experiments.comparison import (
+            LEADERLESS,
+            LEGEND,
+            comparison_table,
+            measured,
+            method_rows,
+        )
 
         texts, once = [each.text for each in questions], replace(self.question, max_tokens=1)
         with self.messages.status("reading the documents once: their KV is kept"):
             await self.arena.ask_each(texts, once, LEADERLESS.settings(self.how), self.stops)
         shown = [await self._answer(question) for question in questions]
-        rows = await self._measure(texts, shown)
+        with self.messages.status("") as status:
+            found = await measured(
+                self.arena,
+                texts,
+                self.question,
+                self.how,
+                stops=self.stops,
+                given={LEADERLESS: shown},
+                on_method=lambda method: status.update(
+                    f"asking the same questions again: {method.name}"
+                ),
+            )
         round_trip_ms = 1000 * shown[-1].answer.rtt_s
         self.output.print(
             f"\n{len(questions)} questions, temperature {self.question.sampler.temperature:g}, "
             f"seed {self.question.seed}, round trip {round_trip_ms:.0f} ms ({link})",
             highlight=False,
         )
-        self.output.print(comparison_table(rows))
+        self.output.print(comparison_table(method_rows(found)))
         self.output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
     async def _answer(self, question: bundled.SampleQuestion) -> "Given":
@@ -151,35 +167,3 @@ class _Comparison:
         reply = await conversation.ask(question.text, view.piece, view.notice)
         view.end(reply)
         return Given(reply.answer)
-
-    async def _measure(
-        self, questions: Sequence[str], leaderless: "list[Given]"
-    ) -> "list[MethodRow]":
-        """The rows of all methods; the answers that were shown are the leaderless ones."""
-        from dragonrt.experiments import comparison as methods
-
-        measured = {methods.LEADERLESS: leaderless}
-        with self.messages.status("") as status:
-            for method in (
-                methods.SYNCHRONOUS,
-                methods.SYNCHRONOUS_ALGORITHM1,
-                methods.ALGORITHM1_GREEDY,
-                methods.COUPLED_GREEDY,
-            ):
-                status.update(f"asking the same questions again: {method.name}")
-                only_texts = method is methods.SYNCHRONOUS_ALGORITHM1
-                ask = self.arena.ask_at_once if only_texts else self.arena.ask_each
-                settings = method.settings(self.how)
-                measured[method] = await ask(questions, self.question, settings, self.stops)
-
-        def row(method: methods.Method, oracle: methods.Method | None) -> methods.MethodRow:
-            answers = measured[method]
-            equal = methods.equal_answers(answers, measured[oracle]) if oracle else None
-            return methods.MethodRow(method, methods.costs(answers), len(answers), equal)
-
-        return [
-            row(methods.SYNCHRONOUS, None),
-            row(methods.ALGORITHM1_GREEDY, methods.SYNCHRONOUS_ALGORITHM1),
-            row(methods.COUPLED_GREEDY, methods.SYNCHRONOUS),
-            row(methods.LEADERLESS, methods.SYNCHRONOUS),
-        ]

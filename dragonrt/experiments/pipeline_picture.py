@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import charts
+from dragonrt.experiments import picture
 from dragonrt.side import Side
 from dragonrt.traces.timeline import SIDES, Flight, Forward, Timeline
 
@@ -14,13 +14,13 @@ SHOWN_TOKENS = 16
 LETTER = 0.0115
 """The width of a digit as a part of the picture's."""
 COLOURS = {
-    "draft": charts.GREEN,
-    "block": charts.GREEN,
-    "target": charts.BLACK,
-    "verdict": charts.BLACK,
-    "other": charts.GREY,
+    "draft": picture.GREEN,
+    "block": picture.GREEN,
+    "target": picture.BLACK,
+    "verdict": picture.BLACK,
+    "other": picture.GREY,
 }
-REJECTED = charts.VERMILION
+REJECTED = picture.VERMILION
 TALL, LOW, GAP = 1.0, 0.34, 0.12
 """Heights of a bar of decoding, of a bar of transmission, and what is between bars."""
 HIGHEST = 2.0
@@ -36,7 +36,7 @@ def draw_pipeline(timeline: Timeline, path: Path) -> None:
     end_s = _end(timeline)
     panels = 4 if timeline.estimates else 3
     ratios = [5.2] + [1.0] * (panels - 1)
-    with charts.picture(
+    with picture.picture(
         path,
         rows=panels,
         height_inches=4.2 + 1.1 * (panels - 1),
@@ -83,11 +83,11 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
                 top + 0.16,
                 marker="v",
                 markersize=4.5,
-                color=REJECTED if refused else charts.BLACK,
+                color=REJECTED if refused else picture.BLACK,
                 clip_on=True,
             )
         for start_s, stop_s in track.stopped:
-            colour = charts.SIDE_COLOURS[side]
+            colour = picture.SIDE_COLOURS[side]
             axes.broken_barh(
                 [(start_s, stop_s - start_s)], (base, TALL), facecolor=colour, alpha=0.3
             )
@@ -102,7 +102,7 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
         places.append(((base - GAP + low) / 2, f"{side}\nsends"))
         top = low - 5 * GAP
     for switch in timeline.switches:
-        axes.axvline(switch.time_s, color=charts.PURPLE, linestyle=":")
+        axes.axvline(switch.time_s, color=picture.PURPLE, linestyle=":")
     axes.set_ylim(top, 0.4)
     axes.set_yticks([place for place, _ in places], [name for _, name in places])
     axes.grid(visible=False, axis="y")
@@ -119,7 +119,7 @@ def _draw_forwards(
         axes.broken_barh(
             [(forward.start_s, forward.end_s - forward.start_s)],
             (base, TALL),
-            facecolor=charts.SIDE_COLOURS[side],
+            facecolor=picture.SIDE_COLOURS[side],
             alpha=0.3 if dead else 1.0,
             edgecolor=REJECTED if forward.accepted is False else "white",
             linewidth=1.4 if forward.accepted is False else 0.5,
@@ -137,7 +137,7 @@ def _draw_forwards(
                 ha="center",
                 va="center",
                 fontsize=6,
-                color=charts.BLACK if dead or side == "cloud" else "white",
+                color=picture.BLACK if dead or side == "cloud" else "white",
                 clip_on=True,
                 zorder=4,
             )
@@ -174,7 +174,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    some = charts.SIDE_COLOURS[next(iter(timeline.tracks))]
+    some = picture.SIDE_COLOURS[next(iter(timeline.tracks))]
     handles: list[Any] = [
         Patch(facecolor=some, label="decoding"),
         Patch(facecolor=some, alpha=0.3, label="of a dead line"),
@@ -185,7 +185,7 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Line2D(
             [],
             [],
-            color=charts.BLACK,
+            color=picture.BLACK,
             marker="v",
             linestyle="",
             label="target token\n(red: not as drafted)",
@@ -193,7 +193,9 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         Line2D([], [], color=REJECTED, marker="x", linestyle="", label="forward preempted"),
     ]
     if timeline.switches:
-        handles.append(Line2D([], [], color=charts.PURPLE, linestyle=":", label="aggregator moves"))
+        handles.append(
+            Line2D([], [], color=picture.PURPLE, linestyle=":", label="aggregator moves")
+        )
     kinds = {flight.message for flight in timeline.flights}
     if kinds.isdisjoint(("target", "verdict")):
         del handles[4]
@@ -205,14 +207,14 @@ def _legend(axes: Any, timeline: Timeline) -> None:
 def _draw_rtt(axes: Any, timeline: Timeline) -> None:
     samples = [(time_s, 1000 * rtt_s) for time_s, rtt_s in timeline.rtts]
     if samples:
-        axes.plot(*zip(*samples, strict=True), marker="o", color=charts.GREY, label="probes")
+        axes.plot(*zip(*samples, strict=True), marker="o", color=picture.GREY, label="probes")
     expected = [(each.time_s, 1000 * each.event.rtt) for each in timeline.estimates]
     if expected:
         axes.step(
             *zip(*expected, strict=True),
             where="post",
             marker=".",
-            color=charts.BLACK,
+            color=picture.BLACK,
             label="estimate",
         )
     if samples or expected:
@@ -226,14 +228,14 @@ def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
     from matplotlib.patches import Patch
 
     points = [(each.time_s, 1000 * each.event.difference) for each in timeline.estimates]
-    axes.step(*zip(*points, strict=True), where="post", marker=".", color=charts.BLACK)
-    axes.axhline(0, color=charts.GREY, linewidth=0.8)
+    axes.step(*zip(*points, strict=True), where="post", marker=".", color=picture.BLACK)
+    axes.axhline(0, color=picture.GREY, linewidth=0.8)
     switches = ((each.time_s, each.event.to) for each in timeline.switches)
     moves: list[tuple[float, Side]] = [(0.0, "device"), *switches, (end_s, "device")]
     for (start_s, side), (until_s, _) in pairwise(moves):
-        axes.axvspan(start_s, until_s, color=charts.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
+        axes.axvspan(start_s, until_s, color=picture.SIDE_COLOURS[side], alpha=0.2, linewidth=0)
     handles = [
-        Patch(color=charts.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
+        Patch(color=picture.SIDE_COLOURS[side], alpha=0.2, label=f"{side}\naggregates")
         for side in SIDES
     ]
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -251,7 +253,7 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
                 accepted += stands
                 points.append((decision.time_s, accepted / compared))
         if points:
-            axes.plot(*zip(*points, strict=True), color=charts.SIDE_COLOURS[side], label=side)
+            axes.plot(*zip(*points, strict=True), color=picture.SIDE_COLOURS[side], label=side)
     axes.set_ylim(-0.05, 1.05)
     axes.set_ylabel("accepted")
     if axes.lines:

@@ -20,7 +20,6 @@ from rich.console import Console
 
 from dragonrt.experiments.arena import Given
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.intervals import Interval, Row, grouped, having, paired
 from dragonrt.experiments.sample_sides import LoadedSide
 from dragonrt.language.batch import read_alone
 from dragonrt.modes.question import Question
@@ -33,6 +32,7 @@ from scripts.bench.answer_scores import contains, f1, refuses
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
 from scripts.bench.question_sets import PLACES, KnownQuestion, Place, World, chosen, worlds
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.intervals import Interval, Row, grouped, having, paired
 from scripts.papers.model_sides import run
 
 NOTE = (

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import numpy as np
 from rich.console import Console
 
-from dragonrt.experiments.intervals import estimate
 from retrieval import Embedder, Index, Retriever, Search, in_context
 from scripts.bench.articles import Article, Kind, articles
 from scripts.bench.report import Series, bench_table, print_report
+from scripts.papers.intervals import estimate
 
 NOTE = (
     "Part of the questions whose article is among the first 2 and 8 chunks, with bootstrap 95 % "

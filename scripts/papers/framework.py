@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.intervals import Row, grouped
+from scripts.papers.intervals import Row, grouped
 
 if TYPE_CHECKING:
     from dragonrt.runtime.endpoints import Address

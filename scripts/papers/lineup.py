@@ -20,7 +20,6 @@ from dragonrt.experiments.comparison import (
     SYNCHRONOUS,
     Method,
 )
-from dragonrt.experiments.intervals import Row
 from dragonrt.experiments.sample_sides import LoadedSide, sample_pair, sample_settings
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
@@ -35,6 +34,7 @@ from scripts.papers.dragon.baselines.exchange import Channel
 from scripts.papers.dragon.baselines.reading import BaselineSide
 from scripts.papers.dragon.baselines.server import HOST, baseline_side
 from scripts.papers.framework import ExperimentError, Progress, Settings
+from scripts.papers.intervals import Row
 from scripts.papers.model_sides import PacedWorker, document_side, run
 from scripts.papers.virtual_arena import linked
 

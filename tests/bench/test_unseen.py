@@ -9,8 +9,8 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.intervals import wilson
 from scripts.bench.unseen import KnownAnswer, world
+from scripts.papers.intervals import wilson
 
 RECIPE = Path(__file__).parents[2] / "scripts" / "train" / "models" / "text"
 

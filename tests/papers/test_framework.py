@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.charts import WIDTH_INCHES, errors, lines, looks, picture
-from dragonrt.experiments.intervals import Interval, Row, estimate, estimates, grouped, having
+from dragonrt.experiments.picture import WIDTH_INCHES
 from scripts.papers import figures
+from scripts.papers.charts import errors, lines, looks, picture
 from scripts.papers.framework import (
     Clock,
     ExperimentError,
@@ -26,6 +26,7 @@ from scripts.papers.framework import (
     run_experiment,
     write_rows,
 )
+from scripts.papers.intervals import Interval, Row, estimate, estimates, grouped, having
 
 
 class Doubling:

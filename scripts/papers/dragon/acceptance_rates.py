@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.distributions import codec, mix, total_variation
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates, grouped, having, mean
 from dragonrt.sampling import (
     Candidate,
     Noise,
@@ -22,7 +20,9 @@ from dragonrt.sampling import (
     rule,
 )
 from dragonrt.side import Side
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates, grouped, having, mean
 
 if TYPE_CHECKING:
     from scripts.papers.teacher_forced import AnswerPosition

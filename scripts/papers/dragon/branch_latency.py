@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having, mean
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script
+from scripts.papers import charts
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, played, scripted
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates, exactly, grouped, mean
+from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates, exactly, grouped, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, replayed
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimate, grouped
 from dragonrt.modes.disclosure import Disclosure
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimate, grouped
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel

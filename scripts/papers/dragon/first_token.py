@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, grouped
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Interval, Row, distinct, estimates, grouped
 
 NAME = "ttft"
 SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 12 minutes)"

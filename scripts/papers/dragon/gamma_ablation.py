@@ -17,8 +17,6 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.distributions import Distribution, codec
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates, exactly, having, mean
 from dragonrt.sampling import (
     Algorithm1,
     Candidate,
@@ -27,8 +25,10 @@ from dragonrt.sampling import (
     expected_acceptance_algorithm1,
 )
 from dragonrt.side import Side
+from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates, exactly, having, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, replayed
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import (
+from scripts.papers import charts
+from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import (
     Interval,
     Row,
     distinct,
@@ -24,7 +25,6 @@ from dragonrt.experiments.intervals import (
     having,
     mean,
 )
-from scripts.papers.framework import Clock, Progress, Settings
 
 NAME = "latency"
 SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 20 minutes)"

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Interval, Row, distinct, estimates, having
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Interval, Row, distinct, estimates, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel

@@ -15,7 +15,6 @@ from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.arena import emulated
-from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -28,6 +27,7 @@ from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
 from dragonrt.traces.timeline import SIDES, Timeline, aligned, timeline
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
+from scripts.papers.intervals import Row, grouped
 from scripts.papers.virtual_arena import Pace, linked, scripted
 
 NAME = "pipeline"

@@ -29,14 +29,14 @@ from dragonrt.distributions import (
 )
 from dragonrt.distributions.codec import RACE_TAU
 from dragonrt.distributions.race_codec import OwnRace, RaceCodec, RaceEntries
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having, mean
 from dragonrt.modes.missing import lowered, raised
 from dragonrt.sampling.aggregation import Candidate, Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
+from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
 
 NAME = "race"
 SUMMARY = "Entries, bytes and requests of the codec race over its threshold (SPEC 1.8; 5 minutes)"

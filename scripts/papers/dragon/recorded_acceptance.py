@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.intervals import Row, grouped, having
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -21,6 +20,7 @@ from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import ExperimentError, read_rows, write_rows
+from scripts.papers.intervals import Row, grouped, having
 from scripts.papers.model_sides import document_side, run
 from scripts.papers.virtual_arena import linked
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, mean
+from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimates, grouped, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import JITTER_PERIOD_S, Pace, replayed
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates, grouped, having
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script
+from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates, grouped, having
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, played, replayed, scripted
 

@@ -25,11 +25,11 @@ from dragonrt.distributions import (
     entropy,
 )
 from dragonrt.distributions.bits import BitWriter
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimates, grouped, having
 
 NAME = "wire"
 SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates
 from scripts.papers.rouge import rouge_n
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 

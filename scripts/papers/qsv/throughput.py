@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Interval, Row, grouped, having, paired
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Interval, Row, grouped, having, paired
 
 if TYPE_CHECKING:
     from dragonrt.control import Action

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimate, estimates, grouped
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimate, estimates, grouped
 
 if TYPE_CHECKING:
     from scripts.papers.model_sides import PromptCase

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimates, grouped, having
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimates, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, grouped, having
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.experiments.arena import Given

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import (
+from dragonrt.side import Side
+from scripts.papers import charts
+from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import (
     Interval,
     Row,
     distinct,
@@ -35,8 +37,6 @@ from dragonrt.experiments.intervals import (
     having,
     mean,
 )
-from dragonrt.side import Side
-from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.virtual_arena import streamed_s
 
 if TYPE_CHECKING:

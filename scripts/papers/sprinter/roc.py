@@ -1,8 +1,8 @@
 """`sprinter-roc`: how well a linear verifier foretells the target's refusals (SPRINTER Fig. 3, 9).
 
 Verifiers are trained here as `scripts/train/run verifier` does, on answers to the sample questions
-or on the corpus given, by each λ and for both sorts of features, and scored on held-out questions. The
-bundled verifier is beside them with the curve of its own held-out text, which is not packaged.
+or on the corpus given, by each λ and for both sorts of features, and scored on held-out questions.
+The bundled verifier is beside them with the curve of its own held-out text, not packaged.
 """
 
 from contextlib import suppress
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dragonrt.errors import ControlError
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
 from dragonrt.side import Side
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
 
 if TYPE_CHECKING:
     from dragonrt.control.verifier import Verifier

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, total_variation
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, estimates, having
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting
@@ -28,7 +26,9 @@ from dragonrt.sampling import (
 )
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, estimates, having
 from scripts.papers.parallel import measure_all
 from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import ConformalThreshold, Distribution, codec, total_variation
 from dragonrt.distributions.conformal import theorem2_bound
-from dragonrt.experiments import charts
-from dragonrt.experiments.intervals import Row, distinct, estimate, grouped, having, mean
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
+from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
+from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
 
 if TYPE_CHECKING:
     from scripts.papers.speculation import JudgedBlock, Speculation

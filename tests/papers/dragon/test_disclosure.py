@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.experiments.intervals import Row
 from dragonrt.language.model import LanguageModel
 from scripts.papers.dragon import disclosure as disclosure_figure
 from scripts.papers.dragon.crossing import (
@@ -20,6 +19,7 @@ from scripts.papers.dragon.crossing import (
 )
 from scripts.papers.dragon.disclosure import _EMPTY, FULL, _framings, _membership, _naming
 from scripts.papers.dragon.eavesdropper import Seen
+from scripts.papers.intervals import Row
 
 
 def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:

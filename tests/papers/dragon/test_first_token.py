@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dragonrt.experiments.intervals import Row
 from scripts.papers.dragon import first_token
+from scripts.papers.intervals import Row
 
 ROWS: list[Row] = [
     {

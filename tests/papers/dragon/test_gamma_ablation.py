@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.experiments.intervals import having
 from scripts.papers import teacher_forced
 from scripts.papers.dragon import gamma_ablation
 from scripts.papers.dragon.gamma_ablation import SIDES, draws, received
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import having
 from scripts.papers.teacher_forced import AnswerPosition
 
 TOKENS = 8

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dragonrt.experiments.intervals import Row
 from dragonrt.testing import loop
 from scripts.papers.dragon import latency as latency_figure
 from scripts.papers.dragon.baselines.device import BASELINES, Asked
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row
 from scripts.papers.lineup import ALL, METHODS, OVER_A_NETWORK, PacedModels
 
 QUESTION = "What do you need to make lemon cake?"

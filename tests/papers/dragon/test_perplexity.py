@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.intervals import Row
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.relevance import RowWeights
 from retrieval.documents import load
 from scripts.papers.dragon import perplexity
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row
 from scripts.papers.texts import read_corpus
 
 TEXT = "The ferry to Vardo leaves from pier two at half past nine. " * 60

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments.intervals import Row, having
 from scripts.papers.dragon import pipeline
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row, having
 
 
 @pytest.fixture(scope="module")

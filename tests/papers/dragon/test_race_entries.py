@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, entropy, total_variation
-from dragonrt.experiments.intervals import Row, having
 from scripts.papers.dragon import race_entries
 from scripts.papers.dragon.race_entries import Pair
+from scripts.papers.intervals import Row, having
 
 
 def pairs(count: int) -> list[Pair]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, codec, entropy
-from dragonrt.experiments.intervals import Row
 from scripts.papers.dragon import wire_bytes
+from scripts.papers.intervals import Row
 
 
 @pytest.mark.parametrize("nats", [0.05, 1.5, 4.0])

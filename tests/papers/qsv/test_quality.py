@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, codec, total_variation
-from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row, grouped
 from scripts.papers.qsv import quality as qs_quality
 from scripts.papers.qsv.quality import PairPosition, first_token_law
 

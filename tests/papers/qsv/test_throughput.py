@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.control import Action
-from dragonrt.experiments.intervals import Row
+from scripts.papers.intervals import Row
 from scripts.papers.qsv import throughput as experiment
 
 PAIR = ("dragon-draft", "dragon-small")

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.experiments.intervals import having
 from dragonrt.sampling import Sampler
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import having
 from scripts.papers.specfed import federated_text, top_k_uploads
 from scripts.papers.specfed.federated_text import FederatedPosition, Federation
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments.intervals import Row, grouped
 from dragonrt.traces.events import Cause, TokenDecided
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row, grouped
 from scripts.papers.sprinter import examples as sprinter_examples
 from scripts.papers.sprinter.examples import (
     COLUMNS,

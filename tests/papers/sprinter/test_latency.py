@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dragonrt.experiments.intervals import Row
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row
 from scripts.papers.sprinter import latency as sprinter_latency
 from scripts.papers.sprinter.latency import (
     BASELINE,

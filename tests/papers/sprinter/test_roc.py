@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.experiments.intervals import Row, grouped
 from scripts.papers.framework import Settings
+from scripts.papers.intervals import Row, grouped
 from scripts.papers.sprinter.roc import BUNDLED, SAMPLES_QUICK, plot, run, summarise
 from scripts.train.verifiers import training
 from scripts.train.verifiers.samples import Samples

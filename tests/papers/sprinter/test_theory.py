@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.experiments.intervals import Row, estimates
+from scripts.papers.intervals import Row, estimates
 from scripts.papers.sprinter import theory as sprinter_theory
 from scripts.papers.sprinter.theory import SprinterCase, measure
 

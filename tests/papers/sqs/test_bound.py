@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import codec
-from dragonrt.experiments.intervals import Row
 from dragonrt.sampling.verification import Judgement
+from scripts.papers.intervals import Row
 from scripts.papers.speculation import DraftedStep, JudgedBlock
 from scripts.papers.sqs import bound as sqs_bound
 

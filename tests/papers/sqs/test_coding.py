@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.experiments.intervals import Row
 from dragonrt.language.prompt import Prompt
+from scripts.papers.intervals import Row
 from scripts.papers.model_sides import PromptCase
 from scripts.papers.sqs import coding as sqs
 from scripts.papers.sqs.coding import SqsCoding

@@ -1,0 +1,128 @@
+"""`dragonrt experiment latency`: your own pair and documents, over slower and slower links."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App
+
+from dragonrt import bundled
+from dragonrt.cli.answering import DeviceOptions, DiallingOptions
+from dragonrt.cli.console import output
+from dragonrt.cli.demo import DemoOptions, TogetherOptions
+from dragonrt.cli.loading import chosen_model, counting, load
+from dragonrt.cli.options import given, option, settings
+from dragonrt.errors import DragonError
+from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.link.units import parse_duration
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.runtime.addresses import LinkSettings, NetworkSettings
+from dragonrt.runtime.side_settings import SideSettings
+
+if TYPE_CHECKING:
+    from dragonrt.experiments.latency import Injected
+
+experiment = App(name="experiment", help="Measure your own pair of sides.")
+
+
+@experiment.command
+def latency(
+    *,
+    own: DeviceOptions | None = None,
+    network: DiallingOptions | None = None,
+    cloud_documents: Annotated[
+        Path | None,
+        option(
+            "Documents of a cloud that is started for this; else the sample articles.", kind="DIR"
+        ),
+    ] = None,
+    questions: Annotated[
+        Path | None, option("One question per line; else the sample questions.", kind="FILE")
+    ] = None,
+    round_trip: Annotated[
+        tuple[str, ...],
+        option("Added to the network's; may be repeated.", default="0ms, 100ms, 300ms"),
+    ] = ("0ms", "100ms", "300ms"),
+    answers: DemoOptions | None = None,
+    together: TogetherOptions | None = None,
+    results: Annotated[
+        Path, option("Writes latency.csv and latency.png there.", kind="DIR", default="results")
+    ] = Path("results"),
+) -> None:
+    """Ask the same questions over slower and slower links, by four methods.
+
+    Without --host a second process on this machine is the cloud.
+    """
+    extra_s = [parse_duration(each) for each in round_trip]
+    reached = settings(NetworkSettings, network)
+    remote = bool({"host", "port"} & given(network).keys())
+    if remote and cloud_documents is not None:
+        raise DragonError(
+            "a cloud that runs elsewhere has its own documents: leave "
+            "--cloud-documents out, or --host"
+        )
+    side = settings(SideSettings, own, side="device")
+    side = replace(side, model=chosen_model(side.model))
+    if not side.has_documents:
+        side = replace(side, documents=(bundled.documents("device"),))
+    elif questions is None:
+        raise DragonError("say what to ask of your documents: --questions FILE, one per line")
+    prompts = _prompts(questions)
+    question, how = settings(Question, answers), settings(DragonSettings, together)
+
+    with ExitStack() as stack:
+        cloud = None
+        if not remote:
+            public = str(cloud_documents or bundled.documents("cloud"))
+            options = ("--documents", public, "--dtype", side.dtype)
+            cloud = stack.enter_context(cloud_process(*options, model=side.model))
+
+        from dragonrt.experiments.comparison import LEGEND, comparison_table, method_rows
+        from dragonrt.experiments.latency import LatencyPlan, draw, write_rows
+        from dragonrt.experiments.sample_sides import LoadedSide
+        from dragonrt.runtime.main import run
+
+        model, library = load(side)
+        if library is None:
+            raise DragonError("this experiment needs documents: --documents DIR")
+        address = reached.device_address(LinkSettings())
+        if cloud is not None:
+            address = replace(address, host="127.0.0.1", port=cloud.wait_ready())
+        plan = LatencyPlan(prompts, question, how, extra_s)
+        found: list[Injected] = []
+        with counting("latency") as progress:
+
+            async def measure() -> None:
+                found.extend(await plan.run(LoadedSide(side, model, library), address, progress))
+
+            run(measure())
+    for each in found:
+        output.print(
+            f"\n{len(prompts)} questions, {1000 * each.extra_s:g} ms added, round trip "
+            f"{1000 * each.round_trip_s:.0f} ms in all"
+        )
+        output.print(comparison_table(method_rows(each.found)))
+    output.print(f"{LEGEND}\n", style="dim")
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DragonError(f"cannot make {results}: {error.strerror}") from None
+    write_rows(found, results / "latency.csv")
+    draw(found, results / "latency.png", f"{model.name}, {len(prompts)} questions")
+    for path in ("latency.csv", "latency.png"):
+        output.print(str(results / path), markup=False, soft_wrap=True)
+
+
+def _prompts(file: Path | None) -> list[str]:
+    """The questions to ask. Raises DragonError for a file without any."""
+    if file is None:
+        return [each.text for each in bundled.questions() if each.demo]
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DragonError(f"cannot read the questions in {file}: {error}") from None
+    if found := [line.strip() for line in lines if line.strip()]:
+        return found
+    raise DragonError(f"{file} has no question: write one per line")

@@ -1,0 +1,103 @@
+"""How pictures look: size, font, grid, colours that colour-blind readers see, legends.
+
+Needs matplotlib, an extra of the package.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragonrt.errors import DragonError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_INCHES = 8.0
+DOTS_PER_INCH = 200
+"""1600 pixels wide: sharp where a README shows 800."""
+
+BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+PURPLE, SKY, YELLOW, BLACK, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#000000", "#8A8A8A"
+COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, YELLOW)
+"""Okabe and Ito's palette, in the order in which lines take it."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SIDE_COLOURS = {"device": BLUE, "cloud": ORANGE}
+
+_SETTINGS: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "figure.titlesize": 10,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one series looks; without a marker or a line (""), the other alone is drawn."""
+
+    colour: str
+    marker: str = ""
+    line: str = "-"
+    filled: bool = True
+    label: str | None = None
+
+    def style(self, name: Any = None) -> dict[str, Any]:
+        """matplotlib's arguments for it; it is called `name` where it has no label."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "markerfacecolor": None if self.filled else "none",
+            "label": self.label or name,
+        }
+
+
+Looks = Mapping[Any, Look]
+"""The series of a panel by name, in the order in which they are drawn."""
+
+
+@contextmanager
+def picture(
+    path: Path,
+    *,
+    rows: int = 1,
+    columns: int = 1,
+    height_inches: float = 4.0,
+    legend: int = 0,
+    **subplots: Any,
+) -> "Iterator[tuple[Figure, Any]]":
+    """A figure and its axes, an array [rows, columns], written to `path` at the end.
+
+    With `legend` columns, what the first axes name is below all panels. `subplots` are further
+    arguments of Figure.subplots. Raises DragonError without matplotlib or where the file cannot be
+    written.
+    """
+    try:
+        import matplotlib
+        from cycler import cycler
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DragonError("pictures need matplotlib: pip install matplotlib") from None
+    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}):
+        figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False, **subplots)
+        yield figure, axes
+        if legend:
+            handles, labels = axes.flat[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower center", ncols=legend)
+        try:
+            figure.savefig(path, format="png", dpi=DOTS_PER_INCH)
+        except OSError as error:
+            raise DragonError(f"cannot write {path}: {error.strerror}") from None
