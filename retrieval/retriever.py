@@ -30,10 +30,13 @@ class Reranker:
         Raises:
             RetrievalError: there is no such model, or the hub cannot be reached.
         """
-        return cls(loaded("CrossEncoder", model_directory(str(name)), num_labels=1))
+        from torch.nn import Sigmoid  # some models leave their scores unbounded
+
+        found = model_directory(str(name))
+        return cls(loaded("CrossEncoder", found, num_labels=1, activation_fn=Sigmoid()))
 
     def score(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """How well each text answers the question, float32 [texts], in (0, 1) for most models."""
+        """How well each text answers the question, float32 [texts], in (0, 1)."""
         if not texts:
             return np.empty(0, dtype=np.float32)
         pairs = [(question, text) for text in texts]

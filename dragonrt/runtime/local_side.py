@@ -118,6 +118,8 @@ class LocalSide:
             hits = self.library.find(sought, question.documents)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
+        if question.relevance_floor is not None:
+            hits = [hit for hit in hits if hit.score >= question.relevance_floor]
         while len(self.pinned) >= PINNED:
             del self.pinned[next(iter(self.pinned))]
         self.pinned[asked] = hits

@@ -264,14 +264,16 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
         max_tokens=chance.choice((1, 6, 12, 20)),
         stop_tokens=(STOP,),
     )
+    seed = chance.randrange(2**32)
     script = Script(
-        chance.randrange(2**32),
+        seed,
         vocabulary=VOCABULARIES[0],
         sharpness=chance.choice((1.0, 2.0, 4.0)),
         disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
+        steady=seed % 2 == 0,
     )
     return Request(
-        question,
+        replace(question, reweight_every=0 if script.steady else 1),
         _settings(chance, mode, link),
         script,
         device=device,

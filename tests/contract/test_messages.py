@@ -47,7 +47,7 @@ from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 
 TOKENS = 20
-QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS)
+QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS, reweight_every=1)
 MODES: dict[str, Settings] = {
     "dragon": DragonSettings(codec="topp:0.95", run_ahead=4),
     "dense dragon": DragonSettings(codec="dense:fp16", run_ahead=4),
