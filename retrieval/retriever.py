@@ -22,6 +22,7 @@ class Reranker:
     def __init__(self, model: Any) -> None:
         """Use `Reranker.load`."""
         self._model = model
+        self._bounded = type(model.activation_fn).__name__ == "Sigmoid"
 
     @classmethod
     def load(cls, name: str | Path) -> "Reranker":
@@ -30,17 +31,15 @@ class Reranker:
         Raises:
             RetrievalError: there is no such model, or the hub cannot be reached.
         """
-        from torch.nn import Sigmoid  # some models leave their scores unbounded
-
-        found = model_directory(str(name))
-        return cls(loaded("CrossEncoder", found, num_labels=1, activation_fn=Sigmoid()))
+        return cls(loaded("CrossEncoder", model_directory(str(name)), num_labels=1))
 
     def score(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """How well each text answers the question, float32 [texts], in (0, 1)."""
         if not texts:
             return np.empty(0, dtype=np.float32)
         pairs = [(question, text) for text in texts]
-        return np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
+        scores = np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
+        return scores if self._bounded else 1 / (1 + np.exp(-scores))
 
 
 class Retriever:

@@ -298,7 +298,7 @@ def test_relevance_moves_where_the_question_says_so() -> None:
 
 
 def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> None:
-    """Within the bound of relevance, never moving it: SPEC's attack, made patient."""
+    """Within the bound of relevance, never moving it: the attack made patient."""
     for liar in (Leading(), Leading(sure=0.85), Leading(sure=0.1)):
         found = attack(liar, ANSWER)
         assert found.answer.tokens == [*LED, *SECRET, STOP]
@@ -335,7 +335,7 @@ def test_candidates_read_no_more_than_the_budget(count: int) -> None:
     for budget in (0.0, 4.0, 8.0):
         found = attack(Offering(count), replace(REDACTED, reveal=budget))
         assert found.answer.tokens[:4] == list(HONEST)
-        assert found.ledger.revealed <= budget
+        assert (found.ledger.revealed or 0.0) <= budget
         assert sum(token in found.told for token in HONEST) == min(4, int(budget / bits))
         assert found.answer.notices == []
 
