@@ -62,6 +62,8 @@ DISTRIBUTIONS = (
 )
 CADENCES = {"20ms": 500e3, "70ms": 150e3, "200ms": 50e3}
 """Each with the bit/s that carry it."""
+REVEALS = {1.0: 8.0, 1.5: 4.0, 8.0: 2.0}
+"""Budgets of bits, by how many times likelier a token is that is withheld anyway."""
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
 FOR_EVER_S = 1e6
@@ -319,7 +321,8 @@ def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
                 branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
-                withhold=chance.choice((1.0, 1.5, 8.0)),
+                withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
+                reveal=REVEALS[withhold],
                 pad=chance.choice((None, False, True)),
                 cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
                 cadence_ticks=chance.choice((5, 20, 60)),
