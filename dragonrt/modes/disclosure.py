@@ -23,8 +23,8 @@ class Disclosure(StrEnum):
 
 
 FLOOR: Final = 0.25
-"""The least relevance, as a cosine, of a document that is read where the device keeps its drafts:
-what is not in the context cannot be asked out of it (SPEC 1.11)."""
+"""The least cosine of a document that is read where the device keeps its drafts: what is
+not in the context cannot be asked out of it (SPEC 1.11). Measured with the bundled embedder."""
 
 TAKES: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),

@@ -24,7 +24,7 @@ from dragonrt.modes.disclosure import refuse_more
 from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.evidence import evidence_bits
-from dragonrt.modes.guards import TOLD, Guards, Ruling
+from dragonrt.modes.guards import TOLD, Ruling, guards
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
@@ -109,7 +109,7 @@ class Dragon(Partnered):
             self._missing,
             self._aggregating,
         )
-        self._guards = Guards(question, settings)
+        self._guards = guards(side, question, settings)
         # What is known of the other side.
         self._partner = ""
         self._other_decided: tuple[int, int] | None = None
@@ -306,7 +306,7 @@ class Dragon(Partnered):
             if own is None:
                 return
             if self._alone:
-                ruling = self._guards.ruling(own.token, own)
+                ruling = TOLD if self._guards is None else self._guards.ruling(own.token, own)
                 if ruling.ends:
                     self._part_for_good(ruling, now)
                 self._commit(own.token, own, None, cause, None, now, ruling)
@@ -339,7 +339,9 @@ class Dragon(Partnered):
         if isinstance(result, Missing):
             self._ask_for(result)
             return False
-        ruling = self._guards.ruling(result.token, found.own, found.theirs, result)
+        ruling = TOLD
+        if self._guards is not None:
+            ruling = self._guards.ruling(result.token, found.own, found.theirs, result)
         if ruling.ends:
             self._part_for_good(ruling, now)
             return False

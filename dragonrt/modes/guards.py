@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from dragonrt.modes.deciding import Mixed
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.evidence import evidence_bits
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.side import Side
 
 STEERED_BITS: Final = 8.0
 """How far a cloud may lead an answer away from the device's own drafts before it is watched."""
@@ -69,15 +69,9 @@ class Guard(Protocol):
 class Guards:
     """All guards of a device in one answer. After a session has ended they withhold the rest."""
 
-    def __init__(self, question: Question, settings: DragonSettings) -> None:
+    def __init__(self, *guards: Guard) -> None:
+        self._guards = guards
         self._over = False
-        self._guards: tuple[Guard, ...] = ()
-        match settings.disclose:
-            case Disclosure.ANSWER:
-                self._guards = SteadyRelevance(question), Steering()
-            case Disclosure.REDACTED:
-                withholding = Withholding(settings.withhold, settings.reveal)
-                self._guards = SteadyRelevance(question), withholding
 
     def ruling(
         self,
@@ -93,6 +87,14 @@ class Guards:
             found = each if found is TOLD else found
         self._over |= bool(found.ends)
         return found
+
+
+def guards(side: Side, question: Question, settings: DragonSettings) -> Guards | None:
+    """The guards of one answer; None where nothing is kept from the other side."""
+    if side == "cloud" or not settings.keeps_drafts:
+        return None
+    bound = Withholding(settings.withhold, settings.reveal) if settings.redacts else Steering()
+    return Guards(SteadyRelevance(question), bound)
 
 
 def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
@@ -122,16 +124,15 @@ def steering_bits(token: int, own: SideDraft) -> float:
 class SteadyRelevance:
     """The cloud's h̃ is bounded by what its documents can score, and does not move.
 
-    |h̃| <= 1/T + log D, for scores from -1 to 1 and D documents; the first token's is lower by what
-    `doubt` takes off. It may move where the question says that it does: behind a doubted first
-    token, and every `reweight_every` tokens.
+    |h̃| <= 1/T + log D for scores from -1 to 1 and D documents, and downward as much more as `doubt`
+    can take off. It may move every `reweight_every` tokens.
     """
 
     def __init__(self, question: Question) -> None:
         scale = 1 / question.relevance_temperature
         self._digits = DIGITS * (scale + 1)
-        self._bound = scale + math.log(max(1, question.documents)) + self._digits
-        self._doubted = -question.doubt * math.log(SURE)
+        self._most = scale + math.log(max(1, question.documents)) + self._digits
+        self._least = question.doubt * math.log(SURE) - self._most
         self._every = question.reweight_every
         self._fixed: tuple[int, float] | None = None
 
@@ -140,13 +141,13 @@ class SteadyRelevance:
     ) -> Ruling:
         if theirs is None:
             return TOLD
-        relevance, doubted = theirs.relevance, self._doubted if theirs.step == 0 else 0.0
-        if not -self._bound - doubted <= relevance <= self._bound:
+        relevance = theirs.relevance
+        if not self._least <= relevance <= self._most:
             return _fault(
-                f"its documents have a relevance of {relevance:g}, where {self._bound:.3g} is the "
-                "largest possible"
+                f"its documents have a relevance of {relevance:g}, possible are "
+                f"{self._least:.3g} to {self._most:.3g}"
             )
-        stretch = self._stretch(theirs.step)
+        stretch = theirs.step // self._every if self._every else 0
         if self._fixed is None or self._fixed[0] != stretch:
             self._fixed = stretch, relevance
         elif abs(self._fixed[1] - relevance) > self._digits:
@@ -154,12 +155,6 @@ class SteadyRelevance:
                 f"the relevance of its documents moved from {self._fixed[1]:g} to {relevance:g}"
             )
         return TOLD
-
-    def _stretch(self, step: int) -> int:
-        """The number of the steps that have one relevance."""
-        if step == 0 and self._doubted:
-            return -1
-        return step // self._every if self._every else 0
 
 
 def _fault(text: str) -> Ruling:

@@ -34,7 +34,7 @@ class Question:
     tokens (0: never). `doubt` is how much the model's own "I don't know." counts against a
     document (see `Weighing`). `accepted` are the tokens of the answer that are decided already,
     where it is resumed. `shown` is what a cloud may read of the answers in the history, where that
-    is less: of the latest ones, if not of all. Own documents of a relevance below
+    is less: of the latest ones, if not of all. Own documents of a cosine below
     `relevance_floor` are not read; None leaves that to the mode. Raises SettingError for values out
     of range.
     """
@@ -67,7 +67,7 @@ class Question:
     )
     relevance_floor: float | None = setting(
         None,
-        "Read no document of less relevance; else 0.25 where drafts are not disclosed.",
+        "Read no document of less cosine; else 0.25 where drafts are not disclosed.",
         low=-1,
         high=1,
         travels=False,

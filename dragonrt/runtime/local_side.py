@@ -115,11 +115,9 @@ class LocalSide:
             return self.pinned[asked]
         sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
         try:
-            hits = self.library.find(sought, question.documents)
+            hits = self.library.find(sought, question.documents, question.relevance_floor)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
-        if question.relevance_floor is not None:
-            hits = [hit for hit in hits if hit.score >= question.relevance_floor]
         while len(self.pinned) >= PINNED:
             del self.pinned[next(iter(self.pinned))]
         self.pinned[asked] = hits

@@ -54,6 +54,7 @@ QUESTION = Question(prompt="who?", seed=3, max_tokens=12, stop_tokens=(STOP,))
 ANSWER = DragonSettings(disclose=Disclosure.ANSWER, codec="topk:16:residual", run_ahead=4)
 REDACTED = replace(ANSWER, disclose=Disclosure.REDACTED)
 BOUND = 1 / QUESTION.relevance_temperature + np.log(QUESTION.documents)
+LEAST = -BOUND + QUESTION.doubt * np.log(1e-6)
 
 Says = Callable[[Sequence[int]], tuple[Mapping[int, float], float]]
 """After these tokens: the probabilities of some, the others sharing the rest; and h̃."""
@@ -242,7 +243,7 @@ def test_an_honest_cloud_is_told_the_answer_and_nothing_is_ended() -> None:
 
 
 @pytest.mark.parametrize("settings", [ANSWER, REDACTED])
-@pytest.mark.parametrize("relevance", [1e6, -1e6, 1.01 * BOUND, -1.01 * BOUND])
+@pytest.mark.parametrize("relevance", [1e6, -1e6, 1.01 * BOUND, 1.01 * LEAST])
 def test_no_cloud_is_more_relevant_than_its_documents_can_be(
     settings: DragonSettings, relevance: float
 ) -> None:
@@ -255,10 +256,11 @@ def test_no_cloud_is_more_relevant_than_its_documents_can_be(
 
 
 def test_a_cloud_whose_relevance_moves_is_left_with_what_it_was_told_by_then() -> None:
-    found = attack(Leading(at_first=BOUND, then=-BOUND), ANSWER)
-    assert (found.told, found.alone_from) == (list(LED), len(LED))
-    assert found.answer.tokens == [*LED, *SECRET, STOP], "the device goes on with its own text"
-    assert found.stolen == 0
+    for begins in (LED, LED[:1]):
+        found = attack(Leading(begins, at_first=BOUND, then=LEAST), ANSWER)
+        assert (found.told, found.alone_from) == (list(begins), len(begins))
+        assert found.answer.tokens == [*LED, *SECRET, STOP], "the device goes on with its own text"
+        assert found.stolen == 0
 
 
 def test_what_is_not_related_is_not_read_where_drafts_are_not_disclosed() -> None:
@@ -278,21 +280,21 @@ class Agreeing:
     question: Question
 
     def __call__(self, tokens: Sequence[int]) -> tuple[Mapping[int, float], float]:
-        relevance, every = 9.0, self.question.reweight_every
+        relevance, every = 9.0 - 10.0 * self.question.doubt, self.question.reweight_every
         if every:
             relevance += len(tokens) // every
-        elif not tokens:
-            relevance -= 10.0 * self.question.doubt
         return device_says(tokens)[0], relevance
 
 
-def test_relevance_moves_where_the_question_says_so() -> None:
+def test_relevance_is_as_low_and_moves_as_often_as_the_question_says() -> None:
     for question in (
         replace(QUESTION, reweight_every=1),
         replace(QUESTION, reweight_every=2),
-        replace(QUESTION, doubt=3.0),
+        replace(QUESTION, doubt=4.0),
     ):
         assert attack(Agreeing(question), ANSWER, question).alone_from is None
+    certain = replace(QUESTION, doubt=0.0)
+    assert attack(Agreeing(replace(QUESTION, doubt=4.0)), ANSWER, certain).alone_from == 0
     rarely = replace(QUESTION, reweight_every=3)
     assert attack(Agreeing(replace(QUESTION, reweight_every=2)), ANSWER, rarely).alone_from == 2
 
