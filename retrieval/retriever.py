@@ -33,11 +33,13 @@ class Reranker:
         return cls(loaded("CrossEncoder", model_directory(str(name)), num_labels=1))
 
     def score(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """How well each text answers the question, float32 [texts], in (0, 1) for most models."""
+        """How well each text answers the question, float32 [texts], in (0, 1)."""
         if not texts:
             return np.empty(0, dtype=np.float32)
         pairs = [(question, text) for text in texts]
-        return np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
+        scores = np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
+        bounded = type(self._model.activation_fn).__name__ == "Sigmoid"
+        return scores if bounded else 1 / (1 + np.exp(-scores))
 
 
 class Retriever:
@@ -63,18 +65,22 @@ class Retriever:
         self.fingerprint = f"{index.fingerprint()} {search} {reranker is not None}"
         """Equal where the same chunks are found for a question."""
 
-    def retrieve(self, question: str, k: int) -> list[Hit]:
-        """The `k` most relevant chunks, best first.
+    def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
+        """The `k` most relevant chunks, best first, none of a cosine below `floor`.
 
         Without a re-ranker a hit's score is the cosine, however it was found; with one, the best
-        max(4k, 20) chunks are re-ranked, and its score is the re-ranker's.
+        max(4k, 20) chunks are re-ranked, and its score is the re-ranker's. The floor is of the
+        cosine all the same: scores of two re-rankers do not compare.
         """
         if len(self.index) == 0 or k < 1:
             return []
         vector = self._embedder.encode_question(question)
+        most = k if self._reranker is None else max(4 * k, 20)
+        hits = self.index.search(vector, most, question, self._search)
+        if floor is not None:
+            hits = [hit for hit in hits if hit.score >= floor]
         if self._reranker is None:
-            return self.index.search(vector, k, question, self._search)
-        hits = self.index.search(vector, max(4 * k, 20), question, self._search)
+            return hits
         scores = self._reranker.score(question, [hit.chunk.text for hit in hits])
         order = np.argsort(-scores, kind="stable")[:k]
         return [Hit(hits[i].chunk, float(scores[i])) for i in order]

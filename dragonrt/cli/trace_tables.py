@@ -161,6 +161,7 @@ def _ledger_cells(ledgers: list[dict[str, Any]]) -> dict[str, str]:
         "sent: tokens, distributions": f"{total('tokens_sent')}, {total('distributions_sent')}",
         "sent, but not in the answer": str(total("tokens_not_in_answer")),
         "withheld: tokens": str(total("tokens_withheld")),
+        "revealed to the cloud": _number(total("revealed_bits"), 1, " bits"),
         "evidence of the own documents": _number(total("evidence_bits"), 0, " bits"),
     }
 

@@ -4,7 +4,7 @@ A fifth mode is one module beside this one, a class of settings, and one entry h
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonrt.bundled import DEFAULT_MODEL
@@ -12,6 +12,7 @@ from dragonrt.control import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError
+from dragonrt.modes.disclosure import FLOOR
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.federated import Coordinator
@@ -66,7 +67,8 @@ class ModeEntry:
 
     `model` runs on the device unless its user names another; `exact` says whether the text is the
     target's, to the token; `help` is a line for people. Where the text is the others' and not drawn
-    from the device's documents, too, `unread` says what these are for.
+    from the device's documents, too, `unread` says what these are for. `reads` completes a question
+    as its device reads it.
     """
 
     name: str
@@ -77,6 +79,7 @@ class ModeEntry:
     exact: bool
     help: str
     unread: str | None = None
+    reads: Callable[[Question, Any], Question] = lambda question, settings: question
 
 
 def _dragon_device(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
@@ -85,6 +88,12 @@ def _dragon_device(question: Question, settings: DragonSettings, kit: Kit) -> Mo
     return Dragon(
         "device", question, settings, kit.vocabulary, kit.profile, kit.patience, kit.marker
     )
+
+
+def _dragon_reads(question: Question, settings: DragonSettings) -> Question:
+    if question.relevance_floor is None and settings.keeps_drafts:
+        return replace(question, relevance_floor=FLOOR)
+    return question
 
 
 def _dragon_cloud(question: Question, settings: DragonSettings, kit: Kit) -> Mode:
@@ -156,6 +165,7 @@ MODES: Mapping[str, ModeEntry] = {
             DEFAULT_MODEL,
             True,
             "both sides answer from their documents",
+            reads=_dragon_reads,
         ),
         ModeEntry(
             "speculative",

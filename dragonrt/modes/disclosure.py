@@ -22,6 +22,10 @@ class Disclosure(StrEnum):
     REDACTED = "redacted"
 
 
+FLOOR: Final = 0.25
+"""The least cosine of a document that is read where the device keeps its drafts: what is
+not in the context cannot be asked out of it (SPEC 1.11). Measured with the bundled embedder."""
+
 TAKES: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),
     "cloud": (Target,),

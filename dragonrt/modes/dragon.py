@@ -24,6 +24,7 @@ from dragonrt.modes.disclosure import refuse_more
 from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.evidence import evidence_bits
+from dragonrt.modes.guards import TOLD, Ruling, guards
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
@@ -108,7 +109,9 @@ class Dragon(Partnered):
             self._missing,
             self._aggregating,
         )
+        self._guards = guards(side, question, settings)
         # What is known of the other side.
+        self._partner = ""
         self._other_decided: tuple[int, int] | None = None
         self._diverged = False
         # Under way, and since when.
@@ -165,6 +168,7 @@ class Dragon(Partnered):
     def joined(self, peer: str, session: int, now: float) -> Effects:
         """Work with the other side from the decided prefix on; own undecided drafts go there."""
         self._join(peer, session, now)
+        self._partner = peer
         self._theirs.clear()
         self._missing.clear()
         self._other_decided = None
@@ -302,7 +306,10 @@ class Dragon(Partnered):
             if own is None:
                 return
             if self._alone:
-                self._commit(own.token, own, None, cause, None, now)
+                ruling = TOLD if self._guards is None else self._guards.ruling(own.token, own)
+                if ruling.ends:
+                    self._part_for_good(ruling, now)
+                self._commit(own.token, own, None, cause, None, now, ruling)
                 continue
             theirs = self._their_draft(step)
             if theirs is None or self._peer is None or not self._deciding.is_light(own, theirs):
@@ -317,21 +324,30 @@ class Dragon(Partnered):
         """The other side's draft of what follows the first `step` tokens of the line."""
         return self._theirs.get(*self._told.place(step))
 
-    def _withholds(self, mixed: Mixed | None) -> bool:
-        """Whether the cloud may not read the token: it could hardly have said it (SPEC 1.10)."""
-        if self.side == "cloud" or not self._settings.redacts:
-            return False
-        return mixed is None or mixed.p > self._settings.withhold * mixed.q
+    def _part_for_good(self, ruling: Ruling, now: float) -> None:
+        """The cloud hears no more of this answer; of the reason only what is a fault of its own."""
+        reason, text = (Reason.ERROR, ruling.ends) if ruling.fault else (Reason.FINISHED, "")
+        self._out.leave.append(Leave(self._partner, reason, text))
+        if self._alone:
+            self._notice(ruling.ends)
+        else:
+            self._leave_alone(ruling.ends, now)
 
     def _decide(self, found: Found, cause: events.Cause, now: float) -> bool:
-        """Decide the next step by what was found; False where that is that entries are missing."""
+        """Decide the next step by what was found; False if that does not decide it."""
         step, result = self._decided, found.result
         if isinstance(result, Missing):
             self._ask_for(result)
             return False
-        told = self._commit(result.token, found.own, found.theirs, cause, result, now)
+        ruling = TOLD
+        if self._guards is not None:
+            ruling = self._guards.ruling(result.token, found.own, found.theirs, result)
+        if ruling.ends:
+            self._part_for_good(ruling, now)
+            return False
+        told = self._commit(result.token, found.own, found.theirs, cause, result, now, ruling)
         if self._settings.placement is not Aggregator.BOTH:
-            self._hand_over(step, result, found.own, told, now)
+            self._hand_over(step, result, found.own, told, now, ruling)
         return True
 
     def _ask_for(self, missing: Missing) -> None:
@@ -362,13 +378,14 @@ class Dragon(Partnered):
         cause: events.Cause,
         mixed: Mixed | None,
         now: float,
+        ruling: Ruling = TOLD,
     ) -> list[ToldToken]:
         """Make `token` the decided token of the next step and bring the line to it.
 
         Comes to what the other side is to hear of it.
         """
         step, line, out = self._decided, self._line, self._out
-        if withheld := self._withholds(mixed):
+        if ruling.withheld:
             theirs = None
         waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
         self._useful |= mixed is not None or cause == "target"
@@ -396,7 +413,8 @@ class Dragon(Partnered):
                 else None,
                 None if mixed is None else evidence_bits(mixed.p, mixed.q),
                 () if mixed is None else mixed.files,
-                withheld,
+                ruling.withheld,
+                ruling.bits,
             )
         )
         if len(line) == step:
@@ -416,7 +434,7 @@ class Dragon(Partnered):
             self._ahead.branching.decided(own.rank(token))
         self._decided = step + 1
         self._own.decide(step)
-        told = self._told.tell(token, withheld=withheld)
+        told = self._told.tell(token, withheld=ruling.withheld)
         for each in told:
             self._theirs.decide(each.step)
         self._compare_decided()
@@ -424,7 +442,13 @@ class Dragon(Partnered):
         return told
 
     def _hand_over(
-        self, step: int, mixed: Mixed, own: SideDraft, told: Sequence[ToldToken], now: float
+        self,
+        step: int,
+        mixed: Mixed,
+        own: SideDraft,
+        told: Sequence[ToldToken],
+        now: float,
+        ruling: Ruling,
     ) -> None:
         """Tell the other side what was decided and who decides next."""
         if mixed.expected is not None:
@@ -442,7 +466,7 @@ class Dragon(Partnered):
                 *self._aggregating.stamp(now),
             )
             self._out.send.append((self._peer, target))
-        if told and not self._withholds(mixed):  # a marker is no token of the answer
+        if told and not ruling.withheld:  # a marker is no token of the answer
             self._disclose(step, mixed.token)
 
     def _check_finished(self) -> None:

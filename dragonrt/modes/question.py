@@ -34,7 +34,9 @@ class Question:
     tokens (0: never). `doubt` is how much the model's own "I don't know." counts against a
     document (see `Weighing`). `accepted` are the tokens of the answer that are decided already,
     where it is resumed. `shown` is what a cloud may read of the answers in the history, where that
-    is less: of the latest ones, if not of all. Raises SettingError for values out of range.
+    is less: of the latest ones, if not of all. Own documents of a cosine below
+    `relevance_floor` are not read; None leaves that to the mode. Raises SettingError for values out
+    of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
@@ -62,6 +64,13 @@ class Question:
     )
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
+    )
+    relevance_floor: float | None = setting(
+        None,
+        "Read no document of less cosine; else 0.25 where drafts are not disclosed.",
+        low=-1,
+        high=1,
+        travels=False,
     )
     reweight_every: int = setting(
         0, "Rank the documents again every N tokens; 0: never.", low=0, high=MAX_TOKENS
@@ -91,8 +100,9 @@ class Question:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...]) -> "Question":
-        """The same question, to go on from these tokens."""
-        return replace(self, accepted=accepted)
+        """The same question as another side may read it, to go on from these tokens."""
+        answers = [answer for _, answer in self.history]
+        return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
         """As a cloud may read it that is told the `accepted` tokens alone.
@@ -100,13 +110,18 @@ class Question:
         Of an earlier answer it reads what was shown of it, else only the `mark`, whose tokens are
         the `marker`. Its own answer may be longer by these.
         """
-        unknown = (mark,) * (len(self.history) - len(self.shown))
-        answers = (*unknown, *self.shown)[-len(self.history) :] if self.history else ()
-        asked = (prompt for prompt, _ in self.history)
         return replace(
             self,
-            history=tuple(zip(asked, answers, strict=True)),
+            history=self._shown_after([mark] * len(self.history)),
             shown=(),
             accepted=tuple(accepted),
             max_tokens=min(MAX_TOKENS, longest_told(self.max_tokens, marker)),
+        )
+
+    def _shown_after(self, unknown: Sequence[str]) -> tuple[Turn, ...]:
+        """The history with what was shown of its answers, and of those before with `unknown`."""
+        before = max(0, len(self.history) - len(self.shown))
+        answers = [*unknown[:before], *self.shown][-len(self.history) :]
+        return tuple(
+            (asked, answer) for (asked, _), answer in zip(self.history, answers, strict=False)
         )

@@ -77,6 +77,13 @@ class DragonSettings:
         high=1e6,
         travels=False,
     )
+    reveal: float = setting(
+        8.0,
+        "redacted: withhold what would tell the cloud more than so many bits of an answer.",
+        low=0,
+        high=1e6,
+        travels=False,
+    )
     pad: bool | None = setting(
         None, "Send all in frames of a few sizes; else where drafts are not disclosed."
     )

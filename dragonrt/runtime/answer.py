@@ -50,6 +50,7 @@ class AnswerSession:
     `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted,
     after `retry_s` seconds where the other side was busy. `weights` is its model's fingerprint.
     `attribution` is what it said of the answer at the end; `attribute` says that of this side.
+    What is `over` is not opened again.
     """
 
     def __init__(self, driver: "Driver", name: str, connector: Reachable | None) -> None:
@@ -62,6 +63,7 @@ class AnswerSession:
         self.retry_s = 0.0
         self.weights: str | None = None
         self._opened = False
+        self.over = False
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver
@@ -293,6 +295,8 @@ class Driver:
             self.feed(lambda now: self.mode.left(leave.peer, leave.text, False, now))
         elif leave.again:
             session.gone.set()
+        else:
+            session.over = True
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error

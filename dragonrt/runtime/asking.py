@@ -79,9 +79,10 @@ class Asking:
         kit: Kit,
         on_record: OnRecord = lambda record: None,
     ) -> None:
+        self._entry = entry_of(settings)
+        question = self._entry.reads(question, settings)
         self.answer = Answer(question=question, settings=settings)
         self._preparer = preparer
-        self._entry = entry_of(settings)
         self._on_record = on_record
         mode = self._entry.device(question, settings, kit)
         self._driver = Driver(preparer, mode, self._record)
@@ -242,7 +243,7 @@ class Asking:
         """Resume the session from the decided tokens whenever its other side is back."""
         connector, patience = session.connector, self._driver.patience
         clock, back_off = asyncio.get_running_loop().time, BackOff(patience)
-        while connector is not None:
+        while connector is not None and not session.over:
             since_s = clock()
             await session.gone.wait()
             back_off.lasted(clock() - since_s)
@@ -250,4 +251,5 @@ class Asking:
             connector.hurry()
             while await connector.wait_connected(patience.answer_s) is None:
                 pass
-            self._join(session)
+            if not session.over:
+                self._join(session)

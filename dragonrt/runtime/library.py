@@ -40,9 +40,9 @@ class Library:
     on_notice: Callable[[str], None] = lambda text: None
     _noticed: set[str] = field(default_factory=set)
 
-    def find(self, question: str, k: int) -> list[Hit]:
-        """The `k` most relevant chunks with their scores."""
-        return self.retriever.retrieve(question, k)
+    def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
+        """The `k` most relevant chunks with their scores, none of a cosine below `floor`."""
+        return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
         """The relevance of given chunks to a text: the re-ranker's score, else the cosine."""

@@ -115,7 +115,7 @@ class LocalSide:
             return self.pinned[asked]
         sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
         try:
-            hits = self.library.find(sought, question.documents)
+            hits = self.library.find(sought, question.documents, question.relevance_floor)
         except RetrievalError as error:
             raise DragonError(str(error)) from error
         while len(self.pinned) >= PINNED:

@@ -8,13 +8,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.question import Question
+from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import (
     FederatedSettings,
     Settings,
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 SESSIONS_APART = 2**20
 """So many numbers of sessions are a host's of several, so that a trace can tell them apart."""
+REMEMBERED = 1024
+"""Answers of which is known what a cloud may read of them."""
 M_ARENA_MAX, ARENAS = -8, 2
 """The option of glibc's mallopt, and its value."""
 SWITCH_S = 0.0005
@@ -133,6 +135,7 @@ class Device:
     """A device that is connected to its other sides: it asks one question after another.
 
     `dropped` is what C-SQS dropped in all answers so far: the next one goes on with its threshold.
+    `shown` is what a cloud may read of the latest answers, where drafts are not disclosed.
     """
 
     side: LocalSide
@@ -140,6 +143,14 @@ class Device:
     settings: Settings
     kit: Kit
     dropped: DroppedMass | None = None
+    shown: dict[Turn, str] = field(default_factory=dict)
+
+    def remember(self, turn: Turn, shown: str) -> None:
+        """Note what was shown of an answer; the oldest of REMEMBERED ones is forgotten."""
+        self.shown.pop(turn, None)
+        self.shown[turn] = shown
+        while len(self.shown) > REMEMBERED:
+            del self.shown[next(iter(self.shown))]
 
     def asking(self, question: Question, on_record: OnRecord = lambda record: None) -> Asking:
         """An answer that can be asked for; `on_record` hears what happens."""

@@ -148,7 +148,6 @@ class Conversation:
     seed: int | None = None
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
-    _shown: dict[Turn, str] = field(default_factory=dict)
     _asking: Asking | None = None
 
     async def ask(
@@ -168,9 +167,7 @@ class Conversation:
             self.question,
             prompt=prompt,
             history=tuple(self.history),
-            shown=tuple(self._shown.get(turn, MARKER.strip()) for turn in self.history)
-            if self._redacts
-            else (),
+            shown=self._shown_before(),
             seed=self.seed if self.seed is not None else secrets.randbits(SEED_BITS),
             stop_tokens=model.with_stops(strings),
         )
@@ -207,15 +204,28 @@ class Conversation:
             on_piece(rest, answer.decisions[-1][1])
         reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
         self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
-        if self._redacts:
-            shown = self._shown | {(prompt, reply.text): self._shown_of(answer, strings)}
-            self._shown = {turn: shown[turn] for turn in self.history if turn in shown}
+        if self._keeps_drafts:
+            self.device.remember((prompt, reply.text), self._shown_of(answer, strings))
         return reply
 
     @property
-    def _redacts(self) -> bool:
+    def _keeps_drafts(self) -> bool:
         settings = self.device.settings
-        return isinstance(settings, DragonSettings) and settings.redacts
+        return isinstance(settings, DragonSettings) and settings.keeps_drafts
+
+    def _shown_before(self) -> tuple[str, ...]:
+        """What a cloud may read of the history's answers, where that may be less than all.
+
+        Of an answer that this device did not give, or has forgotten, it reads all at level
+        `answer`, and nothing at `redacted`.
+        """
+        if not self._keeps_drafts:
+            return ()
+        redacts = getattr(self.device.settings, "redacts", False)
+        return tuple(
+            self.device.shown.get(turn, MARKER.strip() if redacts else turn[1])
+            for turn in self.history
+        )
 
     def _shown_of(self, answer: Answer, stops: tuple[str, ...]) -> str:
         """What a cloud may read of an answer: its text, with a mark for what was withheld."""

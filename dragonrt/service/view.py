@@ -122,6 +122,7 @@ def ledger_line(ledger: Mapping[str, Any]) -> str:
         f"{ledger['tokens_sent']} tokens, {ledger['distributions_sent']} distributions",
         f"{ledger['tokens_not_in_answer']} not in the answer",
         f"{ledger['tokens_withheld']} withheld" if ledger["tokens_withheld"] else "",
+        f"{ledger['revealed_bits']:g} bits revealed" if ledger["revealed_bits"] else "",
         "" if evidence is None else f"{round(evidence)} bits of evidence",
         *(f"{each['file']} {round(each['bits'])}" for each in files[:SHOWN_FILES]),
     ]

@@ -21,7 +21,8 @@ class Script:
 
     Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
     bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with about
-    probability `stop`. Deterministic in `seed`.
+    probability `stop`. Documents are ranked anew at every token, or with `steady` never.
+    Deterministic in `seed`.
     """
 
     seed: int
@@ -29,6 +30,7 @@ class Script:
     sharpness: float = 3.0
     disagreement: float = 1.0
     stop: float = 0.02
+    steady: bool = False
 
     def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
         """Dense probabilities [vocabulary], float64, read only."""
@@ -36,6 +38,8 @@ class Script:
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
         """h̃ of one side, which changes with the text as dynamic weights do."""
+        if self.steady:
+            prefix_hash = self.seed << 8
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
 

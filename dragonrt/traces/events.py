@@ -115,7 +115,8 @@ class TokenDecided:
     verifies, 1 for a draft that stands and 0 for the verifier's token. `document` is the own row
     that carried it. `evidence` are the bits by which the target made it likelier than the cloud
     alone, None where that is not known; `files` those by which it would be less likely without each
-    of the own files (SPEC 1.10). What is `withheld` the cloud is not told.
+    of the own files (SPEC 1.10). What is `withheld` the cloud is not told; where the device keeps
+    its drafts, it learns `revealed` bits from one that it is told (SPEC 1.11).
     """
 
     KIND: ClassVar[str] = "decide"
@@ -130,6 +131,7 @@ class TokenDecided:
     evidence: float | None = None
     files: tuple[float, ...] = ()
     withheld: bool = False
+    revealed: float | None = None
 
     def accepted(self, side: Side) -> bool | None:
         """Whether that side's draft became the token; None where there was none to compare."""

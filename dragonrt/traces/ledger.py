@@ -33,7 +33,8 @@ class Ledger:
     """Bytes are of text; of `tokens` sent, some went with `distributions`.
 
     `evidence_bits` and that of each file, in the order of `Answer.passages`, sum over the
-    `weighed` tokens: those for which the cloud's distribution was known here.
+    `weighed` tokens: those for which the cloud's distribution was known here. `revealed` is what
+    the cloud learned from the tokens that it was told, None where it reads more than these.
     """
 
     question_bytes: int = 0
@@ -42,6 +43,7 @@ class Ledger:
     distributions: int = 0
     withheld: int = 0
     weighed: int = 0
+    revealed: float | None = None
     evidence_bits: float = 0.0
     file_bits: list[float] = field(default_factory=list)
     _drafted: list[tuple[int, int]] = field(default_factory=list)
@@ -88,6 +90,8 @@ class Ledger:
     def _decide(self, decided: TokenDecided) -> None:
         self._decided[decided.step] = decided.token
         self.withheld += decided.withheld
+        if decided.revealed is not None:
+            self.revealed = (self.revealed or 0.0) + decided.revealed
         if decided.evidence is None:
             return
         self.weighed += 1
@@ -113,6 +117,7 @@ class Ledger:
             "distributions_sent": self.distributions,
             "tokens_not_in_answer": self.unused,
             "tokens_withheld": self.withheld,
+            "revealed_bits": None if self.revealed is None else round(self.revealed, 2),
             "evidence_bits": round(self.evidence_bits, 2) if known else None,
             "evidence_of_tokens": self.weighed,
             "evidence_bits_of_files": [round(bits, 2) for bits in self.file_bits],

@@ -61,6 +61,7 @@ class Interleaving:
         device = self._entry.device(request.question, request.settings, scenario.kit(request))
         self._device = self._machine("device", device)
         self._clouds: dict[str, _Machine] = {}
+        self._over: set[str] = set()
         self._takings: list[Taking] = []
         self._sessions: list[Taking] = []
         self._device.taking = Taking(request.settings, 0)
@@ -110,7 +111,7 @@ class Interleaving:
             for peer, inbox in machine.inboxes.items():
                 if inbox:
                     inputs.append(partial(self._deliver, machine, peer))
-        away = self._scenario.clouds.keys() - self._clouds.keys()
+        away = self._scenario.clouds.keys() - self._clouds.keys() - self._over
         inputs += [partial(self._join, name) for name in sorted(away)]
         if self._cuts and self._clouds and self._chance.random() < CUT:
             self._cuts -= 1
@@ -179,9 +180,12 @@ class Interleaving:
                 self._sessions[-1].take(event)
         self._send(machine, effects)
         for leave in effects.leave:
-            if machine is not self._device or not leave.again:
+            if machine is not self._device or not (leave.again or machine.taking.parted):
                 raise ViolationError(f"in another order of inputs: {machine.name}: {leave.text}")
-            self._close(leave.peer)
+            if not leave.again:
+                self._over.add(leave.peer)
+            if leave.peer in self._clouds:
+                self._close(leave.peer)
         if effects.failed is not None:
             raise effects.failed
         machine.finish = effects.finished

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from math import isclose
 
 from dragonrt.errors import DragonError
+from dragonrt.modes.guards import STEERED
 from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.settings import (
@@ -31,6 +32,7 @@ BREACHES = (
     "came after block",
     "a verdict",
     "an upload",
+    "broke the protocol",
 )
 """What a side says of the other one when that has broken the protocol."""
 
@@ -44,7 +46,8 @@ class Taking:
     """One side's part in one session of an answer, or the device's in all of them.
 
     `changes` has the steps from which on the device was alone (True) or together again, `given` the
-    tokens that the cloud decided by itself, `heard` the kinds of messages that came.
+    tokens that the cloud decided by itself, `heard` the kinds of messages that came. A device that
+    is alone by its own definition of the text, because it was led away, is not counted as alone.
     """
 
     settings: Settings
@@ -56,6 +59,7 @@ class Taking:
     rounds: list[events.RoundDecided] = field(default_factory=list)
     heard: set[str] = field(default_factory=set)
     withheld: list[bool] = field(default_factory=list)
+    parted: bool = False
 
     def take(self, event: events.Event) -> None:
         """Add an event; raises ViolationError at once for one that must not be."""
@@ -70,7 +74,9 @@ class Taking:
                 bound = reached + pace(self.settings).ahead
                 if event.step >= bound:
                     raise ViolationError(f"step {event.step} was drafted beyond the bound {bound}")
-            case events.WentAlone() | events.Rejoined():
+            case events.Noticed():
+                self.parted |= STEERED in event.text
+            case events.WentAlone() | events.Rejoined() if not self.parted:
                 self.changes.append((event.step, isinstance(event, events.WentAlone)))
             case events.BlockJudged():
                 self.verdicts[event.round] = event.accepted, event.token
@@ -119,7 +125,7 @@ def check(
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
     _check_text(scenario, request, device)
-    if _redacts(request.settings):
+    if _keeps_drafts(request.settings):
         _check_withheld(scenario, request, device)
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
@@ -134,7 +140,9 @@ def check(
         missed = "missed the deadline" in notice or "takes part again" in notice
         named = "is used" in notice  # a codec that takes another's place
         mute = "nothing useful" in notice and may_seem_mute(scenario, request)
-        if not (scenario.faulty or not quiet or given_up or missed or named or mute):
+        steered = device.parted and STEERED in notice
+        disturbed = scenario.faulty or not quiet or given_up
+        if not (disturbed or missed or named or mute or steered):
             raise ViolationError(f"the answer was disturbed without need: {notice}")
 
 
@@ -142,20 +150,27 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    if _redacts(request.settings):
+    if _keeps_drafts(request.settings):
         return [token for token, _ in _redacted(scenario, request, course)]
     verifier = scenario.kit(request).verifier
     return oracle(question, request.settings, scenario.models(request), course, verifier)
 
 
-def _redacts(settings: Settings) -> bool:
-    return isinstance(settings, DragonSettings) and settings.redacts
+def _keeps_drafts(settings: Settings) -> bool:
+    return isinstance(settings, DragonSettings) and settings.keeps_drafts
+
+
+def _marker(settings: Settings) -> tuple[int, ...]:
+    """What a cloud reads for a run of withheld tokens; at level `answer` these are the last."""
+    redacts = isinstance(settings, DragonSettings) and settings.redacts
+    return MARKER_TOKENS if redacts else ()
 
 
 def _redacted(scenario: Scenario, request: Request, course: Attendance) -> list[tuple[int, bool]]:
     assert isinstance(request.settings, DragonSettings)
     models = scenario.models(request)
-    return redacted_oracle(request.question, request.settings, models, MARKER_TOKENS, course)
+    marker = _marker(request.settings)
+    return redacted_oracle(request.question, request.settings, models, marker, course)
 
 
 def _check_withheld(scenario: Scenario, request: Request, device: Taking) -> None:
@@ -213,9 +228,9 @@ def _check_cloud(
     cloud: Taking,
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
-    if _redacts(request.settings):
+    if _keeps_drafts(request.settings):
         decisions = list(zip(device.decided, device.withheld, strict=True))
-        read = read_by_cloud(decisions, MARKER_TOKENS)
+        read = read_by_cloud(decisions, _marker(request.settings))
         text = [*read[: cloud.accepted], *cloud.decided]
         if text != read[: len(text)]:
             raise ViolationError(f"the cloud reads {text} where it may read {read}")

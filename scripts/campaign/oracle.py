@@ -7,6 +7,7 @@ Of the program it has the hash of a text and the values that are asked for; all 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf, log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +116,42 @@ def oracle(
 
 # Mode dragon.
 
+LED_BITS, CARRIED_BITS, MOST_BITS = 8.0, 16.0, 20.0
+"""SPEC 1.11: a cloud that led so far away is watched; what it may then read of the device's
+documents; what one token counts at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken:
+    """A token with its probability in the mixture, and what both sides say there.
+
+    `drafts` are theirs; of the cloud there is nothing where the device is alone.
+    """
+
+    token: int
+    p: float
+    sides: Sequence[Coded]
+    drafts: Sequence[int]
+
+    @property
+    def revealed(self) -> float:
+        """What a cloud that said its distribution learns from the token, in bits (SPEC 1.11)."""
+        device, cloud = self.sides
+        return 0.0 if self.token == self.drafts[1] else _bits(device, cloud, self.token, self.token)
+
+    @property
+    def led(self) -> float:
+        """How far it leads away from the device's own draft, in bits."""
+        device = self.sides[0]
+        return _bits(device, device, self.drafts[0], self.token)
+
+
+def _bits(a: Coded, b: Coded, x: int, y: int) -> float:
+    """log2 a(x)/b(y), from 0 to MOST_BITS."""
+    if a.p[x] <= b.p[y]:
+        return 0.0
+    return min(MOST_BITS, log2(a.p[x] / b.p[y])) if b.p[y] > 0 else MOST_BITS
+
 
 def read_by_cloud(decisions: Decisions, marker: Sequence[int]) -> list[int]:
     """r(x): a marker for each maximal run of withheld tokens (SPEC 1.10)."""
@@ -131,58 +168,80 @@ def redacted_oracle(
     marker: Sequence[int],
     course: Attendance | None = None,
 ) -> list[tuple[int, bool]]:
-    """The answer's decisions; accepted tokens, and all that the device decides alone, are withheld.
+    """The answer's decisions at level `answer` or `redacted`, r(x) made anew from the whole text.
 
-    A token is withheld where the mixture gives it more than `settings.withhold` times what the
-    cloud gives it after r(x), which is made anew from the whole text each time.
+    At `redacted`, accepted tokens, and all that the device decides alone, are withheld; and so is
+    what the mixture gives more than `settings.withhold` times what the cloud gives it after r(x),
+    and what would reveal more than `settings.reveal` bits. At `answer` the cloud is told all until
+    it has led the answer away and the device's documents carry it on: from there on the device is
+    alone, and tells nothing.
     """
     asked = Asked(question, models, course or Attendance())
     start = start_hash(question.seed)
-    decisions = [(token, True) for token in question.accepted]
+    decisions = [(token, settings.redacts) for token in question.accepted]
+    revealed, led, carried, over = 0.0, 0.0, 0.0, False
     while not asked.ends([token for token, _ in decisions]):
         text = Line(start, [token for token, _ in decisions])
         read = Line(start, read_by_cloud(decisions, marker))
-        token, p, q = _mixed(asked, settings, text, read)
-        decisions.append((token, p > settings.withhold * q))
+        alone = over or asked.course.alone(len(text))
+        taken = _taken(asked, settings, text, None if alone else read)
+        if not settings.redacts:
+            watched = led >= LED_BITS
+            if not alone:
+                over = watched and carried + taken.revealed > CARRIED_BITS
+                if not over:
+                    carried += taken.revealed if watched else 0.0
+                    led += taken.led
+                else:
+                    taken = _taken(asked, settings, text, None)
+            over |= watched and alone
+            decisions.append((taken.token, over))
+        elif alone or taken.p > settings.withhold * float(taken.sides[1].p[taken.token]):
+            decisions.append((taken.token, True))
+        else:  # what was revealed never is more than the budget, unless it is spent
+            within = revealed + taken.revealed <= settings.reveal
+            told = taken.token == taken.drafts[1] or within
+            revealed = revealed + taken.revealed if within else inf
+            decisions.append((taken.token, not told))
     return decisions
 
 
 def _dragon(asked: Asked, settings: DragonSettings) -> Decide:
-    return lambda text: [_mixed(asked, settings, text, text)[0]]
+    def decide(text: Line) -> Sequence[int]:
+        read = None if asked.course.alone(len(text)) else text
+        return [_taken(asked, settings, text, read).token]
+
+    return decide
 
 
-def _mixed(
-    asked: Asked, settings: DragonSettings, text: Line, read: Line
-) -> tuple[int, float, float]:
+def _taken(asked: Asked, settings: DragonSettings, text: Line, read: Line | None) -> _Taken:
     """The next token from what both sides say, the cloud after what it `read` (SPEC 1).
 
-    Beside it its probability in the mixture and on the cloud: 1 and 0 where the device is alone.
+    Where that is None the device is alone.
     """
     step, seed, sampler = len(text), asked.seed, asked.question.sampler
     name = settings.codec_for(sampler)
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
-    def said(side: Side, text: Line) -> Coded:
-        return coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
-
-    def draft(side: Side, q: Coded) -> int:
+    def said(side: Side, text: Line) -> tuple[Coded, int]:
+        """With the side's draft, which has the noise of its place in what that side reads."""
+        q = coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
         if by_drafts:
-            return drawn(q.p, uniform(seed, DRAFT, side, step), q.listed)
-        return raced(seed, step, sampled(sampler, q.p))
+            return q, drawn(q.p, uniform(seed, DRAFT, side, len(text)), q.listed)
+        return q, raced(seed, len(text), sampled(sampler, q.p))
 
-    device = said("device", text)
-    if asked.course.alone(step):
-        return draft("device", device), 1.0, 0.0
-    cloud = said("cloud", read)
+    device, own = said("device", text)
+    if read is None:
+        return _Taken(own, 1.0, (device,), (own,))
+    cloud, theirs = said("cloud", read)
     sides = (("device", text), ("cloud", read))
     weights = softmax([asked.models[side].said(len(x), x.hash).relevance for side, x in sides])
     mixture = mixed((device.p, cloud.p), weights)
     if by_drafts:
-        drafts = [draft("device", device), draft("cloud", cloud)]
-        token = aggregated(seed, step, device, cloud, weights, drafts)
+        token = aggregated(seed, step, device, cloud, weights, [own, theirs])
     else:
         token = raced(seed, step, sampled(sampler, mixture))
-    return token, float(mixture[token]), float(cloud.p[token])
+    return _Taken(token, float(mixture[token]), (device, cloud), (own, theirs))
 
 
 # Modes of blocks.

@@ -62,6 +62,8 @@ DISTRIBUTIONS = (
 )
 CADENCES = {"20ms": 500e3, "70ms": 150e3, "200ms": 50e3}
 """Each with the bit/s that carry it."""
+REVEALS = {1.0: 8.0, 1.5: 4.0, 8.0: 2.0}
+"""Budgets of bits, by how many times likelier a token is that is withheld anyway."""
 STALLS_S = (0.5, 5.0, 45.0)
 """Below and above what the runtime waits for before it gives a side up."""
 FOR_EVER_S = 1e6
@@ -264,14 +266,16 @@ def _request(chance: random.Random, mode: str, number: int, device: int, link: S
         max_tokens=chance.choice((1, 6, 12, 20)),
         stop_tokens=(STOP,),
     )
+    seed = chance.randrange(2**32)
     script = Script(
-        chance.randrange(2**32),
+        seed,
         vocabulary=VOCABULARIES[0],
         sharpness=chance.choice((1.0, 2.0, 4.0)),
         disagreement=chance.choice((0.0, 0.4, 1.0, 2.0)),
+        steady=seed % 2 == 0,
     )
     return Request(
-        question,
+        replace(question, reweight_every=0 if script.steady else 1),
         _settings(chance, mode, link),
         script,
         device=device,
@@ -317,7 +321,8 @@ def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
                 follow=chance.random() < 0.7,
                 disclose=chance.choice(_disclosures(rule, aggregator)),
                 branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
-                withhold=chance.choice((1.0, 1.5, 8.0)),
+                withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
+                reveal=REVEALS[withhold],
                 pad=chance.choice((None, False, True)),
                 cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
                 cadence_ticks=chance.choice((5, 20, 60)),

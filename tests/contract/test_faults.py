@@ -42,6 +42,7 @@ def request(settings: Settings, seed: int = 7, **more: Any) -> Request:
         sampler=Sampler(temperature=0.8 * (seed % 3 > 0)),
         max_tokens=TOKENS,
         stop_tokens=(0,),
+        reweight_every=1,
     )
     script = Script(seed, 16, sharpness=2.0 + seed % 3, disagreement=0.4 * (seed % 4))
     return replace(Request(question, settings, script), **more)

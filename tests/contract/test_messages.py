@@ -47,7 +47,7 @@ from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
 
 TOKENS = 20
-QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS)
+QUESTION = Question(prompt="0", seed=7, sampler=Sampler(0.8), max_tokens=TOKENS, reweight_every=1)
 MODES: dict[str, Settings] = {
     "dragon": DragonSettings(codec="topp:0.95", run_ahead=4),
     "dense dragon": DragonSettings(codec="dense:fp16", run_ahead=4),

@@ -16,7 +16,7 @@ from dragonrt.modes import deciding
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Said, Work
+from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
@@ -24,6 +24,7 @@ from dragonrt.side import Side, other
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import Reason
 from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
 
 V = 32
@@ -32,7 +33,7 @@ MODELS: dict[str, SimulatedModel] = {
     "device": ScriptedModel("device", SCRIPT),
     "cloud": ScriptedModel("cloud", SCRIPT),
 }
-QUESTION = Question(seed=7, sampler=Sampler(0.8), max_tokens=20, stop_tokens=(0,))
+QUESTION = Question(seed=7, sampler=Sampler(0.8), max_tokens=20, stop_tokens=(0,), reweight_every=1)
 SETTINGS = DragonSettings(codec="topp:0.95", run_ahead=4)
 HEAVY = replace(SETTINGS, codec="dense:fp32")
 REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="topk:8:residual")
@@ -105,7 +106,10 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
     over: set[Side] = set()
 
     def carry_out(side: Side, effects: Effects) -> None:
-        assert effects.leave == []
+        for leave in effects.leave:  # the device keeps what a script leads it to: the cloud is out
+            assert (leave, settings.keeps_drafts) == (Leave("cloud", Reason.FINISHED, ""), True)
+            over.add("cloud")
+            flying["device"].clear()
         assert of(effects, events.TextsDiverged) == []
         flying[other(side)] += [message for _, message in effects.send]
         if effects.finished is not None:
@@ -150,7 +154,7 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
 ) -> None:
     """Whether a head mixes nothing, everything, or what more than one input may lead to.
 
-    What the device keeps to itself changes no token: the oracle does not know of it.
+    What the device keeps to itself changes no token, until a guard ends the session.
     """
     if limit:
         monkeypatch.setattr(deciding, limit, -1)
@@ -160,7 +164,13 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
         )
         question = replace(QUESTION, seed=seed)
         found = in_any_order(settings, question, seed)
-        expected = oracle(question, settings, MODELS)
+        expected = told = oracle(question, settings, MODELS)
+        if settings.keeps_drafts:
+            decisions = redacted_oracle(question, settings, MODELS, ())
+            told = read_by_cloud(decisions, ())
+            assert told == expected[: len(told)]
+            expected = [token for token, _ in decisions]
+            assert found == [expected, told[: len(found[1])]]
         assert max(found, key=len) == expected
         for text in found:
             assert text == expected[: len(text)]

@@ -5,6 +5,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from torch.nn import Sigmoid
 
 from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever, Search, sqlite_store
 
@@ -13,6 +14,8 @@ from .conftest import WordHashes
 
 class Preferring:
     """A cross-encoder that likes texts with a certain word."""
+
+    activation_fn = Sigmoid()
 
     def __init__(self, word: str) -> None:
         self._word = word
@@ -44,6 +47,19 @@ def test_a_reranker_has_the_last_word(index: Index, embedder: Embedder) -> None:
         ("travel/hotel.html", 0.75),
         ("travel/flight.txt", 0.25),
     ]
+
+
+def test_nothing_below_the_floor_is_found_whatever_a_reranker_says(
+    index: Index, embedder: Embedder
+) -> None:
+    question = "Which gate for my flight?"
+    best, second = Retriever(index, embedder).retrieve(question, 2)
+    between = (best.score + second.score) / 2
+    for reranker in (None, Reranker(Preferring(second.chunk.text))):
+        retriever = Retriever(index, embedder, reranker)
+        assert [hit.chunk for hit in retriever.retrieve(question, 2, between)] == [best.chunk]
+        assert len(retriever.retrieve(question, 2, second.score)) == 2
+        assert retriever.retrieve(question, 2, 1.1) == []
 
 
 def test_no_texts_have_no_scores() -> None:

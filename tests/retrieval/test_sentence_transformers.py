@@ -71,4 +71,10 @@ def test_a_cross_encoder_scores_pairs(tiny: Path, capfd: pytest.CaptureFixture[s
     assert scores.dtype == np.float32
     assert ((scores > 0) & (scores < 1)).all()
     assert reranker.score("When?", ["A cat."])[0] == pytest.approx(scores[1], abs=1e-6)
+    unbounded = tiny / "config.json"
+    config = json.loads(unbounded.read_text(encoding="utf-8"))
+    config["sentence_transformers"] = {"activation_fn": "torch.nn.modules.linear.Identity"}
+    unbounded.write_text(json.dumps(config), encoding="utf-8")
+    again = Reranker.load(tiny).score("When?", ["At nine.", "A cat."])
+    assert again == pytest.approx(scores, abs=1e-6), "the same, whatever the model ends with"
     assert capfd.readouterr() == ("", "")

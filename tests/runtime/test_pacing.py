@@ -20,7 +20,7 @@ from dragonrt.wire.cells import PACED, SIZES
 from scripts.campaign.oracle import oracle
 from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
 
-QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12)
+QUESTION = Question(prompt="what?", seed=3, sampler=Sampler(0.8), max_tokens=12, reweight_every=1)
 PADDED = DragonSettings(codec="topp:0.95", disclose=Disclosure.ANSWER)
 PACED_BY = replace(PADDED, cadence="20ms", cadence_ticks=60)
 PLAIN = replace(PADDED, pad=False)

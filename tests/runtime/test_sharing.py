@@ -235,7 +235,7 @@ class Shelf:
         self.stored: dict[str, DocumentKV] = {}
         self.loads = 0
 
-    def find(self, question: str, k: int) -> list[Hit]:
+    def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
         return [Hit(chunk, 1.0) for chunk in self.chunks]
 
     def tokens(self, model: LanguageModel, chunk: Chunk) -> list[int]:

@@ -55,6 +55,7 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
         "distributions_sent": 4,
         "tokens_not_in_answer": 2,
         "tokens_withheld": 0,
+        "revealed_bits": None,
         "evidence_bits": 3.5,
         "evidence_of_tokens": 2,
         "evidence_bits_of_files": [3.0, 0.25],

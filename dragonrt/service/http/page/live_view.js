@@ -106,6 +106,7 @@ const LEFT = {
   distributions_sent: "of them with a distribution",
   tokens_not_in_answer: "of them not in the answer",
   tokens_withheld: "tokens withheld",
+  revealed_bits: "bits revealed",
   evidence_bits: "evidence of your documents, bits",
 };
 
