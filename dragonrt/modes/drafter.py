@@ -14,10 +14,9 @@ from typing import Any
 from dragonrt.modes.block_drafting import Advance, Drafting, EncodedBlock, TargetFollowing
 from dragonrt.modes.line import LOW_BITS
 from dragonrt.modes.mode import (
-    Effects,
-    Grounds,
     ModeError,
     OnLoss,
+    Prepared,
     Span,
     Work,
 )
@@ -86,7 +85,7 @@ class BlockDrafter(Partnered):
     def decided(self) -> Sequence[int]:
         return self._drafting.line.tokens[: self._drafting.decided]
 
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._bits_per_s = bits_per_s or float("inf")
 
     @property
@@ -99,13 +98,12 @@ class BlockDrafter(Partnered):
 
     # The cloud comes and goes.
 
-    def prepared(self, grounds: Grounds, now: float) -> Effects:
+    def _prepared(self, prepared: Prepared, now: float) -> None:
         self._decision_s = now
         self._check_finished()
         self._prepare(now)
-        return self._effects()
 
-    def joined(self, peer: str, session: int, now: float) -> Effects:
+    def _joined(self, peer: str, session: int, now: float) -> None:
         """Go on with the cloud from the decided tokens."""
         if self._ready:
             self._part(now)
@@ -113,7 +111,6 @@ class BlockDrafter(Partnered):
         self._sent.clear()
         self._given_up.clear()
         self._round = 0
-        return self._effects()
 
     def _part(self, now: float) -> None:
         """Nobody will verify what is drafted and not decided."""
@@ -155,28 +152,26 @@ class BlockDrafter(Partnered):
         self._reading = _Reading(work, self._alone)
         return work
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._now = now
         reading, self._reading = self._reading, None
         if reading is None or work.span is None:
-            return self._effects()
+            return
         self._draft_s += seconds
         self._out.events.append(events.ForwardDone(work.span.first, 1, seconds))
         if self._finish is not None or reading.dead:
-            return self._effects()
+            return
         self._progress_s = now
         if reading.alone:
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
         else:
             self._take(self._drafting.take_draft(result), "own", 0.0, now)
-        return self._effects()
 
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+    def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._reading, self._now = None, now
         if work.span is not None:
             self._out.events.append(events.ForwardStopped(work.span.first, seconds))
-        return self._effects()
 
     def _preempt(self) -> None:
         """What is being read is of no use any more."""
@@ -188,7 +183,7 @@ class BlockDrafter(Partnered):
 
     # Blocks out, verdicts in.
 
-    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+    def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         match message:
             case wire.Working() | wire.Opened():
                 self._greeted(now)
@@ -200,7 +195,6 @@ class BlockDrafter(Partnered):
                 raise ModeError("an upload came where a verdict was due")
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
-        return self._effects()
 
     def _receive_verdict(self, message: wire.Verdict, now: float) -> None:
         number = message.round

@@ -28,11 +28,10 @@ from dragonrt.modes.guards import TOLD, Ruling, guards
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
-    Effects,
     Finish,
-    Grounds,
     Leave,
     ModeError,
+    Prepared,
     Work,
 )
 from dragonrt.modes.partnered import Partnered
@@ -131,7 +130,7 @@ class Dragon(Partnered):
         branches = sends and self._ahead.branching.wants_rate(self._aggregating.rtt_s)
         return self._aggregating.schedules or branches
 
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
+    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
         self._aggregating.rtt_s, self._aggregating.bits_per_s = rtt_s, bits_per_s
 
     @property
@@ -151,10 +150,10 @@ class Dragon(Partnered):
             return super().told(question)
         return question.redacted(MARKER, self._told.tokens, self._marker)
 
-    def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._ahead.prepared(grounds)
+    def _prepared(self, prepared: Prepared, now: float) -> None:
+        self._ahead.prepared(prepared)
         self._decision_s = now
-        self._aggregating.prepared(grounds.context)
+        self._aggregating.prepared(prepared.context)
         self._tell_coefficients()
         if self._codec.name != self._settings.codec and self.side == "device":
             self._notice(
@@ -163,9 +162,8 @@ class Dragon(Partnered):
             )
         self._check_finished()
         self._prepare(now)
-        return self._effects()
 
-    def joined(self, peer: str, session: int, now: float) -> Effects:
+    def _joined(self, peer: str, session: int, now: float) -> None:
         """Work with the other side from the decided prefix on; own undecided drafts go there."""
         self._join(peer, session, now)
         self._partner = peer
@@ -180,18 +178,18 @@ class Dragon(Partnered):
             draft = self._own.get(step, self._line.hashes[step])
             if draft is not None:
                 self._send_draft(draft, now)
-        return self._effects()
 
     def _tell_coefficients(self) -> None:
         message = self._aggregating.coefficients(self._session)
         if message is not None and self._peer is not None:
             self._out.send.append((self._peer, message))
 
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
         if self.side == "cloud":
             self._peer = None
-            return self.stop(Finish.CANCELLED, now)
-        return super().left(peer, reason, returns, now)
+            self._end(Finish.CANCELLED)
+        else:
+            super()._left(peer, reason, returns, now)
 
     def _part(self, now: float) -> None:
         """The line stays: what is drafted along it may still be decided."""
@@ -205,7 +203,7 @@ class Dragon(Partnered):
 
     # What arrives.
 
-    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+    def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         self._deciding.begin()
         if self._settings.keeps_drafts:
             refuse_more(self.side, self._settings.disclose, message)
@@ -227,7 +225,6 @@ class Dragon(Partnered):
                 self._greeted(now)
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in an answer")
-        return self._effects()
 
     def _receive_draft(self, message: wire.Draft, now: float) -> None:
         step, payload = message.step, message.payload
@@ -491,7 +488,7 @@ class Dragon(Partnered):
         self._reading = self._ahead.wanted(self._decided, self._peer is not None)
         return self._reading
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._deciding.begin()
         if work is self._mixing:
             self._mixing = None
@@ -503,16 +500,14 @@ class Dragon(Partnered):
         elif work.span is not None:
             self._reading = None
             self._take(work, work.span.first, result, seconds, now)
-        return self._effects()
 
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+    def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._mixing:
             self._mixing = None
         else:
             self._reading = None
             step = work.span.first if work.span is not None else self._decided
             self._out.events.append(events.ForwardStopped(step, seconds))
-        return self._effects()
 
     def _take(self, work: Work, first: int, result: Drafts, seconds: float, now: float) -> None:
         """Queue and send own drafts, as far as the line is alive that they were computed for."""

@@ -22,9 +22,17 @@ from dragonrt.distributions import (
     encode_block,
 )
 from dragonrt.errors import DragonError
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Span, Work
+from dragonrt.modes.mode import (
+    Finish,
+    Leave,
+    Machine,
+    ModeError,
+    Prepared,
+    Said,
+    Span,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.modes.quorum import Received, RollCall, Worker, deadline_s, round_weights
 from dragonrt.modes.settings import FederatedSettings
@@ -43,7 +51,7 @@ class FederationError(DragonError):
     """Too few workers are left to go on with the answer."""
 
 
-class Coordinator:
+class Coordinator(Machine):
     """Implements Mode for the device. `members` are the workers' weights by name, each above 0."""
 
     times_bandwidth = False
@@ -57,6 +65,7 @@ class Coordinator:
         members: Mapping[str, float],
         patience: Patience = USUAL,
     ) -> None:
+        super().__init__()
         self._question = question
         self._settings = settings
         self._patience = patience
@@ -69,7 +78,6 @@ class Coordinator:
         self._q: list[Distribution] = []
         self._workers = {name: Worker(name, weight) for name, weight in members.items()}
         self._roll_call = RollCall()
-        self.moved = Moved()
         # The round: its number, its workers (None before any is asked), since when and how long.
         self._round = 0
         self._asked: list[Worker] | None = None
@@ -80,20 +88,12 @@ class Coordinator:
         self._judging: Work | None = None
         self._draft_s = 0.0
         self._ready = False
-        self._finish: Finish | None = None
-        self._out = Effects()
 
     # What the driver asks.
 
     @property
     def decided(self) -> Sequence[int]:
         return self._line.tokens[: self._decided]
-
-    def told(self, question: Question) -> Question:
-        return question.resumed(tuple(self.decided))
-
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
-        """Deadlines follow whole round trips, which are measured here."""
 
     def deadline(self) -> float | None:
         if not self._ready or self._finish is not None or not self._complete or self._judging:
@@ -103,47 +103,34 @@ class Coordinator:
     @property
     def _is_patient(self) -> bool:
         """Whether the round waits beyond its deadline: for the first upload, or for all."""
-        return self._asked is None or self._settings.require_all or not self._received()
+        return self._asked is None or self._settings.require_all or not self._uploaded()
 
-    def _received(self) -> list[Worker]:
+    def _uploaded(self) -> list[Worker]:
         """The workers whose upload of this round is there."""
         asked = self._asked or []
         return [worker for worker in asked if worker.of_round(self._round) is not None]
 
     # Workers come and go.
 
-    def prepared(self, grounds: Grounds, now: float) -> Effects:
+    def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready = True
         self._check_finished()
         self._turn(now)
-        return self._effects()
 
-    def joined(self, peer: str, session: int, now: float) -> Effects:
+    def _joined(self, peer: str, session: int, now: float) -> None:
         worker = self._workers[peer]
         worker.gone()
         worker.session, worker.known, worker.refused = session, self._decided, False
         self._turn(now)
-        return self._effects()
 
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
         worker = self._workers[peer]
         worker.gone()
         worker.loss, worker.refused = reason, not returns
         self._turn(now)
-        return self._effects()
 
-    def tick(self, now: float) -> Effects:
+    def _timed_out(self, now: float) -> None:
         self._turn(now)
-        return self._effects()
-
-    def stop(self, reason: Finish, now: float) -> Effects:
-        self._end(reason)
-        return self._effects()
-
-    def _end(self, finish: Finish) -> None:
-        if self._finish is None:
-            self._finish = self._out.finished = finish
-            self._out.preempt = True
 
     def _check_finished(self) -> None:
         if self._decided and self._line.tokens[self._decided - 1] in self._question.stop_tokens:
@@ -180,7 +167,7 @@ class Coordinator:
         q = self._ids.quantize(self._rule.shape(said[0].p), Step(step)).distribution
         return q, self._rule.draft(step, q)
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
             self._draft_s += seconds
@@ -197,13 +184,11 @@ class Coordinator:
                 worker.reading, worker.asked, worker.received = None, None, result
                 worker.round_trips.append(now - worker.asked_s)
         self._turn(now)
-        return self._effects()
 
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+    def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._reading:
             self._reading = None
             self._out.events.append(events.ForwardStopped(len(self._line), seconds))
-        return self._effects()
 
     # A round: ask, gather, decide.
 
@@ -214,7 +199,7 @@ class Coordinator:
                 self._since_s, self._give_up_s = now, now + self._patience.answer_s
             if self._asked is None and not self._ask(now):
                 return
-            received = self._received()
+            received = self._uploaded()
             waits = any(worker.asked == self._round for worker in self._asked or ())
             if waits and now < (self._give_up_s if self._is_patient else self._limit_s):
                 return
@@ -297,7 +282,7 @@ class Coordinator:
         reading = any(not worker.opened for worker in asked)
         return max(seconds, self._patience.join_s) if reading else seconds
 
-    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+    def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         worker = self._workers[peer]
         match message:
             case wire.Working():
@@ -311,7 +296,6 @@ class Coordinator:
             case _:
                 raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         self._turn(now)
-        return self._effects()
 
     def _receive_upload(self, worker: Worker, message: wire.Upload) -> None:
         number, payloads = message.round, message.payloads
@@ -404,15 +388,6 @@ class Coordinator:
             if token in self._question.stop_tokens:
                 return tokens[: position + 1]
         return tokens
-
-    # What the person hears.
-
-    def _notice(self, *texts: str) -> None:
-        self._out.events.extend(map(events.Noticed, texts))
-
-    def _effects(self) -> Effects:
-        out, self._out = self._out, Effects()
-        return out
 
 
 @dataclass(frozen=True, slots=True)

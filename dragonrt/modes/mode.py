@@ -6,21 +6,24 @@ something is due comes out of `deadline`.
 Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
 runs beside the event loop: a head is a pure function of what the model said.
 
-    what comes in                                        what it may lead to
+    input                                                what it may lead to
     -----------------------------------------------      ---------------------------------
-    prepared   this side has read the question           wanted, decisions
-    joined     a session with another side is open       sends
-    left       it is over; it may come back              going on alone, waiting
-    received   a message of that session                 decisions, sends; ModeError: it ends
-    done       the result of a Work                      decisions, sends
-    dropped    a Work was preempted                      -
-    tick       the deadline has passed                   giving up a side that does nothing
-    stop       the person wants no more                  finished
+    Prepared   this side has read the question           wanted, decisions
+    Joined     a session with another side is open       sends
+    Left       it is over; it may come back              going on alone, waiting
+    Received   a message of that session                 decisions, sends; ModeError: it ends
+    Measured   what the link is like                     -
+    Computed   the result of a Work                      decisions, sends
+    Preempted  a Work was preempted                      -
+    TimedOut   the deadline has passed                   giving up a side that does nothing
+    Stopped    the person wants no more                  finished
 
-Each returns Effects. After each, `wanted` is asked until it gives None. The driver is
+`handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
+`wanted` is asked until it gives None. The driver is
 `dragonrt.runtime.answer`; the same modes run on simulated models in virtual time.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,7 +36,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.evidence import Moved
 from dragonrt.modes.line import Line
 from dragonrt.modes.question import Question
-from dragonrt.traces.events import Event
+from dragonrt.traces.events import Event, Noticed
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
 
@@ -152,8 +155,8 @@ class Effects:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """What a mode is told when its side has read the question.
+class Prepared:
+    """This side has read the question.
 
     `exact_blocks`: several tokens in one forward give the same bits as one by one. `texts` are the
     tokens of the documents that were read, a row for each; `files` say by number of which file.
@@ -164,6 +167,72 @@ class Grounds:
     texts: Sequence[Sequence[int]] = ()
     files: Sequence[int] = ()
     context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A session of that number is open with `peer`."""
+
+    peer: str
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The session with `peer` is over; `returns`: another one may follow."""
+
+    peer: str
+    reason: str
+    returns: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """`peer` sent a message of its session."""
+
+    peer: str
+    message: SessionMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The smoothed round trip to `peer` in seconds, and the bandwidth if it is known."""
+
+    peer: str
+    rtt_s: float
+    bits_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The head of `work` returned `result`; its forward took so many seconds."""
+
+    work: Work
+    result: Any
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """The forward of `work` was stopped after so many seconds, or its head could not run."""
+
+    work: Work
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The person wants no more."""
+
+    reason: Finish
+
+
+Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | TimedOut | Stopped
 
 
 class Mode(Protocol):
@@ -188,28 +257,83 @@ class Mode(Protocol):
     def verifies(self) -> bool:
         """Whether it reads blocks in one forward even where that gives other last bits."""
 
-    def prepared(self, grounds: Grounds, now: float) -> Effects: ...
-
-    def joined(self, peer: str, session: int, now: float) -> Effects: ...
-
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects: ...
-
-    def received(self, peer: str, message: SessionMessage, now: float) -> Effects: ...
-
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
-        """The smoothed round trip, and the bandwidth if it is known."""
+    def handle(self, happened: Input, now: float) -> Effects:
+        """Take one input in. Raises ModeError for a message that ends its session."""
 
     def wanted(self) -> Work | None:
         """The next Work, which is under way from now on; None if there is none."""
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
-        """`seconds` is what the forward took."""
-
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects: ...
-
     def deadline(self) -> float | None:
-        """When `tick` is due, or None."""
+        """When TimedOut is due, or None."""
 
-    def tick(self, now: float) -> Effects: ...
 
-    def stop(self, reason: Finish, now: float) -> Effects: ...
+class Machine(ABC):
+    """What all machines share: a method for each input, and Effects collected in `_out`."""
+
+    def __init__(self) -> None:
+        self.moved = Moved()
+        self._finish: Finish | None = None
+        self._out = Effects()
+
+    @property
+    @abstractmethod
+    def decided(self) -> Sequence[int]:
+        """The tokens decided so far, the accepted ones included."""
+
+    def told(self, question: Question) -> Question:
+        return question.resumed(tuple(self.decided))
+
+    def handle(self, happened: Input, now: float) -> Effects:
+        match happened:
+            case Prepared():
+                self._prepared(happened, now)
+            case Joined(peer, session):
+                self._joined(peer, session, now)
+            case Left(peer, reason, returns):
+                self._left(peer, reason, returns, now)
+            case Received(peer, message):
+                self._received(peer, message, now)
+            case Measured(_, rtt_s, bits_per_s):
+                self._measured(rtt_s, bits_per_s)
+            case Computed(work, result, seconds):
+                self._computed(work, result, seconds, now)
+            case Preempted(work, seconds):
+                self._preempted(work, seconds, now)
+            case TimedOut():
+                self._timed_out(now)
+            case Stopped(reason):
+                self._end(reason)
+        out, self._out = self._out, Effects()
+        return out
+
+    @abstractmethod
+    def _prepared(self, prepared: Prepared, now: float) -> None: ...
+
+    @abstractmethod
+    def _joined(self, peer: str, session: int, now: float) -> None: ...
+
+    @abstractmethod
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None: ...
+
+    @abstractmethod
+    def _received(self, peer: str, message: SessionMessage, now: float) -> None: ...
+
+    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
+        return  # nothing depends on the link, unless a mode says what
+
+    @abstractmethod
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None: ...
+
+    @abstractmethod
+    def _preempted(self, work: Work, seconds: float, now: float) -> None: ...
+
+    @abstractmethod
+    def _timed_out(self, now: float) -> None: ...
+
+    def _end(self, finish: Finish) -> None:
+        if self._finish is None:
+            self._finish = self._out.finished = finish
+            self._out.preempt = True
+
+    def _notice(self, *texts: str) -> None:
+        self._out.events.extend(map(Noticed, texts))

@@ -5,19 +5,16 @@ connected --left--> waiting --patience runs out--> alone
     `-----------------joined------------------------'
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 
-from dragonrt.modes.evidence import Moved
-from dragonrt.modes.mode import Effects, Finish, Leave, OnLoss
-from dragonrt.modes.question import Question
+from dragonrt.modes.mode import Leave, Machine, OnLoss
 from dragonrt.patience import Patience
 from dragonrt.traces import events
 from dragonrt.wire.reasons import Reason
 
 
-class Partnered(ABC):
-    """The part of a Mode that knows where its partner is, and collects Effects in `_out`.
+class Partnered(Machine):
+    """The part of a Mode that knows where its partner is.
 
     `on_loss` says how long it is waited for once it is lost; `_useless` and `_alone_as` are the
     mode's words for a partner that does nothing and for what answers without it. A word has been
@@ -29,6 +26,7 @@ class Partnered(ABC):
     _alone_as: str
 
     def __init__(self, on_loss: OnLoss, patience: Patience) -> None:
+        super().__init__()
         self._on_loss = on_loss
         self._patience = patience
         self._peer: str | None = None
@@ -41,17 +39,6 @@ class Partnered(ABC):
         self._met = False
         self._missed_since_s: float | None = None
         self._ready = False
-        self._finish: Finish | None = None
-        self._out = Effects()
-        self.moved = Moved()
-
-    @property
-    @abstractmethod
-    def decided(self) -> Sequence[int]:
-        """The tokens decided so far."""
-
-    def told(self, question: Question) -> Question:
-        return question.resumed(tuple(self.decided))
 
     @property
     @abstractmethod
@@ -79,17 +66,16 @@ class Partnered(ABC):
         self._progress_s = self._owed_s = now
         self._useful, self._met = False, True
 
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
         self._peer, self._loss = None, reason
         if returns and self._waiting_since_s is not None:
-            return self._effects()
+            return
         if self._useful or self._missed_since_s is None:  # who only comes and goes is as if away
             self._missed_since_s = now
         self._waiting_since_s = self._missed_since_s if returns else None
         if self._ready and self._finish is None:
             self._part(now)
             self._miss(now)
-        return self._effects()
 
     def _prepare(self, now: float) -> None:
         """This side has read the question: from now on the answer comes about."""
@@ -149,28 +135,11 @@ class Partnered(ABC):
             limits.append((self._owed_s + patience.mute_s, patience.mute_s))
         return limits
 
-    def tick(self, now: float) -> Effects:
+    def _timed_out(self, now: float) -> None:
         limit_s, seconds = min(self._limits(), default=(now + 1.0, 0.0))
         if now < limit_s:
-            return self._effects()
+            return
         if self._waiting_since_s is not None:
             self._leave_alone(f"the cloud did not come back in {seconds:g} s: {self._loss}", now)
         else:
             self._give_up(f"{self._useless} {seconds:g} s", now)
-        return self._effects()
-
-    def stop(self, reason: Finish, now: float) -> Effects:
-        self._end(reason)
-        return self._effects()
-
-    def _end(self, finish: Finish) -> None:
-        if self._finish is None:
-            self._finish = self._out.finished = finish
-            self._out.preempt = True
-
-    def _notice(self, text: str) -> None:
-        self._out.events.append(events.Noticed(text))
-
-    def _effects(self) -> Effects:
-        out, self._out = self._out, Effects()
-        return out

@@ -20,7 +20,7 @@ from dragonrt.modes.line import Line, extended
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.missing import MissingEntries
-from dragonrt.modes.mode import Grounds, Said, Span, Work
+from dragonrt.modes.mode import Prepared, Said, Span, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Coupled, Rule
@@ -73,13 +73,13 @@ class ReadingAhead:
         others = MOST_BRANCHES if self.branching.on else 0
         self._drafting = DraftMaker(side, rule, codec, others)
         self._branches = Branches(question.stop_tokens, own, theirs, deciding.light_target)
-        self._grounds = Grounds()
+        self._prepared = Prepared()
         self._lookup = Lookup(())
         self._has_read = False
 
-    def prepared(self, grounds: Grounds) -> None:
+    def prepared(self, prepared: Prepared) -> None:
         """The documents are there."""
-        self._grounds, self._lookup = grounds, Lookup(grounds.texts)
+        self._prepared, self._lookup = prepared, Lookup(prepared.texts)
 
     def wanted(self, decided: int, connected: bool) -> Work | None:
         """The next forward, or None: all that may be drafted is. Alone there are no branches."""
@@ -138,7 +138,7 @@ class ReadingAhead:
         guess, listing = self._guess(span.tokens), self._deciding.listing(self._missing.tau)
 
         def head(said: Sequence[Said]) -> Drafts:
-            files = self._grounds.files
+            files = self._prepared.files
             return self._drafting.drafts(span, guess, branches, said, listing, files)
 
         def following(result: Drafts) -> Work | None:
@@ -155,7 +155,7 @@ class ReadingAhead:
 
     def _guess(self, tokens: list[int]) -> list[int]:
         """What the lookup offers, as far as the answer may go."""
-        if not (tokens and self._lookahead.follows and self._grounds.exact_blocks):
+        if not (tokens and self._lookahead.follows and self._prepared.exact_blocks):
             return []
         guess = self._lookup.guess(tokens, self._question.max_tokens - len(tokens) - 1)
         for length, token in enumerate(guess):

@@ -18,16 +18,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.judging import InPlace, Judging, ReadBlock, Uploads, tokens_of
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import (
-    Effects,
     Finish,
-    Grounds,
     Head,
     Leave,
+    Machine,
     ModeError,
+    Prepared,
     Said,
     Span,
     Work,
@@ -74,7 +73,7 @@ class _Judged:
     files: list[tuple[float, ...]]
 
 
-class BlockVerifier:
+class BlockVerifier(Machine):
     """Implements Mode for the side that a device opens a session of blocks with.
 
     `decoding` gives what decides the token of a step where no block waits: then blocks are read as
@@ -92,6 +91,7 @@ class BlockVerifier:
         patience: Patience = USUAL,
         decoding: Callable[[int], Head] | None = None,
     ) -> None:
+        super().__init__()
         self._question = question
         self._judging = judging
         self._decoding = decoding
@@ -108,10 +108,8 @@ class BlockVerifier:
         self._under_way: _UnderWay | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
-        self._ready = self._over = False
+        self._ready = False
         self._heard_s = 0.0
-        self._out = Effects()
-        self.moved = Moved()
 
     # What the driver asks.
 
@@ -119,43 +117,31 @@ class BlockVerifier:
     def decided(self) -> Sequence[int]:
         return self._line.tokens
 
-    def told(self, question: Question) -> Question:
-        return question.resumed(tuple(self.decided))
-
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
-        """Nothing here depends on the link."""
-
     def deadline(self) -> float | None:
-        idle = self._ready and not self._over and self._under_way is None and not self._inbox
+        idle = self._ready and self._finish is None and self._under_way is None and not self._inbox
         return self._heard_s + self._patience.idle_s if idle else None
 
-    def prepared(self, grounds: Grounds, now: float) -> Effects:
-        self._ready, self._heard_s, self._files = True, now, grounds.files
+    def _prepared(self, prepared: Prepared, now: float) -> None:
+        self._ready, self._heard_s, self._files = True, now, prepared.files
         self._take_next(now)
-        return self._effects()
 
-    def joined(self, peer: str, session: int, now: float) -> Effects:
+    def _joined(self, peer: str, session: int, now: float) -> None:
         self._peer, self._session = peer, session
-        return self._effects()
 
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
-        return self.stop(self._finish(), now)
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
+        self._end(self._how_it_ended())
 
-    def stop(self, reason: Finish, now: float) -> Effects:
-        if not self._over:
-            self._over = True
-            self._inbox.clear()
-            self._out.finished, self._out.preempt = reason, True
-        return self._effects()
+    def _end(self, finish: Finish) -> None:
+        super()._end(finish)
+        self._inbox.clear()
 
-    def tick(self, now: float) -> Effects:
+    def _timed_out(self, now: float) -> None:
         limit = self.deadline()
         if limit is not None and now >= limit and self._peer is not None:
             text = f"no block came for {self._patience.idle_s:g} s"
             self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
-        return self._effects()
 
-    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
+    def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         if not isinstance(message, wire.Block):
             raise ModeError(f"a {type(message).__name__} has no place in a session of blocks")
         question = self._question
@@ -183,7 +169,6 @@ class BlockVerifier:
         self._round, self._heard_s = message.round, now
         self._inbox.append(_Waiting(message, now, read))
         self._take_next(now)
-        return self._effects()
 
     def _drop_given_up(self, message: wire.Block) -> None:
         """A block that begins where others were drafted already: the device has cut its line."""
@@ -195,7 +180,7 @@ class BlockVerifier:
     # The work on one block after the other.
 
     def wanted(self) -> Work | None:
-        if self._over or self._work is not None:
+        if self._finish is not None or self._work is not None:
             return None
         if self._under_way is None:
             self._work = self._decoded()
@@ -209,7 +194,7 @@ class BlockVerifier:
 
     def _take_next(self, now: float) -> None:
         while self._inbox and self._under_way is None and not self._out.leave:
-            if not self._ready or self._over:
+            if not self._ready or self._finish is not None:
                 return
             waiting = self._inbox[0]
             if not self._follow(waiting, now):
@@ -299,7 +284,7 @@ class BlockVerifier:
                 return False
         return True
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
         self._work = None
         if isinstance(result, _Judged):
             self._weigh(result)
@@ -315,19 +300,17 @@ class BlockVerifier:
             block, under = self._block, self._under_way
             self._block = self._under_way = None
             self._heard_s = now
-            if not self._over:
+            if self._finish is None:
                 self._reply(block, result, under, seconds)
             self._take_next(now)
-        return self._effects()
 
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
+    def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._work = None
         if work.spare:
             self._out.events.append(events.ForwardStopped(len(self._line), seconds))
         else:
             self._block = self._under_way = None
         self._take_next(now)
-        return self._effects()
 
     def _weigh(self, judged: _Judged) -> None:
         step = len(self._line) if self._block is None else self._block.step
@@ -338,7 +321,7 @@ class BlockVerifier:
         """The text goes on with a token that no block was needed for."""
         line, step = self._line, len(self._line)
         self._out.events.append(events.ForwardDone(step, 1, seconds))
-        if self._peer is not None and not self._over:
+        if self._peer is not None and self._finish is None:
             prefix_hash = line.hash
             line.append(token)
             self._dropped = 0
@@ -381,13 +364,9 @@ class BlockVerifier:
             verdict = wire.Verdict(self._session, round_, accepted, token, int(seconds * 1e6))
             self._out.send.append((self._peer, verdict))
 
-    def _finish(self) -> Finish:
+    def _how_it_ended(self) -> Finish:
         """Why the session ended, as far as this side can know it."""
         if not set(self._question.stop_tokens).isdisjoint(self._line.tokens):
             return Finish.STOP
         complete = len(self._line) >= self._question.max_tokens
         return Finish.LENGTH if complete else Finish.CANCELLED
-
-    def _effects(self) -> Effects:
-        out, self._out = self._out, Effects()
-        return out

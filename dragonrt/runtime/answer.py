@@ -9,17 +9,31 @@ Around it stand `asking`, the device's answer with as many other sides as it has
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.catalogue import ModeEntry
-from dragonrt.modes.mode import Effects, Finish, Leave, Mode, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Input,
+    Leave,
+    Left,
+    Measured,
+    Mode,
+    Preempted,
+    Received,
+    Stopped,
+    TimedOut,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.runtime.connector import Reachable
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.preparing import Context, Outcome, Prepared, Preparer
+from dragonrt.runtime.preparing import Context, Outcome, PrefillResult, Preparer
 from dragonrt.setting import traced
 from dragonrt.traces.events import (
     AnswerOpened,
@@ -80,7 +94,7 @@ class AnswerSession:
     def measured(self) -> None:
         if self._peer is not None:
             bandwidth = self._peer.bandwidth.average
-            self._driver.mode.measured(self.name, self._peer.round_trip_s, bandwidth)
+            self._driver.feed(Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     def receive(self, message: wire.SessionMessage) -> None:
         if self._driver.over and self.connector is not None:
@@ -94,7 +108,7 @@ class AnswerSession:
                 self._peer.close(self.number, Reason.FINISHED, attribution=self.attribute())
             self._left("the answer is complete", returns=False)
             return
-        self._driver.receive(self, message)
+        self._driver.feed(Received(self.name, message))
 
     def closed(self, close: wire.Close) -> None:
         """Who was only busy is asked again."""
@@ -110,7 +124,7 @@ class AnswerSession:
         returns = returns and self.connector is not None
         if returns:
             self.gone.set()
-        self._driver.feed(lambda now: self._driver.mode.left(self.name, reason, returns, now))
+        self._driver.feed(Left(self.name, reason, returns))
 
     # What the driver calls.
 
@@ -173,7 +187,7 @@ class AnswerSession:
     def fail(self, reason: str) -> None:
         """The other side is of no use to this answer: it ends there."""
         self.close(Reason.ERROR, reason)
-        self._driver.feed(lambda now: self._driver.mode.left(self.name, reason, False, now))
+        self._driver.feed(Left(self.name, reason, False))
 
     def _forget(self) -> Peer | None:
         peer, self._peer = self._peer, None
@@ -192,7 +206,7 @@ class AnswerSession:
                 self.fail(f"the other side took nothing in for {seconds:g} s")
         finally:
             self._unread, self._draining = 0, None
-            self._driver.go_on()
+            self._driver.feed()
 
 
 class Driver:
@@ -210,31 +224,44 @@ class Driver:
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._context: Context | None = None
-        self._inputs: deque[Callable[[float], Effects]] = deque()
+        self._inputs: deque[Input] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
 
     # Inputs.
 
-    def begin(self, prepared: Prepared, vocabulary: int) -> None:
+    def begin(self, prepared: PrefillResult, vocabulary: int) -> None:
         """This side has read the question: from now on work is done."""
         self.record(
             SideReady(prepared.load_s, prepared.prefill_s, prepared.prompt_tokens, vocabulary)
         )
         self._context = prepared.context
-        self.feed(lambda now: self.mode.prepared(prepared.grounds, now))
+        self.feed(prepared.prepared)
 
-    def feed(self, call: Callable[[float], Effects]) -> None:
-        """Feed one input in. What comes in meanwhile waits, what comes late is lost."""
+    def feed(self, *inputs: Input) -> None:
+        """Feed inputs into the mode, in order, and begin what work it then wants.
+
+        What comes in meanwhile waits. After the answer's end messages alone count: the other side
+        may need an answer to come as far. A message that the mode refuses ends its session.
+        """
         if self.over:
+            self._answer_late(inputs)
             return
-        self._inputs.append(call)
+        self._inputs.extend(inputs)
         if self._busy:
             return
         self._busy = True
         try:
             while self._inputs and not self.over:
-                self._carry_out(self._inputs.popleft()(self._loop.time()))
+                happened = self._inputs.popleft()
+                try:
+                    effects = self.mode.handle(happened, self._loop.time())
+                except DragonError as error:
+                    if not isinstance(happened, Received):
+                        raise
+                    self.sessions[happened.peer].fail(str(error))
+                else:
+                    self._carry_out(effects)
             self._begin_work()
         except Exception as error:  # of the mode itself: the answer ends, not the process
             self._fail(error)
@@ -242,22 +269,21 @@ class Driver:
             self._busy = False
         self._set_timer()
 
-    def receive(self, session: AnswerSession, message: wire.SessionMessage) -> None:
-        """Feed a message in; raises DragonError for one that ends its session."""
-        effects = self.mode.received(session.name, message, self._loop.time())
-        if self.over:  # the other side may need an answer to come as far
-            for name, reply in effects.send:
-                self.sessions[name].send(reply)
-        self.feed(lambda _: effects)
+    def _answer_late(self, inputs: Sequence[Input]) -> None:
+        for happened in inputs:
+            if isinstance(happened, Received):
+                try:
+                    replies = self.mode.handle(happened, self._loop.time()).send
+                except DragonError as error:
+                    self.sessions[happened.peer].fail(str(error))
+                    continue
+                for name, reply in replies:
+                    self.sessions[name].send(reply)
 
     def stop(self, reason: Finish) -> None:
         """End the answer with the tokens decided so far: no more are shown."""
         self.stopped = True
-        self.feed(lambda now: self.mode.stop(reason, now))
-
-    def go_on(self) -> None:
-        """Something that held work up is over."""
-        self.feed(lambda _: Effects())
+        self.feed(Stopped(reason))
 
     # Effects.
 
@@ -292,7 +318,7 @@ class Driver:
         session = self.sessions[leave.peer]
         session.close(leave.reason, leave.text)
         if session.connector is None:
-            self.feed(lambda now: self.mode.left(leave.peer, leave.text, False, now))
+            self.feed(Left(leave.peer, leave.text, False))
         elif leave.again:
             session.gone.set()
         else:
@@ -321,9 +347,9 @@ class Driver:
     def _worked(self, outcome: Outcome) -> None:
         work, error = outcome.work, outcome.error
         if outcome.preempted:
-            self.feed(lambda now: self.mode.dropped(work, outcome.seconds, now))
+            self.feed(Preempted(work, outcome.seconds))
         elif error is None:
-            self.feed(lambda now: self.mode.done(work, outcome.value, outcome.seconds, now))
+            self.feed(Computed(work, outcome.value, outcome.seconds))
         elif isinstance(error, DragonError) and work.peer in self.sessions:
             self._blame(work, str(error))
         else:
@@ -332,7 +358,7 @@ class Driver:
     def _blame(self, work: Work, reason: str) -> None:
         """What the other side sent could not be computed with."""
         self.sessions[work.peer or ""].fail(reason)
-        self.feed(lambda now: self.mode.dropped(work, 0.0, now))
+        self.feed(Preempted(work, 0.0))
 
     # Time.
 
@@ -348,7 +374,7 @@ class Driver:
 
     def _tick(self) -> None:
         self._timer = None
-        self.feed(lambda now: self.mode.tick(now))
+        self.feed(TimedOut())
 
     async def wait_over(self) -> None:
         """Until the answer has ended; raises what it failed with."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from dragonrt.modes.catalogue import Kit, entry_of
 from dragonrt.modes.evidence import Moved
-from dragonrt.modes.mode import Finish
+from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Reachable
-from dragonrt.runtime.preparing import Prepared, Preparer
+from dragonrt.runtime.preparing import PrefillResult, Preparer
 from dragonrt.traces.events import (
     AnswerClosed,
     Drafted,
@@ -149,7 +149,7 @@ class Asking:
             answer.moved = driver.mode.moved
         return answer
 
-    async def _prepare(self) -> Prepared | None:
+    async def _prepare(self) -> PrefillResult | None:
         """This side's preparation; None if the answer is stopped before."""
         question, verifies = self.answer.question, self._driver.mode.verifies
         preparing = asyncio.ensure_future(self._preparer.prepare(question, verifies=verifies))
@@ -201,14 +201,14 @@ class Asking:
         if peer is None:
             who = "it" if self._several else f"the {session.name}"
             reason = f"{who} is not connected"
-            self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, True, now))
+            self._driver.feed(Left(session.name, reason, True))
             session.gone.set()
             return
         hello = peer.connection.peer
         weights = "unknown" if hello is None else hello.weights
         if session.weights not in (None, weights):
             reason = f"another model answers as the {session.name} now"
-            self._driver.feed(lambda now: self._driver.mode.left(session.name, reason, False, now))
+            self._driver.feed(Left(session.name, reason, False))
             session.gone.clear()
             return
         session.weights = weights
@@ -228,7 +228,7 @@ class Asking:
         words = len(question.prompt.encode()) + len(question.instructions.encode())
         asked = QuestionSent(words, said, len(question.accepted))
         self._driver.record(asked)
-        self._driver.feed(lambda now: self._driver.mode.joined(session.name, session.number, now))
+        self._driver.feed(Joined(session.name, session.number))
 
     @property
     def _several(self) -> bool:

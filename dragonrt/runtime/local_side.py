@@ -16,13 +16,13 @@ from dragonrt.language.model import LanguageModel
 from dragonrt.language.preemption import Preemption
 from dragonrt.language.reader import Reader, Relevances, Weighing
 from dragonrt.modes.line import start_hash
-from dragonrt.modes.mode import Grounds
+from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question, Turn
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
-from dragonrt.runtime.preparing import Prepared
+from dragonrt.runtime.preparing import PrefillResult
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
@@ -70,11 +70,11 @@ class LocalSide:
             known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         with self.engine.wanted():
             return await self._prepared(question, verifies=verifies)
 
-    async def _prepared(self, question: Question, *, verifies: bool) -> Prepared:
+    async def _prepared(self, question: Question, *, verifies: bool) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s = clock()
         exact = self.model.exact_blocks
@@ -95,9 +95,9 @@ class LocalSide:
         files = [names.index(hit.chunk.source) for hit in hits]
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         cite = [(hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text) for hit in hits]
-        return Prepared(
+        return PrefillResult(
             context=ModelContext(self.engine, reader),
-            grounds=Grounds(exact, texts, files, reader.context),
+            prepared=Prepared(exact, texts, files, reader.context),
             passages=tuple(Passage(*each) for each in cite),
             prompt_tokens=prompt_tokens,
             load_s=loaded_s - start_s,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dragonrt.control.profiler import DecodeProfile
-from dragonrt.modes.mode import Grounds, Work
+from dragonrt.modes.mode import Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.patience import Patience
 from dragonrt.runtime.citing import Passage
@@ -46,7 +46,7 @@ class Context(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PrefillResult:
     """A side that has read the question after its documents, and what getting there took.
 
     `passages` are the chunks that it read, one for each row. `evidence` names them and their
@@ -54,7 +54,7 @@ class Prepared:
     """
 
     context: Context
-    grounds: Grounds
+    prepared: Prepared
     passages: tuple[Passage, ...]
     prompt_tokens: int
     load_s: float
@@ -85,7 +85,7 @@ class Preparer(Protocol):
         """The offline decode profile of this side, if it has one."""
         ...
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         """Retrieve, load the documents' KV and prefill the question.
 
         Who `verifies` reads blocks in one forward even where they have other last bits.

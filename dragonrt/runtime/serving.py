@@ -6,11 +6,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from dragonrt.modes.catalogue import Kit, mode_entry
+from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
 from dragonrt.runtime.answer import AnswerSession, Driver, opening
 from dragonrt.runtime.citing import attribution
 from dragonrt.runtime.peer import Peer
-from dragonrt.runtime.preparing import Prepared, Preparer
+from dragonrt.runtime.preparing import PrefillResult, Preparer
 from dragonrt.traces.events import AnswerClosed, AnswerOpened
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
@@ -33,11 +34,11 @@ def answering(
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
     peer.pacing.shape(settings)
     session.attach(peer, message.session)
-    driver.feed(lambda now: driver.mode.joined("device", message.session, now))
+    driver.feed(Joined("device", message.session))
     opened = opening(entry, question, settings, len(question.accepted))
     verifies, turn = driver.mode.verifies, turns or contextlib.nullcontext()
 
-    async def prepare() -> Prepared:
+    async def prepare() -> PrefillResult:
         async with turn:
             return await preparer.prepare(question, verifies=verifies)
 
@@ -48,7 +49,7 @@ async def _answer(
     preparer: Preparer,
     driver: Driver,
     session: AnswerSession,
-    prepare: Callable[[], Coroutine[Any, Any, Prepared]],
+    prepare: Callable[[], Coroutine[Any, Any, PrefillResult]],
     opened: AnswerOpened,
     asked: str,
 ) -> None:

@@ -18,7 +18,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.mode import Grounds
+from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.patience import USUAL, Patience
@@ -28,7 +28,7 @@ from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.peer import ConnectionLostError, Peer
-from dragonrt.runtime.preparing import Context, Prepared
+from dragonrt.runtime.preparing import Context, PrefillResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink
 from dragonrt.testing.schedule import Schedule
@@ -75,15 +75,15 @@ class SimulatedSide:
     def recorder(self) -> Recorder:
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
         model = self.make_model(self.side, self.script(question.prompt))
         context = self.make_context(model, lambda: self.decode_s * delays.uniform(0.2, 2))
         passage = Passage(f"what the {self.side} knows", f"{self.side}.txt", 1.0)
-        length, grounds = len(question.prompt), Grounds(texts=self.documents(question.prompt))
-        return Prepared(context, grounds, (passage,), length, 0.0, self.prepare_s)
+        length, grounds = len(question.prompt), Prepared(texts=self.documents(question.prompt))
+        return PrefillResult(context, grounds, (passage,), length, 0.0, self.prepare_s)
 
     def connection(self) -> Connection:
         """This side of a fresh connection."""

@@ -21,12 +21,12 @@ from dragonrt.language.kv_pool import KvPool
 from dragonrt.language.model import LanguageModel
 from dragonrt.language.reader import Reader, Weighing
 from dragonrt.modes.line import start_hash
-from dragonrt.modes.mode import Grounds
+from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.preparing import Prepared
+from dragonrt.runtime.preparing import PrefillResult
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -165,12 +165,12 @@ class _Side(SimulatedSide):
             texts=texts,
         )
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         if self.engine is None:
             raise ValueError("the side has no engine")
         preparing = self.engine.read(lambda: self._reading(question))
         context = ModelContext(self.engine, await preparing)
-        return Prepared(context, Grounds(self.model.exact_blocks), (), 0, 0.0, 0.0)
+        return PrefillResult(context, Prepared(self.model.exact_blocks), (), 0, 0.0, 0.0)
 
     def _reading(self, question: Question) -> Reading[Reader]:
         model, pool = self.model, self.pool

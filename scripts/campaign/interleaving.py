@@ -12,7 +12,18 @@ from collections.abc import Callable
 from functools import partial
 
 from dragonrt.modes.catalogue import MODES, Kit
-from dragonrt.modes.mode import Effects, Finish, Grounds, Mode, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Joined,
+    Left,
+    Mode,
+    Preempted,
+    Prepared,
+    Received,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.runtime.asking import Answer
 from dragonrt.side import Side
@@ -41,7 +52,7 @@ class _Machine:
         self.name = name
         self.mode = mode
         self.model = model
-        self.grounds = Grounds(texts=texts)
+        self.prepared = Prepared(texts=texts)
         self.inboxes: dict[str, deque[wire.SessionMessage]] = {}
         self.works: list[Work] = []
         self.preempted: list[Work] = []
@@ -122,7 +133,7 @@ class Interleaving:
         machine.ready = True
         if machine is not self._device:
             self._device.inboxes[machine.name].append(wire.Opened(1, 0, 0, 0))
-        self._carry_out(machine, machine.mode.prepared(machine.grounds, self._now))
+        self._carry_out(machine, machine.mode.handle(machine.prepared, self._now))
 
     def _join(self, name: str) -> None:
         """A session from the decided text on, with a cloud that knows what is sent to it."""
@@ -137,19 +148,19 @@ class Interleaving:
         self._sessions.append(Taking(self._request.settings, len(mode.decided)))
         cloud.inboxes["device"] = deque()
         self._device.inboxes[name] = deque()
-        self._carry_out(cloud, cloud.mode.joined("device", 1, self._now))
-        self._carry_out(self._device, mode.joined(name, 1, self._now))
+        self._carry_out(cloud, cloud.mode.handle(Joined("device", 1), self._now))
+        self._carry_out(self._device, mode.handle(Joined(name, 1), self._now))
 
     def _part(self, name: str) -> None:
         """The connection is cut: what is under way on it is lost."""
         self._close(name)
-        self._carry_out(self._device, self._device.mode.left(name, "cut", True, self._now))
+        self._carry_out(self._device, self._device.mode.handle(Left(name, "cut", True), self._now))
 
     def _close(self, name: str) -> None:
         del self._clouds[name], self._device.inboxes[name]
 
     def _deliver(self, machine: _Machine, peer: str) -> None:
-        effects = machine.mode.received(peer, machine.inboxes[peer].popleft(), self._now)
+        effects = machine.mode.handle(Received(peer, machine.inboxes[peer].popleft()), self._now)
         if machine.finish is not None:  # the other side may need an answer to come as far
             self._send(machine, effects)
         self._carry_out(machine, effects)
@@ -160,11 +171,11 @@ class Interleaving:
         chance, mode = self._chance, machine.mode
         likely = 0.5 if work in machine.preempted else DROPPED * work.spare
         if chance.random() < likely:
-            effects = mode.dropped(work, STEP_S, self._now)
+            effects = mode.handle(Preempted(work, STEP_S), self._now)
         else:
             rows = chance.randint(0, len(work.branches))  # memory may have no room for all
             result = work.head(said_of(machine.model, work, rows))
-            effects = mode.done(work, result, STEP_S, self._now)
+            effects = mode.handle(Computed(work, result, STEP_S), self._now)
         self._carry_out(machine, effects)
 
     # What comes of it.

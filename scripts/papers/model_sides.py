@@ -21,12 +21,12 @@ from dragonrt.language.prompt import Prompt
 from dragonrt.language.reader import Mixture, Reader, Weighing
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.line import extended, start_hash
-from dragonrt.modes.mode import Grounds, Said, Work
+from dragonrt.modes.mode import Prepared, Said, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.preparing import Context, Outcome, Prepared
+from dragonrt.runtime.preparing import Context, Outcome, PrefillResult
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -99,13 +99,13 @@ class ReadingSide(SimulatedSide):
     read: Callable[[Question], Reader]
     engine: Engine | None = None
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
         context: Context = PacedContext(reader, self.decode_s)
         if self.engine is not None:
             context = ModelContext(self.engine, reader)
-        return Prepared(context, Grounds(context=reader.context), (), 0, 0.0, self.prepare_s)
+        return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 
 def document_reader(side: LoadedSide, question: Question) -> Reader:

@@ -17,20 +17,19 @@ from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
-from dragonrt.modes.mode import Finish, Said
+from dragonrt.modes.mode import Finish, Input, Received, Said
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.verifying import BlockVerifier
-from dragonrt.runtime.answer import AnswerSession, Driver
+from dragonrt.runtime.answer import Driver
 from dragonrt.runtime.peer import Peer
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import Judgement
 from dragonrt.side import Side
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire import messages as wire
 from dragonrt.wire.cells import PACED
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import explore, explore_one
@@ -253,10 +252,18 @@ def never(*_: Any) -> None:
     """A wait without a bound."""
 
 
-def asleep(driver: Driver, session: AnswerSession, message: wire.SessionMessage) -> None:
-    """What comes in wakes nobody: work begins at the next occasion, if there is one."""
-    effects = driver.mode.received(session.name, message, driver._loop.time())
-    driver._carry_out(effects)
+def asleep() -> Callable[..., Any]:
+    """A message wakes nobody: work begins at the next occasion, if there is one."""
+    right = Driver.feed
+
+    def feed(driver: Driver, *inputs: Input) -> None:
+        messages = [each for each in inputs if isinstance(each, Received)]
+        for happened in messages:
+            driver._carry_out(driver.mode.handle(happened, driver._loop.time()))
+        if not messages:
+            right(driver, *inputs)
+
+    return feed
 
 
 def too_far(lookahead: Lookahead, decided: int) -> int:
@@ -306,8 +313,8 @@ def all_that_wait() -> Callable[..., Any]:
         ("dragon", Partnered, "deadline", never, "hang"),
         ("sprinter", Partnered, "deadline", never, "hang"),
         ("federated", Coordinator, "deadline", never, "hang"),
-        ("dragon", Driver, "receive", asleep, "later than"),
-        ("federated", Driver, "receive", asleep, "FederationError"),
+        ("dragon", Driver, "feed", asleep(), "later than"),
+        ("federated", Driver, "feed", asleep(), "FederationError"),
         ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),

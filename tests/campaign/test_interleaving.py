@@ -65,7 +65,7 @@ def nothing(*_: Any) -> Effects:
     ("mode", "broken", "name", "defect"),
     [
         ("dragon", Redacted, "place", Told.place),
-        ("speculative", BlockVerifier, "dropped", nothing),
+        ("speculative", BlockVerifier, "_preempted", nothing),
         ("speculative", SpeculativeDrafting, "rewind", nothing),
         ("federated", Worker, "of_round", of_any_round),
         ("sprinter", SprinterDrafting, "rewind", nothing),

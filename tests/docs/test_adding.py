@@ -13,7 +13,7 @@ import pytest
 from dragonrt.distributions import Codec, codec
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.line import Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Mode
+from dragonrt.modes.mode import Computed, Effects, Finish, Joined, Left, Mode, Prepared, Received
 from dragonrt.modes.question import Question
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -102,17 +102,17 @@ def driven(modes: dict[Side, Mode], models: dict[Side, ScriptedModel]) -> Finish
             finished[side] = effects.finished
 
     for side, mode in modes.items():
-        carry_out(side, mode.prepared(Grounds(), 0.0))
-        carry_out(side, mode.joined(others[side], 1, 0.0))
+        carry_out(side, mode.handle(Prepared(), 0.0))
+        carry_out(side, mode.handle(Joined(others[side], 1), 0.0))
     while "device" not in finished:
         for side, mode in modes.items():
             while inboxes[side]:
-                carry_out(side, mode.received(others[side], inboxes[side].popleft(), 0.0))
+                carry_out(side, mode.handle(Received(others[side], inboxes[side].popleft()), 0.0))
             while (work := mode.wanted()) is not None:
                 lengths = range(work.span.first, len(work.span.hashes)) if work.span else ()
                 hashes = work.span.hashes if work.span else ()
                 said = [models[side].said(length, hashes[length]) for length in lengths]
-                carry_out(side, mode.done(work, work.head(said), 0.0, 0.0))
+                carry_out(side, mode.handle(Computed(work, work.head(said), 0.0), 0.0))
     return finished["device"]
 
 
@@ -154,10 +154,10 @@ def test_the_mode_goes_on_alone(tmp_path: Path) -> None:
     model = ScriptedModel("device", Script(1))
     question = Question(seed=1, max_tokens=12, stop_tokens=(0,))
     device = page.PLAIN.device(question, page.PlainSettings(), Kit(vocabulary=32))
-    device.prepared(Grounds(), 0.0)
-    device.joined("cloud", 1, 0.0)
-    device.left("cloud", "the connection was lost", False, 0.0)
+    device.handle(Prepared(), 0.0)
+    device.handle(Joined("cloud", 1), 0.0)
+    device.handle(Left("cloud", "the connection was lost", False), 0.0)
     while (work := device.wanted()) is not None:
         said = [model.said(work.span.first, work.span.hashes[-1])]
-        device.done(work, work.head(said), 0.0, 0.0)
+        device.handle(Computed(work, work.head(said), 0.0), 0.0)
     assert list(device.decided) == token_by_token(question, model)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Effects, Grounds, Mode, Said, Work
+from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received, Said, Work
 from dragonrt.testing.scripted import SimulatedModel
 from dragonrt.wire.messages import SessionMessage
 
@@ -21,7 +21,7 @@ def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     """All that the mode wants, one after the other, and all that it led to."""
     everything = Effects()
     while (work := mode.wanted()) is not None:
-        effects = mode.done(work, work.head(_said(model, work)), 0.01, now)
+        effects = mode.handle(Computed(work, work.head(_said(model, work)), 0.01), now)
         everything.events += effects.events
         everything.send += effects.send
         everything.leave += effects.leave
@@ -34,10 +34,10 @@ def _work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
 def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, SimulatedModel]) -> None:
     """Turn about: each side does all it can, then its messages arrive, in order."""
     for name, other in others.items():
-        other.prepared(Grounds(), 0)
-        other.joined("device", 1, 0)
-        device.joined(name, 1, 0)
-    waiting = device.prepared(Grounds(), 0).send
+        other.handle(Prepared(), 0)
+        other.handle(Joined("device", 1), 0)
+        device.handle(Joined(name, 1), 0)
+    waiting = device.handle(Prepared(), 0).send
     while True:
         effects = _work_off(device, models["device"])
         waiting += effects.send
@@ -45,14 +45,14 @@ def _answer(device: Mode, others: Mapping[str, Mode], models: Mapping[str, Simul
             return
         replies: list[tuple[str, SessionMessage]] = []
         for name, message in waiting:
-            sent = others[name].received("device", message, 0).send
+            sent = others[name].handle(Received("device", message), 0).send
             replies += [(name, each) for _, each in sent]
         for name, other in others.items():
             sent = _work_off(other, models[name]).send
             replies += [(name, each) for _, each in sent]
         waiting = []
         for name, reply in replies:
-            effects = device.received(name, reply, 0)
+            effects = device.handle(Received(name, reply), 0)
             waiting += effects.send
             if effects.finished is not None:
                 return

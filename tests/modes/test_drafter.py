@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 
 from dragonrt.modes.drafter import BlockDrafter
-from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, OnLoss, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Joined,
+    Left,
+    Measured,
+    ModeError,
+    OnLoss,
+    Preempted,
+    Prepared,
+    Received,
+    TimedOut,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
@@ -29,8 +43,8 @@ def drafter(
     """One that has read the question at 0 s, with a cloud as session 8."""
     one = BlockDrafter(SpeculativeDrafting(QUESTION, settings, V), on_loss, V)
     if joined:
-        one.joined("cloud", 8, 0.0)
-        one.prepared(Grounds(), 0.0)
+        one.handle(Joined("cloud", 8), 0.0)
+        one.handle(Prepared(), 0.0)
     return one
 
 
@@ -38,7 +52,7 @@ def read(mode: BlockDrafter, work: Work, now: float = 0.0) -> Effects:
     """What a forward of 10 ms gives."""
     assert work.span is not None
     said = [MODEL.said(len(work.span.tokens), work.span.hashes[-1])]
-    return mode.done(work, work.head(said), 0.01, now)
+    return mode.handle(Computed(work, work.head(said), 0.01), now)
 
 
 def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[wire.Block]:
@@ -78,7 +92,7 @@ def test_a_block_is_told_with_what_it_took() -> None:
     assert isinstance(block, wire.Block)
     assert (block.session, block.round, block.count) == (8, 1, 2)
     assert mode.wanted() is None, "a verdict is due"
-    effects = mode.received("cloud", verdict(1, 1, 3), 1.5)
+    effects = mode.handle(Received("cloud", verdict(1, 1, 3)), 1.5)
     assert of(effects, events.BlockJudged) == [events.BlockJudged(1, 2, 1, 3, 0.5, 0.0005)]
     first_token, corrected = of(effects, events.TokenDecided)
     assert (first_token.device, first_token.waited, first_token.share) == (True, 0.5, 1.0)
@@ -100,25 +114,25 @@ def test_an_answer_out_of_order_or_of_another_size_is_refused(
 ) -> None:
     mode = drafter()
     draft(mode, 3)
-    mode.received("cloud", verdict(1, 2, mode._drafting.line.tokens[2]), 0.0)
+    mode.handle(Received("cloud", verdict(1, 2, mode._drafting.line.tokens[2])), 0.0)
     with pytest.raises(ModeError, match=line):
-        mode.received("cloud", message, 0.0)
+        mode.handle(Received("cloud", message), 0.0)
 
 
 def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
     mode = drafter()
     draft(mode, 3)
-    mode.received("cloud", verdict(1, 0, (mode._drafting.line.tokens[0] + 1) % V), 0.0)
+    mode.handle(Received("cloud", verdict(1, 0, (mode._drafting.line.tokens[0] + 1) % V)), 0.0)
     decided = list(mode.decided)
-    mode.received("cloud", verdict(2), 0.0)  # it was drafted on a wrong guess
+    mode.handle(Received("cloud", verdict(2)), 0.0)  # it was drafted on a wrong guess
     assert list(mode.decided) == decided
     with pytest.raises(ModeError):
-        mode.received("cloud", verdict(2), 0.0)
+        mode.handle(Received("cloud", verdict(2)), 0.0)
     (block,) = draft(mode)
     assert block.round == 4
-    mode.received("cloud", verdict(4), 0.0)
+    mode.handle(Received("cloud", verdict(4)), 0.0)
     with pytest.raises(ModeError):  # it is older than one that was answered
-        mode.received("cloud", verdict(3), 0.0)
+        mode.handle(Received("cloud", verdict(3)), 0.0)
 
 
 def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
@@ -127,7 +141,7 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     work = mode.wanted()
     assert work is not None
     wrong = (mode._drafting.line.tokens[0] + 1) % V
-    effects = mode.received("cloud", verdict(1, 0, wrong), 0.0)
+    effects = mode.handle(Received("cloud", verdict(1, 0, wrong)), 0.0)
     assert effects.preempt
     assert len(of(effects, events.ForwardPreempted)) == 1
     assert mode.wanted() is None, "it still runs"
@@ -137,7 +151,7 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
     assert mode._drafting.line.tokens == line
     again = mode.wanted()
     assert again is not None
-    stopped = mode.dropped(again, 0.004, 0.0)
+    stopped = mode.handle(Preempted(again, 0.004), 0.0)
     assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
     assert mode.wanted() is not None
 
@@ -145,10 +159,10 @@ def test_a_verdict_against_the_line_stops_the_forward_once() -> None:
 def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     mode = drafter(WAITING)
     draft(mode)
-    assert of(mode.left("cloud", "gone", True, 1.0), events.WentAlone) == []
+    assert of(mode.handle(Left("cloud", "gone", True), 1.0), events.WentAlone) == []
     assert mode.wanted() is None, "it may come back at once"
     assert mode.deadline() == 1.0 + USUAL.rejoin_s
-    effects = mode.tick(1.0 + USUAL.rejoin_s)
+    effects = mode.handle(TimedOut(), 1.0 + USUAL.rejoin_s)
     assert of(effects, events.WentAlone) == [events.WentAlone(0)]
     last = Effects()
     while (work := mode.wanted()) is not None:
@@ -163,9 +177,9 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
 
 def test_a_cloud_that_does_not_return_is_not_waited_for() -> None:
     mode = drafter(WAITING, "wait")
-    assert of(mode.left("cloud", "refused", False, 0.0), events.WentAlone)
+    assert of(mode.handle(Left("cloud", "refused", False), 0.0), events.WentAlone)
     mode = drafter(WAITING, joined=False)
-    assert of(mode.prepared(Grounds(), 0.0), events.WentAlone)
+    assert of(mode.handle(Prepared(), 0.0), events.WentAlone)
 
 
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
@@ -183,11 +197,11 @@ def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:
     other = BlockDrafter(known, "alone", V, times_bandwidth=True, rate=lambda at: 1e3 + at)
     assert (mode.times_bandwidth, other.times_bandwidth) == (True, False)
     for each in (mode, other):
-        each.joined("cloud", 8, 0.0)
-        each.prepared(Grounds(), 0.0)
+        each.handle(Joined("cloud", 8), 0.0)
+        each.handle(Prepared(), 0.0)
         work = each.wanted()
         assert work is not None
-        each.measured("cloud", 0.1, 5e4)
+        each.handle(Measured("cloud", 0.1, 5e4), 0.0)
         read(each, work, 7.0)
         each.wanted()
     assert measured.rates == [np.inf, 5e4]
@@ -202,23 +216,23 @@ def test_of_a_block_without_a_verdict_those_tokens_stand_that_the_cloud_decided(
         line = mode._drafting.line
         for step in range(1 + last):
             target = wire.Target(8, step, line.hashes[step], line.tokens[step], "cloud")
-            effects = mode.received("cloud", target, 0.0)
+            effects = mode.handle(Received("cloud", target), 0.0)
             assert of(effects, events.TargetDecoded) == [events.TargetDecoded(step, target.token)]
             (decided,) = of(effects, events.TokenDecided)
             assert (decided.device, decided.cause) == (True, "target")
-        lost = mode.left("cloud", "it is gone", False, 1.0)
+        lost = mode.handle(Left("cloud", "it is gone", False), 1.0)
         assert of(lost, events.BlockOutrun) == [events.BlockOutrun(1, stand)]
         assert len(mode.decided) == stand
 
 
 def test_what_the_cloud_decides_while_the_question_is_still_read_has_kept_nobody_waiting() -> None:
     mode = drafter(joined=False)
-    mode.joined("cloud", 8, 1000.0)
+    mode.handle(Joined("cloud", 8), 1000.0)
     line, found = mode._drafting.line, []
     for step, now in enumerate((1000.5, 1001.0, 1002.5)):
         if step == 2:
-            assert mode.prepared(Grounds(), 1002.0) == Effects()
-        effects = mode.received("cloud", wire.Target(8, step, line.hash, 5, "cloud"), now)
+            assert mode.handle(Prepared(), 1002.0) == Effects()
+        effects = mode.handle(Received("cloud", wire.Target(8, step, line.hash, 5, "cloud")), now)
         found += [each.waited for each in of(effects, events.TokenDecided)]
     assert found == [0.0, 0.0, 0.5]
     assert list(mode.decided) == [5, 5, 5]

@@ -16,7 +16,22 @@ from dragonrt.modes import deciding
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.line import LOW_BITS, Line, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Said, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Joined,
+    Leave,
+    Left,
+    Measured,
+    ModeError,
+    Preempted,
+    Prepared,
+    Received,
+    Said,
+    Stopped,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
@@ -53,7 +68,7 @@ def said_to(side: Side, work: Work) -> list[Said]:
 
 
 def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
-    return mode.done(work, work.head(said_to(mode.side, work)), 0.01, now)
+    return mode.handle(Computed(work, work.head(said_to(mode.side, work)), 0.01), now)
 
 
 def joined(
@@ -64,8 +79,8 @@ def joined(
 ) -> Dragon:
     """With the other side as session 8, at 0 s."""
     mode = Dragon(side, question, settings, V, marker=MARKER)
-    mode.joined(other(side), 8, 0.0)
-    mode.prepared(Grounds(texts=texts), 0.0)
+    mode.handle(Joined(other(side), 8), 0.0)
+    mode.handle(Prepared(texts=texts), 0.0)
     return mode
 
 
@@ -118,8 +133,8 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
             works[side].append(work)
 
     for side, mode in sides.items():
-        mode.joined(other(side), 1, 0.0)
-        carry_out(side, mode.prepared(Grounds(texts=((3, 4, 5, 6, 7, 8) * 3,)), 0.0))
+        mode.handle(Joined(other(side), 1), 0.0)
+        carry_out(side, mode.handle(Prepared(texts=((3, 4, 5, 6, 7, 8) * 3,)), 0.0))
     for now in itertools.count():
         ready = [(side, True) for side in sides if side not in over and flying[side]]
         ready += [(side, False) for side in sides if side not in over and works[side]]
@@ -127,7 +142,7 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
             return [list(mode.decided) for mode in sides.values()]
         side, arrives = chance.choice(ready)
         if arrives:
-            carry_out(side, sides[side].received(other(side), flying[side].pop(0), now))
+            carry_out(side, sides[side].handle(Received(other(side), flying[side].pop(0)), now))
         else:
             work = works[side].pop(chance.randrange(len(works[side])))
             carry_out(side, do(sides[side], work, now))
@@ -208,10 +223,10 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
         while waiting := waiting + work_off(device, MODELS["device"]).send:
             if cut and any(isinstance(message, wire.EntriesWanted) for _, message in waiting):
                 return True
-            heard = [cloud.received("device", message, 0.0).send for _, message in waiting]
+            heard = [cloud.handle(Received("device", message), 0.0).send for _, message in waiting]
             heard.append(work_off(cloud, MODELS["cloud"]).send)
             replies = [message for each in heard for _, message in each]
-            heard = [device.received("cloud", message, 0.0).send for message in replies]
+            heard = [device.handle(Received("cloud", message), 0.0).send for message in replies]
             waiting = [each for sent in heard for each in sent]
         return False
 
@@ -221,11 +236,11 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
         device, cut = joined("device", settings, question), True
         while cut:
             cloud = joined("cloud", settings, device.told(question))
-            sent = device.joined("cloud", 1, 0.0).send
+            sent = device.handle(Joined("cloud", 1), 0.0).send
             cut = turn_about(device, cloud, sent, cut=not again)
             if cut:
                 again += 1
-                device.left("cloud", "cut", True, 0.0)
+                device.handle(Left("cloud", "cut", True), 0.0)
         assert list(device.decided) == oracle(question, settings, MODELS)
     assert again
 
@@ -234,7 +249,7 @@ def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
     found: list[tuple[list[int], int]] = []
     for known in (False, True):
         mode = joined(texts=(tuple(found[0][0]),) if known else ())
-        mode.left("cloud", "gone", False, 0.0)
+        mode.handle(Left("cloud", "gone", False), 0.0)
         forwards = 0
         while (work := mode.wanted()) is not None:
             do(mode, work)
@@ -274,7 +289,7 @@ def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     following = work.following(result)
     assert following is not None
     assert following.span is not None
-    mode.done(work, result, 0.01, 0.0)
+    mode.handle(Computed(work, result, 0.01), 0.0)
     then = wanted(mode)
     assert then.span is not None
     assert (then.span.tokens, then.span.hashes) == (following.span.tokens, following.span.hashes)
@@ -290,7 +305,7 @@ def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
     work = wanted(mode)
     drafted = mode._line.tokens[0]
     token = (drafted + 1) % V or 1
-    effects = mode.received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud"), 1.0)
+    effects = mode.handle(Received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud")), 1.0)
     assert effects.preempt
     assert of(effects, events.RolledBack) == [events.RolledBack(0, 1)]
     assert of(effects, events.ForwardPreempted) == [events.ForwardPreempted(1)]
@@ -299,7 +314,7 @@ def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
     again = wanted(mode)
     assert again.span is not None
     assert again.span.tokens == [token]
-    stopped = mode.dropped(again, 0.004, 0.0)
+    stopped = mode.handle(Preempted(again, 0.004), 0.0)
     assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
 
 
@@ -312,9 +327,9 @@ def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
         theirs = their_draft("device", Line(start_hash(7)), 0)
         if own_first:
             do(mode, wanted(mode), 1.0)
-            effects = mode.received("cloud", theirs, 1.5)
+            effects = mode.handle(Received("cloud", theirs), 1.5)
         else:
-            mode.received("cloud", theirs, 1.0)
+            mode.handle(Received("cloud", theirs), 1.0)
             effects = do(mode, wanted(mode), 1.5)
         (decided,) = of(effects, events.TokenDecided)
         expected = oracle(QUESTION, SETTINGS, MODELS)[0]
@@ -328,7 +343,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(deciding, "LIGHT_BYTES", 8)
     mode = joined(settings=HEAVY)
     do(mode, wanted(mode))
-    mode.received("cloud", their_draft("device", Line(start_hash(7)), 0, HEAVY), 0.0)
+    mode.handle(Received("cloud", their_draft("device", Line(start_hash(7)), 0, HEAVY)), 0.0)
     assert list(mode.decided) == []
     work = wanted(mode)
     assert (work.span, work.peer) == (None, "cloud")
@@ -339,7 +354,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     broken = joined(settings=HEAVY)
     do(broken, wanted(broken))
     message = their_draft("device", Line(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
-    broken.received("cloud", message, 0.0)
+    broken.handle(Received("cloud", message), 0.0)
     work = wanted(broken)
     assert work.peer == "cloud"
     with pytest.raises(CodecError):
@@ -350,11 +365,13 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
     mode = Dragon("device", QUESTION, greedy, V, profile)
-    mode.joined("cloud", 8, 0.0)
-    mode.measured("cloud", 0.1, None)
-    mode.prepared(Grounds(), 0.0)
+    mode.handle(Joined("cloud", 8), 0.0)
+    mode.handle(Measured("cloud", 0.1, None), 0.0)
+    mode.handle(Prepared(), 0.0)
     do(mode, wanted(mode))
-    effects = mode.received("cloud", their_draft("device", Line(start_hash(7)), 0, greedy), 0.0)
+    effects = mode.handle(
+        Received("cloud", their_draft("device", Line(start_hash(7)), 0, greedy)), 0.0
+    )
     (target,) = [each for _, each in effects.send if isinstance(each, wire.Target)]
     assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
     assert target.token == mode.decided[0]
@@ -371,12 +388,12 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
 def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     mode = Dragon("cloud", QUESTION, greedy, V, DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
-    mode.joined("device", 8, 1.0)
-    ((_, told),) = mode.prepared(Grounds(context=100), 1.0).send
+    mode.handle(Joined("device", 8), 1.0)
+    ((_, told),) = mode.handle(Prepared(context=100), 1.0).send
     assert isinstance(told, wire.Coefficients)
     assert (told.k_a / told.k_b, told.k_b) == (1e-3, 256)
     assert told.k_c == pytest.approx(0.11)
-    mode.received("device", wire.Coefficients(8, 0.0, 1.0, 0.02), 1.0)
+    mode.handle(Received("device", wire.Coefficients(8, 0.0, 1.0, 0.02)), 1.0)
     estimates = mode._aggregating.estimates
     assert estimates.for_scheduling(1, 0.1).decode_s == {
         "device": 0.02,
@@ -386,7 +403,9 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     (second,) = drafts_of(do(mode, wanted(mode), 1.6))
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
     assert (first.time_us, first.echo_us) == (500_001, 0)
-    mode.received("device", replace(their_draft("cloud", Line(start_hash(7)), 0), time_us=9), 2.0)
+    mode.handle(
+        Received("device", replace(their_draft("cloud", Line(start_hash(7)), 0), time_us=9)), 2.0
+    )
     (third,) = drafts_of(do(mode, wanted(mode), 2.25))
     assert third.echo_us == 250_009
     for settings in (
@@ -395,10 +414,12 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
         replace(greedy, cadence="20ms"),
     ):
         quiet = Dragon("device", QUESTION, settings, V, DecodeProfile(k_a=0, k_b=1, k_c=0.01))
-        quiet.joined("cloud", 8, 1.0)
-        sent = quiet.prepared(Grounds(context=100), 1.0).send
+        quiet.handle(Joined("cloud", 8), 1.0)
+        sent = quiet.handle(Prepared(context=100), 1.0).send
         sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
-        sent += quiet.received("cloud", their_draft("device", Line(start_hash(7)), 0), 2.0).send
+        sent += quiet.handle(
+            Received("cloud", their_draft("device", Line(start_hash(7)), 0)), 2.0
+        ).send
         for _, each in sent:
             assert isinstance(each, wire.Draft | wire.Target)
             times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
@@ -414,22 +435,22 @@ def test_who_does_not_aggregate_decides_nothing() -> None:
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
     do(mode, wanted(mode))
     theirs = their_draft("device", Line(start_hash(7)), 0)
-    assert of(mode.received("cloud", theirs, 0.0), events.TokenDecided) == []
+    assert of(mode.handle(Received("cloud", theirs), 0.0), events.TokenDecided) == []
     target = wire.Target(8, 0, start_hash(7), theirs.token, "cloud")
-    (decided,) = of(mode.received("cloud", target, 0.0), events.TokenDecided)
+    (decided,) = of(mode.handle(Received("cloud", target), 0.0), events.TokenDecided)
     assert (decided.token, decided.cause, decided.cloud) == (theirs.token, "target", True)
 
 
 def test_the_longest_answer_and_a_stop_token_end_it() -> None:
     mode = joined(question=replace(QUESTION, accepted=(5, 0)))
-    assert mode.prepared(Grounds(), 0.0).finished is None, "it is said once"
+    assert mode.handle(Prepared(), 0.0).finished is None, "it is said once"
     assert (mode.wanted(), mode.deadline()) == (None, None)
     done = Dragon("device", replace(QUESTION, accepted=(5, 0)), SETTINGS, V)
-    assert done.prepared(Grounds(), 0.0).finished is Finish.STOP
+    assert done.handle(Prepared(), 0.0).finished is Finish.STOP
     long = Dragon("device", replace(QUESTION, accepted=(5,) * 20), SETTINGS, V)
-    assert long.prepared(Grounds(), 0.0).finished is Finish.LENGTH
+    assert long.handle(Prepared(), 0.0).finished is Finish.LENGTH
     stopped = joined()
-    assert stopped.stop(Finish.CANCELLED, 0.0).finished is Finish.CANCELLED
+    assert stopped.handle(Stopped(Finish.CANCELLED), 0.0).finished is Finish.CANCELLED
     assert stopped.wanted() is None
 
 
@@ -463,24 +484,24 @@ def draft(**fields: Any) -> wire.Draft:
 def test_a_target_for_another_text_is_refused(target: wire.Target, line: str) -> None:
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
     with pytest.raises(ModeError, match=line):
-        mode.received("cloud", target, 0.0)
+        mode.handle(Received("cloud", target), 0.0)
 
 
 def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
     """The device's text stands; a cloud only counts it and waits to be left."""
     wrong = draft(decided_hash=5)
     mode = joined()
-    effects = mode.received("cloud", wrong, 0.0)
+    effects = mode.handle(Received("cloud", wrong), 0.0)
     assert of(effects, events.TextsDiverged) == [events.TextsDiverged(0)]
     (leave,) = effects.leave
     assert (leave.peer, leave.again) == ("cloud", True)
-    mode.joined("cloud", 9, 1.0)
-    effects = mode.received("cloud", wrong, 2.0)
+    mode.handle(Joined("cloud", 9), 1.0)
+    effects = mode.handle(Received("cloud", wrong), 2.0)
     (leave,) = effects.leave
     assert not leave.again
     assert of(effects, events.WentAlone) == [events.WentAlone(0)]
     cloud = joined("cloud")
-    effects = cloud.received("device", wrong, 0.0)
+    effects = cloud.handle(Received("device", wrong), 0.0)
     assert len(of(effects, events.TextsDiverged)) == 1
     assert effects.leave == []
 
@@ -489,9 +510,9 @@ def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
     text = Line(start_hash(7), oracle(QUESTION, SETTINGS, MODELS)[:1])
     for decided_hash, diverges in ((text.hash & LOW_BITS, []), (5, [events.TextsDiverged(1)])):
         mode = joined()
-        mode.received("cloud", their_draft("device", text, 0), 0.0)
+        mode.handle(Received("cloud", their_draft("device", text, 0)), 0.0)
         ahead = their_draft("device", text, 1, decided_hash=decided_hash)
-        assert of(mode.received("cloud", ahead, 0.0), events.TextsDiverged) == []
+        assert of(mode.handle(Received("cloud", ahead), 0.0), events.TextsDiverged) == []
         assert of(do(mode, wanted(mode)), events.TextsDiverged) == diverges
 
 
@@ -520,7 +541,7 @@ def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
 
 def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
     mode = joined(settings=REDACTED)
-    mode.left("cloud", "gone", False, 0.0)
+    mode.handle(Left("cloud", "gone", False), 0.0)
     for _ in range(3):
         effects = do(mode, wanted(mode))
         assert all(event.withheld for event in of(effects, events.TokenDecided))
@@ -529,17 +550,17 @@ def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark(
     assert asked.history == (("who?", " …"), ("why?", "…"))
     assert asked.max_tokens == 30
     assert len(mode.decided) >= 3
-    assert mode.joined("cloud", 9, 0.0).send == []
+    assert mode.handle(Joined("cloud", 9), 0.0).send == []
 
 
 def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
     mode = joined(settings=REDACTED)
-    mode.left("cloud", "gone", False, 0.0)
+    mode.handle(Left("cloud", "gone", False), 0.0)
     for _ in range(3):
         do(mode, wanted(mode))
-    mode.joined("cloud", 9, 0.0)
+    mode.handle(Joined("cloud", 9), 0.0)
     with pytest.raises(ModeError, match="while step 2 is undecided"):
-        mode.received("cloud", draft(step=99, ahead=99), 0.0)
+        mode.handle(Received("cloud", draft(step=99, ahead=99)), 0.0)
 
 
 @pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
@@ -549,12 +570,12 @@ def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregat
     for step in range(3):
         effects = do(mode, wanted(mode))
         assert effects.send == []
-        effects = mode.received("cloud", their_draft("device", text, step), 0.0)
+        effects = mode.handle(Received("cloud", their_draft("device", text, step)), 0.0)
         text.append(mode.decided[step])
         target = wire.Target(8, step, text.hashes[step], text.tokens[step], "device")
         assert effects.send == [("cloud", target)]
-    assert mode.left("cloud", "gone", True, 0.0).send == []
-    assert mode.joined("cloud", 9, 0.0).send == [], "what is drafted ahead goes to nobody"
+    assert mode.handle(Left("cloud", "gone", True), 0.0).send == []
+    assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"
 
 
 @pytest.mark.parametrize("side", ["device", "cloud"])
@@ -562,7 +583,7 @@ def test_more_than_the_device_discloses_is_refused_by_its_type(side: Side) -> No
     mode = joined(side, replace(SETTINGS, disclose=Disclosure.ANSWER))
     message = draft() if side == "cloud" else wire.Target(8, 0, start_hash(7), 3, "device")
     with pytest.raises(ModeError, match=f"{type(message).__name__} has no place"):
-        mode.received(other(side), message, 0.0)
+        mode.handle(Received(other(side), message), 0.0)
 
 
 # The other side comes and goes.
@@ -570,17 +591,17 @@ def test_more_than_the_device_discloses_is_refused_by_its_type(side: Side) -> No
 
 def test_a_cloud_that_is_left_ends() -> None:
     mode = joined("cloud")
-    effects = mode.left("device", "gone", False, 0.0)
+    effects = mode.handle(Left("device", "gone", False), 0.0)
     assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
 
 
 def test_no_draft_may_be_longer_than_a_codec_makes_it() -> None:
     draft = their_draft("device", Line(start_hash(7)), 0)
     with pytest.raises(ModeError, match="longer than any codec"):
-        joined().received("cloud", replace(draft, payload=bytes(9 * V)), 0.0)
+        joined().handle(Received("cloud", replace(draft, payload=bytes(9 * V))), 0.0)
 
 
 def test_no_draft_may_lie_further_ahead_than_agreed() -> None:
-    assert joined().received("cloud", draft(step=8, ahead=8), 0.0).leave == []
+    assert joined().handle(Received("cloud", draft(step=8, ahead=8)), 0.0).leave == []
     with pytest.raises(ModeError, match="further ahead than the agreed 4"):
-        joined().received("cloud", draft(step=9, ahead=9), 0.0)
+        joined().handle(Received("cloud", draft(step=9, ahead=9)), 0.0)

@@ -11,7 +11,7 @@ from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock, Uploads
 from dragonrt.modes.line import LOW_BITS
-from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError
+from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import FederatedJudging
@@ -47,11 +47,11 @@ def coordinator(settings: FederatedSettings = SETTINGS, question: Question = QUE
 def joined(settings: FederatedSettings = SETTINGS, question: Question = QUESTION) -> Any:
     """Both workers have a session and the question is read, at 0 s."""
     one = coordinator(settings, question)
-    one.joined("one", 1, 0.0)
-    one.joined("two", 2, 0.0)
-    one.prepared(Grounds(), 0.0)
+    one.handle(Joined("one", 1), 0.0)
+    one.handle(Joined("two", 2), 0.0)
+    one.handle(Prepared(), 0.0)
     for name, session in (("one", 1), ("two", 2)):
-        one.received(name, wire.Opened(session, 3, 0, 0), 0.0)
+        one.handle(Received(name, wire.Opened(session, 3, 0, 0)), 0.0)
     return one
 
 
@@ -79,8 +79,8 @@ def test_a_block_leaves_room_for_the_token_behind_it(work_off: WorkOff) -> None:
     short = joined(replace(SETTINGS, block_tokens=8), replace(QUESTION, max_tokens=2))
     assert {block.count for block in blocks(work_off(short, MODELS["device"])).values()} == {1}
     shortest = coordinator(SETTINGS, replace(QUESTION, max_tokens=1))
-    shortest.joined("one", 1, 0.0)
-    assert blocks(shortest.prepared(Grounds(), 0.0))["one"].count == 0
+    shortest.handle(Joined("one", 1), 0.0)
+    assert blocks(shortest.handle(Prepared(), 0.0))["one"].count == 0
 
 
 def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
@@ -99,7 +99,7 @@ def test_a_drafted_stop_token_ends_block_and_answer(work_off: WorkOff) -> None:
     judging = FederatedJudging(question, settings, V)
     for name, block in sent.items():
         uploads = judging.answer(judging.read(block), [Sure().said(0, 0)] * 2)
-        one.received(name, wire.Upload(block.session, 1, 0.0, 0, uploads.payloads), 0.0)
+        one.handle(Received(name, wire.Upload(block.session, 1, 0.0, 0, uploads.payloads)), 0.0)
     effects = work_off(one, Sure())
     assert (list(one.decided), effects.finished) == ([2], Finish.STOP)
     (judged,) = of(effects, events.BlockJudged)
@@ -126,7 +126,7 @@ def test_the_payload_holds_the_block(work_off: WorkOff) -> None:
 def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
     one = joined()
     for name, block in blocks(work_off(one, MODELS["device"], 1.0)).items():
-        one.received(name, upload(name, one, block), 1.5)
+        one.handle(Received(name, upload(name, one, block)), 1.5)
     effects = work_off(one, MODELS["device"], 1.8)
     (told,) = of(effects, events.RoundDecided)
     assert told.weights == pytest.approx(WEIGHTS)
@@ -143,9 +143,9 @@ def test_a_round_is_told_with_its_weights(work_off: WorkOff) -> None:
 def test_an_upload_comes_once(work_off: WorkOff) -> None:
     one = joined()
     block = blocks(work_off(one, MODELS["device"]))["one"]
-    one.received("one", upload("one", one, block), 0.0)
+    one.handle(Received("one", upload("one", one, block)), 0.0)
     with pytest.raises(ModeError, match="not the next one due"):
-        one.received("one", upload("one", one, block), 0.0)
+        one.handle(Received("one", upload("one", one, block)), 0.0)
 
 
 def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkOff) -> None:
@@ -153,7 +153,7 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message(work_off: WorkO
     one = joined(lattice)
     work_off(one, MODELS["device"])
     with pytest.raises(ModeError, match="takes too long to read"):
-        one.received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4), 0.0)
+        one.handle(Received("one", wire.Upload(1, 1, 0.0, 0, (bytes(2**14),) * 4)), 0.0)
     big = 2**17
     judging = FederatedJudging(QUESTION, FederatedSettings(codec="dense:fp32"), big)
     flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
@@ -168,17 +168,17 @@ def test_an_upload_of_an_earlier_round_decides_nothing(work_off: WorkOff) -> Non
     one = joined(replace(SETTINGS, quorum_deadline=0.5))
     first = blocks(work_off(one, MODELS["device"]))
     late = upload("two", one, first["two"])
-    one.received("one", upload("one", one, first["one"]), 0.1)
+    one.handle(Received("one", upload("one", one, first["one"])), 0.1)
     work_off(one, MODELS["device"], 0.1)
-    one.tick(0.6)
+    one.handle(TimedOut(), 0.6)
     effects = work_off(one, MODELS["device"], 0.6)
     (told,) = of(effects, events.RoundDecided)
     assert told.missing == ("two",)
     second = blocks(effects)
     assert second.keys() == {"one"}
-    one.received("two", late, 0.7)
+    one.handle(Received("two", late), 0.7)
     work_off(one, MODELS["device"], 0.7)
-    one.received("one", upload("one", one, second["one"]), 0.8)
+    one.handle(Received("one", upload("one", one, second["one"])), 0.8)
     (told,) = of(work_off(one, MODELS["device"], 0.8), events.RoundDecided)
     assert (told.round, told.missing) == (2, ("two",))
     assert told.weights == {"one": 1.0}
@@ -188,7 +188,9 @@ def test_weights_by_relevance_are_those_of_the_round(work_off: WorkOff) -> None:
     one = joined(replace(SETTINGS, weights="relevance"))
     relevances = {"one": 0.0, "two": float(np.log(3))}
     for name, block in blocks(work_off(one, MODELS["device"])).items():
-        one.received(name, replace(upload(name, one, block), relevance=relevances[name]), 0.0)
+        one.handle(
+            Received(name, replace(upload(name, one, block), relevance=relevances[name])), 0.0
+        )
     (told,) = of(work_off(one, MODELS["device"]), events.RoundDecided)
     assert told.weights == pytest.approx({"one": 0.25, "two": 0.75})
 

@@ -10,7 +10,19 @@ from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes import verifying
 from dragonrt.modes.line import LOW_BITS, Line, extend_hash, start_hash
-from dragonrt.modes.mode import Effects, Finish, Grounds, ModeError, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Joined,
+    Left,
+    ModeError,
+    Preempted,
+    Prepared,
+    Received,
+    TimedOut,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeJudging
@@ -57,9 +69,9 @@ def verifier(
     """One that has read the question at 0 s."""
     judging = SpeculativeJudging(question, settings, V)
     mode = BlockVerifier(question, judging, V, decoding=judging.decoding if decodes else None)
-    mode.joined("device", 4, 0.0)
+    mode.handle(Joined("device", 4), 0.0)
     if ready:
-        mode.prepared(Grounds(), 0.0)
+        mode.handle(Prepared(), 0.0)
     return mode
 
 
@@ -72,18 +84,18 @@ def verdicts(effects: Effects) -> list[wire.Verdict]:
 
 def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     mode = verifier()
-    assert mode.received("device", block(), 1.0) == Effects()
+    assert mode.handle(Received("device", block()), 1.0) == Effects()
     reading = mode.wanted()
     assert reading is not None
     assert (reading.span, reading.peer) == (None, "device")
     assert mode.wanted() is None
-    mode.done(reading, reading.head(()), 0.0, 1.5)
+    mode.handle(Computed(reading, reading.head(()), 0.0), 1.5)
     verifies = mode.wanted()
     assert verifies is not None
     assert verifies.span is not None
     assert (verifies.span.tokens, verifies.span.count) == ([5, 7], 3)
     said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
-    effects = mode.done(verifies, verifies.head(said), 0.02, 2.0)
+    effects = mode.handle(Computed(verifies, verifies.head(said), 0.02), 2.0)
     (verdict,) = verdicts(effects)
     assert (verdict.session, verdict.round, verdict.verify_us) == (4, 1, 20000)
     assert [*[5, 7][: verdict.accepted], verdict.token] == mode.decided
@@ -95,10 +107,10 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
 
 def test_blocks_wait_until_the_question_is_read(work_off: WorkOff) -> None:
     mode = verifier(ready=False)
-    mode.received("device", block(), 0.0)
+    mode.handle(Received("device", block()), 0.0)
     assert mode.wanted() is None
     assert mode.deadline() is None
-    mode.prepared(Grounds(), 3.0)
+    mode.handle(Prepared(), 3.0)
     assert len(verdicts(work_off(mode, MODEL, 3.0))) == 1
 
 
@@ -120,7 +132,7 @@ def test_a_payload_that_cannot_be_read_is_the_devices_fault(
     settings: SpeculativeSettings, fields: dict[str, Any], line: str
 ) -> None:
     mode = verifier(settings)
-    mode.received("device", block(**fields), 0.0)
+    mode.handle(Received("device", block(**fields)), 0.0)
     reading = mode.wanted()
     assert reading is not None
     assert reading.peer == "device"
@@ -131,32 +143,32 @@ def test_a_payload_that_cannot_be_read_is_the_devices_fault(
 def test_more_blocks_than_may_be_under_way_are_refused() -> None:
     mode = verifier(ready=False)
     for number in range(1, INBOX + 1):
-        mode.received("device", block(number), 0.0)
+        mode.handle(Received("device", block(number)), 0.0)
     with pytest.raises(ModeError, match=f"more than {INBOX} blocks wait for an answer"):
-        mode.received("device", block(INBOX + 1), 0.0)
+        mode.handle(Received("device", block(INBOX + 1)), 0.0)
 
 
 def test_a_block_that_takes_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "LARGEST_READING", 3 * 256 * V)
     many = verifier(question=replace(QUESTION, documents=256))
-    many.received("device", block(), 0.0)
+    many.handle(Received("device", block()), 0.0)
     three = block(2, count=3, payload=encode_block(IDS, [5, 7, 9], []))
     with pytest.raises(ModeError, match="3 tokens over 256 documents takes too much memory"):
-        many.received("device", three, 0.0)
+        many.handle(Received("device", three), 0.0)
 
 
 def test_blocks_of_another_text_are_dropped_but_not_for_ever(work_off: WorkOff) -> None:
     for last, answered in ((block(MAX_OUTSTANDING), True), (None, False)):
         mode = verifier()
         for number in range(1, MAX_OUTSTANDING):
-            assert mode.received("device", block(number, prefix_hash=7), 0.0) == Effects()
+            assert mode.handle(Received("device", block(number, prefix_hash=7)), 0.0) == Effects()
             assert mode.wanted() is None
         dead = block(MAX_OUTSTANDING, step=1, decided=(3,))
-        effects = mode.received("device", last or dead, 0.0)
+        effects = mode.handle(Received("device", last or dead), 0.0)
         if answered:
             assert effects.leave == []
             assert len(verdicts(work_off(mode, MODEL))) == 1
-            again = mode.received("device", block(MAX_OUTSTANDING + 1, prefix_hash=7), 0.0)
+            again = mode.handle(Received("device", block(MAX_OUTSTANDING + 1, prefix_hash=7)), 0.0)
             assert again.leave == [], "they are counted in a row"
         else:
             (leave,) = effects.leave
@@ -167,8 +179,9 @@ def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff)
     follows = extend_hash(start_hash(QUESTION.seed), 9) & LOW_BITS
     mode, found = verifier(), []
     for number in (1, 2):
-        mode.received(
-            "device", block(number, step=1, decided=(9,), prefix_hash=follows), float(number)
+        mode.handle(
+            Received("device", block(number, step=1, decided=(9,), prefix_hash=follows)),
+            float(number),
         )
         found += verdicts(work_off(mode, MODEL))
     assert [verdict.round for verdict in found] == [1, 2]
@@ -179,12 +192,12 @@ def test_decided_tokens_bring_the_text_where_the_block_begins(work_off: WorkOff)
 def test_a_session_in_which_nothing_comes_is_closed(work_off: WorkOff) -> None:
     mode = verifier()
     assert mode.deadline() == USUAL.idle_s
-    mode.received("device", block(), 10.0)
+    mode.handle(Received("device", block()), 10.0)
     assert mode.deadline() is None
     work_off(mode, MODEL, 11.0)
     assert mode.deadline() == 11.0 + USUAL.idle_s
-    assert mode.tick(310.0) == Effects()
-    (leave,) = mode.tick(311.0).leave
+    assert mode.handle(TimedOut(), 310.0) == Effects()
+    (leave,) = mode.handle(TimedOut(), 311.0).leave
     assert (leave.peer, leave.text) == ("device", f"no block came for {USUAL.idle_s:g} s")
 
 
@@ -195,27 +208,27 @@ def test_why_a_session_ended_is_what_the_text_says() -> None:
         ((5,) * 12, (), Finish.LENGTH),
     ):
         question = replace(QUESTION, accepted=accepted, stop_tokens=stop_tokens)
-        effects = verifier(question=question).left("device", "finished", False, 0.0)
+        effects = verifier(question=question).handle(Left("device", "finished", False), 0.0)
         assert (effects.finished, effects.preempt) == (finish, True)
 
 
 def test_after_its_end_nothing_is_wanted_or_said() -> None:
     mode = verifier()
-    mode.received("device", block(), 0.0)
+    mode.handle(Received("device", block()), 0.0)
     reading = mode.wanted()
     assert reading is not None
-    mode.left("device", "lost", False, 0.0)
-    assert mode.done(reading, reading.head(()), 0.0, 0.0) == Effects()
+    mode.handle(Left("device", "lost", False), 0.0)
+    assert mode.handle(Computed(reading, reading.head(()), 0.0), 0.0) == Effects()
     assert (mode.wanted(), mode.deadline()) == (None, None)
 
 
 def test_a_dropped_block_makes_room_for_the_next(work_off: WorkOff) -> None:
     mode = verifier()
-    mode.received("device", block(1), 0.0)
-    mode.received("device", block(2), 0.0)
+    mode.handle(Received("device", block(1)), 0.0)
+    mode.handle(Received("device", block(2)), 0.0)
     work: Work | None = mode.wanted()
     assert work is not None
-    mode.dropped(work, 0.0, 0.0)
+    mode.handle(Preempted(work, 0.0), 0.0)
     assert [verdict.round for verdict in verdicts(work_off(mode, MODEL))] == [2]
 
 
@@ -226,7 +239,7 @@ def worked(mode: BlockVerifier) -> tuple[Work, Effects]:
     """One forward that it wants, done."""
     work = mode.wanted()
     assert work is not None
-    return work, mode.done(work, work.head(says(work)), 0.02, 1.0)
+    return work, mode.handle(Computed(work, work.head(says(work)), 0.02), 1.0)
 
 
 def says(work: Work) -> list[Any]:
@@ -288,7 +301,7 @@ def test_it_does_not_decode_behind_a_block_that_ends_with_a_stop_token() -> None
     right = targets(3)
     stop = replace(QUESTION, stop_tokens=(right[2],))
     mode = verifier(question=stop, decodes=True)
-    mode.received("device", drafted(1, 0, right), 0.0)
+    mode.handle(Received("device", drafted(1, 0, right)), 0.0)
     _, effects = worked(mode)
     (verdict,) = verdicts(effects)
     assert verdict.accepted == 3
@@ -303,10 +316,10 @@ def test_a_block_preempts_it_and_is_judged_by_what_is_known() -> None:
     worked(mode)
     decoding = mode.wanted()
     assert decoding is not None
-    effects = mode.received("device", drafted(1, 0, [*right[:3], other(right[3])]), 1.0)
+    effects = mode.handle(Received("device", drafted(1, 0, [*right[:3], other(right[3])])), 1.0)
     assert effects.preempt
     assert mode.wanted() is None
-    stopped = mode.dropped(decoding, 0.01, 1.25)
+    stopped = mode.handle(Preempted(decoding, 0.01), 1.25)
     assert stopped.events == [events.ForwardStopped(2, 0.01)]
     work, effects = worked(mode)
     assert work.span is not None
@@ -326,8 +339,8 @@ def test_a_token_that_came_about_all_the_same_judges_the_block_too() -> None:
         worked(mode)
         decoding = mode.wanted()
         assert decoding is not None
-        mode.received("device", drafted(1, 0, [*right[:2], last]), 1.0)
-        effects = mode.done(decoding, decoding.head(says(decoding)), 0.02, 1.0)
+        mode.handle(Received("device", drafted(1, 0, [*right[:2], last])), 1.0)
+        effects = mode.handle(Computed(decoding, decoding.head(says(decoding)), 0.02), 1.0)
         assert isinstance(effects.send[0][1], wire.Target)
         work, effects = worked(mode)
         assert work.span is not None
@@ -342,13 +355,13 @@ def test_a_block_whose_tokens_are_all_known_is_answered_without_a_forward() -> N
     for _ in range(4):
         worked(mode)
     decoding = mode.wanted()
-    effects = mode.received("device", drafted(1, 1, right[1:3]), 1.0)
+    effects = mode.handle(Received("device", drafted(1, 1, right[1:3])), 1.0)
     assert not effects.preempt
     (verdict,) = verdicts(effects)
     assert (verdict.accepted, verdict.token, verdict.verify_us) == (2, right[3], 0)
     assert list(mode.decided) == right
     assert decoding is not None
-    mode.done(decoding, decoding.head(says(decoding)), 0.02, 1.0)
+    mode.handle(Computed(decoding, decoding.head(says(decoding)), 0.02), 1.0)
     assert len(mode.decided) == 5
 
 
@@ -358,7 +371,7 @@ def test_a_block_that_the_text_contradicts_is_dropped_and_disturbs_nothing() -> 
     worked(mode)
     worked(mode)
     assert mode.wanted() is not None
-    effects = mode.received("device", drafted(1, 0, [right[0], other(right[1])]), 1.0)
+    effects = mode.handle(Received("device", drafted(1, 0, [right[0], other(right[1])])), 1.0)
     assert (effects.preempt, effects.send) == (False, [])
     assert effects.events == [events.BlockJudged(1, 2, 1, right[1], 0.0, 0.0)]
     assert list(mode.decided) == right[:2]
@@ -372,8 +385,8 @@ def test_dead_blocks_neither_fill_the_inbox_nor_end_the_session() -> None:
         step = 1 - number % 2
         prefix_hash = Line(start_hash(QUESTION.seed), right[:step]).hash & LOW_BITS
         ahead = block(number, step=step, prefix_hash=prefix_hash)
-        assert mode.received("device", ahead, 0.0) == Effects()
+        assert mode.handle(Received("device", ahead), 0.0) == Effects()
     assert len(mode._inbox) <= 2
-    mode.prepared(Grounds(), 0.0)
+    mode.handle(Prepared(), 0.0)
     for number in range(4 * INBOX, 8 * INBOX):
-        assert mode.received("device", block(number, prefix_hash=7), 0.0).leave == []
+        assert mode.handle(Received("device", block(number, prefix_hash=7)), 0.0).leave == []

@@ -10,11 +10,27 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.evidence import Moved
-from dragonrt.modes.mode import Effects, Finish, Grounds, Leave, ModeError, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Input,
+    Joined,
+    Leave,
+    Left,
+    Measured,
+    ModeError,
+    Preempted,
+    Prepared,
+    Received,
+    Stopped,
+    TimedOut,
+    Work,
+)
 from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL
 from dragonrt.runtime.answer import CONGESTED_BYTES, AnswerSession, Driver
-from dragonrt.runtime.preparing import Outcome, Prepared
+from dragonrt.runtime.preparing import Outcome, PrefillResult
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -29,14 +45,22 @@ def decided(step: int) -> TokenDecided:
     return TokenDecided(step, 5, True, None, "own", 0.0, 1.0)
 
 
+@dataclass(frozen=True)
+class Scripted(TimedOut):
+    """An input that leads to these effects."""
+
+    effects: Effects
+
+
 @dataclass
 class ScriptedMode:
     """Implements Mode: answers each input as it is told, and keeps what came in."""
 
-    effects: dict[str, Callable[[], Effects]] = field(default_factory=dict)
+    effects: dict[type[Input], Callable[[], Effects]] = field(default_factory=dict)
     work: list[Work] = field(default_factory=list)
     due: float | None = None
-    heard: list[tuple[Any, ...]] = field(default_factory=list)
+    heard: list[Input] = field(default_factory=list)
+    timed_out: list[float] = field(default_factory=list)
     decided: tuple[int, ...] = ()
     moved: Moved = field(default_factory=Moved)
     times_bandwidth = True
@@ -45,47 +69,25 @@ class ScriptedMode:
     def told(self, question: Question) -> Question:
         return question.resumed(self.decided)
 
-    def _led_to(self, name: str, *arguments: Any) -> Effects:
-        self.heard.append((name, *arguments))
-        return self.effects.get(name, Effects)()
-
-    def prepared(self, grounds: Grounds, now: float) -> Effects:
-        return self._led_to("prepared")
-
-    def joined(self, peer: str, session: int, now: float) -> Effects:
-        return self._led_to("joined", peer, session)
-
-    def left(self, peer: str, reason: str, returns: bool, now: float) -> Effects:
-        return self._led_to("left", peer, reason, returns)
-
-    def received(self, peer: str, message: wire.SessionMessage, now: float) -> Effects:
-        return self._led_to("received", peer, message)
-
-    def measured(self, peer: str, rtt_s: float, bits_per_s: float | None) -> None:
-        self.heard.append(("measured", peer, rtt_s, bits_per_s))
+    def handle(self, happened: Input, now: float) -> Effects:
+        if isinstance(happened, Scripted):
+            return happened.effects
+        self.heard.append(happened)
+        if isinstance(happened, TimedOut):
+            self.due = None
+            self.timed_out.append(now)
+        if isinstance(happened, Stopped):
+            return Effects(finished=happened.reason)
+        return self.effects.get(type(happened), Effects)()
 
     def wanted(self) -> Work | None:
         return self.work.pop(0) if self.work else None
 
-    def done(self, work: Work, result: Any, seconds: float, now: float) -> Effects:
-        return self._led_to("done", result, seconds)
-
-    def dropped(self, work: Work, seconds: float, now: float) -> Effects:
-        return self._led_to("dropped", seconds)
-
     def deadline(self) -> float | None:
         return self.due
 
-    def tick(self, now: float) -> Effects:
-        self.due = None
-        return self._led_to("tick", now)
-
-    def stop(self, reason: Finish, now: float) -> Effects:
-        self.heard.append(("stop", reason))
-        return Effects(finished=reason)
-
-    def names(self) -> list[str]:
-        return [name for name, *_ in self.heard if name != "measured"]
+    def kinds(self) -> list[type[Input]]:
+        return [type(each) for each in self.heard if not isinstance(each, Measured)]
 
 
 @dataclass
@@ -149,7 +151,7 @@ class Bench:
         return [record.event for record in self.records]
 
     def feed(self, **effects: Any) -> None:
-        self.driver.feed(lambda now: Effects(**effects))
+        self.driver.feed(Scripted(Effects(**effects)))
 
 
 def driven(
@@ -174,7 +176,7 @@ def driven(
         session = driver.sessions["cloud"] = AnswerSession(driver, "cloud", connector)
         bench = Bench(chosen, driver, StubContext(), StubPeer(), session, [])
         session.attach(bench.peer, 8)  # type: ignore[arg-type]
-        driver.begin(Prepared(bench.context, Grounds(), (), 3, 0.0, 0.0), 32)
+        driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0), 32)
         bench.records.clear()
         await talk(bench)
         await driver.settle()
@@ -213,7 +215,7 @@ def test_after_the_end_nothing_is_fed_or_kept() -> None:
         bench.feed(finished=Finish.LENGTH)
         assert bench.context.started == []
         for _ in range(1000):
-            bench.driver.receive(bench.session, TARGET)
+            bench.session.receive(TARGET)
             bench.feed(events=[decided(9)])
         assert bench.events == []
         assert len(bench.driver._inputs) == 0
@@ -241,7 +243,8 @@ def test_a_defect_ends_the_answer_not_the_process(where: str) -> None:
 
     async def talk(bench: Bench) -> None:
         if where == "input":
-            bench.driver.feed(lambda now: fail())
+            bench.mode.effects[Joined] = fail
+            bench.driver.feed(Joined("cloud", 9))
         bench.feed(events=[decided(0)])
         with pytest.raises(ZeroDivisionError):
             await bench.driver.wait_over()
@@ -266,9 +269,10 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
         raise ModeError("out of place")
 
     async def talk(bench: Bench) -> None:
-        bench.mode.effects["received"] = refuse
-        with pytest.raises(ModeError):
-            bench.session.receive(TARGET)
+        bench.mode.effects[Received] = refuse
+        bench.session.receive(TARGET)
+        assert bench.peer.closed == [(8, Reason.ERROR, "out of place")]
+        assert bench.mode.heard[-1] == Left("cloud", "out of place", False)
         assert not bench.driver.over
 
     driven(talk)
@@ -290,11 +294,15 @@ def test_an_answer_goes_on_only_from_the_documents_that_it_began_with() -> None:
 def test_work_is_begun_and_its_outcome_fed_in() -> None:
     async def talk(bench: Bench) -> None:
         bench.mode.work = [Work(len), Work(len)]
-        bench.driver.go_on()
+        bench.driver.feed()
         assert len(bench.context.started) == 2
         bench.context.end(value=7)
         bench.context.end(preempted=True, seconds=0.5)
-        assert bench.mode.heard[-2:] == [("done", 7, 0.25), ("dropped", 0.5)]
+        first, second = bench.mode.heard[-2:]
+        assert isinstance(first, Computed)
+        assert (first.result, first.seconds) == (7, 0.25)
+        assert isinstance(second, Preempted)
+        assert second.seconds == 0.5
         bench.feed(preempt=True)
         assert bench.context.preempted == 1
 
@@ -304,10 +312,11 @@ def test_work_is_begun_and_its_outcome_fed_in() -> None:
 def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session() -> None:
     async def talk(bench: Bench) -> None:
         bench.mode.work = [Work(len, peer="cloud")]
-        bench.driver.go_on()
+        bench.driver.feed()
         bench.context.end(error=DragonError("bad bits"))
         assert bench.peer.closed == [(8, Reason.ERROR, "bad bits")]
-        assert bench.mode.heard[-2:] == [("left", "cloud", "bad bits", False), ("dropped", 0.0)]
+        assert bench.mode.heard[-2] == Left("cloud", "bad bits", False)
+        assert isinstance(bench.mode.heard[-1], Preempted)
         assert not bench.driver.over
         bench.driver.sessions["cloud"].send(TARGET)
         assert bench.peer.sent == []
@@ -321,11 +330,11 @@ def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session() -> None:
 def test_any_other_failure_of_work_fails_the_answer(peer: str | None, error: Exception) -> None:
     async def talk(bench: Bench) -> None:
         bench.mode.work = [Work(len, peer=peer)]
-        bench.driver.go_on()
+        bench.driver.feed()
         bench.context.end(error=error)
         with pytest.raises(type(error), match=str(error)):
             await bench.driver.wait_over()
-        assert "done" not in bench.mode.names()
+        assert Computed not in bench.mode.kinds()
 
     driven(talk)
 
@@ -340,7 +349,7 @@ def test_no_work_is_begun_before_the_other_side_has_taken_in_what_was_sent() -> 
         bench.feed(send=[("cloud", TARGET), ("cloud", TARGET)])
         assert bench.session.congested
         assert bench.context.started == []
-        bench.driver.go_on()
+        bench.driver.feed()
         assert bench.context.started == []
         await asyncio.sleep(1.0)
         bench.peer.taken.set()
@@ -370,24 +379,24 @@ def test_ticks_come_at_the_modes_deadline_and_follow_it() -> None:
     async def talk(bench: Bench) -> None:
         begun = asyncio.get_running_loop().time()
         bench.mode.due = begun + 10.0
-        bench.driver.go_on()
+        bench.driver.feed()
         await asyncio.sleep(5.0)
         bench.mode.due = begun + 7.0
-        bench.driver.go_on()
-        bench.driver.go_on()
+        bench.driver.feed()
+        bench.driver.feed()
         await asyncio.sleep(20.0)
-        assert [each for each in bench.mode.heard if each[0] == "tick"] == [("tick", begun + 7.0)]
+        assert bench.mode.timed_out == [begun + 7.0]
         bench.mode.due = begun + 30.0
-        bench.driver.go_on()
+        bench.driver.feed()
         bench.mode.due = None
-        bench.driver.go_on()
+        bench.driver.feed()
         await asyncio.sleep(20.0)
-        assert bench.mode.names().count("tick") == 1
+        assert len(bench.mode.timed_out) == 1
         bench.mode.due = begun + 50.0
-        bench.driver.go_on()
+        bench.driver.feed()
         bench.driver.stop(Finish.CANCELLED)
         await asyncio.sleep(20.0)
-        assert bench.mode.names().count("tick") == 1
+        assert len(bench.mode.timed_out) == 1
 
     driven(talk)
 
@@ -413,8 +422,8 @@ def test_a_lost_connection_comes_back_and_a_closed_session_does_not() -> None:
                 else:
                     bench.session.closed(close)
             assert bench.session.retry_s == (2.5 if close is busy else 0.0)
-            left = [each for each in bench.mode.heard if each[0] == "left"]
-            assert left == [("left", "cloud", "gone", returns)]
+            left = [each for each in bench.mode.heard if isinstance(each, Left)]
+            assert left == [Left("cloud", "gone", returns)]
             assert bench.session.gone.is_set() is returns
             assert bench.driver.rtt_s == 0.1
 
@@ -428,20 +437,20 @@ def test_a_mode_leaves_a_session_and_may_want_it_again() -> None:
             bench.feed(leave=[Leave("cloud", Reason.ERROR, "useless", again=again)])
             assert bench.peer.closed == [(8, Reason.ERROR, "useless")]
             assert bench.session.gone.is_set() is again
-            assert "left" not in bench.mode.names(), "it knows that"
+            assert Left not in bench.mode.kinds(), "it knows that"
 
         driven(talk, connector=Connected(True))
 
     async def cloud(bench: Bench) -> None:
         bench.feed(leave=[Leave("cloud", Reason.ERROR, "useless")])
-        assert bench.mode.heard[-1] == ("left", "cloud", "useless", False)
+        assert bench.mode.heard[-1] == Left("cloud", "useless", False)
 
     driven(cloud)
 
 
 def test_the_link_is_told_when_it_is_known_and_records_have_their_session() -> None:
     async def talk(bench: Bench) -> None:
-        assert bench.mode.heard[0] == ("measured", "cloud", 0.1, 5e6)
+        assert bench.mode.heard[0] == Measured("cloud", 0.1, 5e6)
         assert bench.session.times_bandwidth
         bench.feed(events=[decided(0)])
         bench.driver.sessions["another"] = AnswerSession(bench.driver, "another", None)

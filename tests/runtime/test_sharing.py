@@ -28,7 +28,7 @@ from dragonrt.modes.question import Question
 from dragonrt.runtime.engine import ALONE, Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.preparing import Outcome, Prepared
+from dragonrt.runtime.preparing import Outcome, PrefillResult
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
@@ -294,7 +294,7 @@ async def test_answers_share_their_documents_and_give_back_what_they_took(
         end(third)
 
 
-def end(answer: Prepared) -> None:
+def end(answer: PrefillResult) -> None:
     answer.context.close()
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from dragonrt.errors import DragonError
 from dragonrt.language.prompt import PlainPrompt
 from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.mode import Grounds, Said
+from dragonrt.modes.mode import Prepared, Said
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import Patience
 from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
-from dragonrt.runtime.preparing import Prepared
+from dragonrt.runtime.preparing import PrefillResult
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
 
@@ -92,16 +92,16 @@ class RecitingSide(SimulatedSide):
     library: None = None
     read: str = "What is known."
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         self.heard.append((question.prompt, question.history))
         self.on_prepare()
         if question.prompt not in self.answers:
             raise DragonError("the question is too long")
         model = Recitation(self.answers[question.prompt].encode())
         context = HaltingContext(model, self.halt_at, self.on_close)
-        return Prepared(
+        return PrefillResult(
             context,
-            Grounds(files=[0]),
+            Prepared(files=[0]),
             (Passage("Notes", "notes.txt", 0.5, self.read),),
             3,
             0.0,

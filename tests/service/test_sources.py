@@ -15,7 +15,7 @@ from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.mode import Grounds, Said
+from dragonrt.modes.mode import Prepared, Said
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -26,7 +26,7 @@ from dragonrt.modes.settings import (
 from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.main import Device
-from dragonrt.runtime.preparing import Prepared
+from dragonrt.runtime.preparing import PrefillResult
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.side import Side
@@ -96,13 +96,13 @@ class ReadingSide(SimulatedSide):
     model: ByteModel = field(default_factory=ByteModel)
     library: None = None
 
-    async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         passages = tuple(passage for passage, _ in self.read)
         names = list(dict.fromkeys(passage.file for passage in passages))
-        grounds = Grounds(files=[names.index(passage.file) for passage in passages])
+        grounds = Prepared(files=[names.index(passage.file) for passage in passages])
         rows = Rows(tuple(text for _, text in self.read), relevance=self.relevance)
         context = SimulatedContext(rows, lambda: 0.0)
-        return Prepared(context, grounds, passages, 3, 0.0, 0.0, decode=self.model.decode)
+        return PrefillResult(context, grounds, passages, 3, 0.0, 0.0, decode=self.model.decode)
 
 
 def side_of(side: Side, *read: tuple[Passage, str], patience: Patience = USUAL) -> ReadingSide:
