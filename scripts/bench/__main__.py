@@ -33,6 +33,7 @@ BENCHES = {
     "index": "A large index: opening, searches, updates.",
     "loop": "How long the event loop is held in each mode.",
     "soak": "Memory of both sides over thousands of short answers.",
+    "faults": "A service under a lying cloud, slow readers, a dead watcher, a full disk.",
     "serve": "What HTTP costs: time to the first byte and tokens per second beside a terminal's.",
     "devices": "Fifty devices on one cloud for a minute.",
     "kill": "What is seen of clouds that are killed in mid-answer.",
@@ -53,7 +54,7 @@ def _bench(name: str) -> None:
 
 
 for _name in BENCHES:
-    if _name not in ("decode", "isolation", "engine", "oracle", "soak"):
+    if _name not in ("decode", "isolation", "engine", "oracle", "soak", "faults"):
         _bench(_name)
 
 
@@ -64,6 +65,15 @@ def soak(
     from scripts.bench.soak import bench_soak
 
     bench_soak(output=output, messages=messages, answers=answers)
+
+
+@app.command(name="faults", help=BENCHES["faults"])
+def faults(
+    *, answers: Annotated[int, option("So many answers.", default="2000", low=60)] = 2000
+) -> None:
+    from scripts.bench.faults import bench_faults
+
+    bench_faults(output=output, messages=messages, answers=answers)
 
 
 @app.command(name="decode", help=BENCHES["decode"])
