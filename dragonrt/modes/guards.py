@@ -100,11 +100,11 @@ def guards(side: Side, question: Question, settings: DragonSettings) -> Guards |
 def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
     """max(0, log2 p_d(x)/p_c(x)): what a cloud that said p_c learns from being told the token.
 
-    0 for the cloud's own draft, which it expects. The sides' weights do not count: the cloud
-    chooses its own.
+    That it is the cloud's own draft makes no difference: it may be one of several as likely. Nor do
+    the sides' weights: the cloud chooses its own.
     """
     p, q = own.distribution, theirs.distribution
-    if token == theirs.token or p is None or q is None:
+    if p is None or q is None:
         return 0.0
     return max(0.0, evidence_bits(p.probability(token), q.probability(token)))
 
@@ -166,14 +166,12 @@ class Withholding:
     """Tokens that the cloud could hardly have said, and what would reveal more than a budget.
 
     A token is withheld if the mixture gives it more than `likelier` times what the cloud gives it,
-    or if the answer would have revealed more than `budget` bits with it. From then on only the
-    cloud's own drafts are told.
+    or if the answer would have revealed more than `budget` bits with it.
     """
 
     likelier: float
     budget: float
     _revealed: float = 0.0
-    _spent: bool = False
 
     def ruling(
         self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
@@ -181,8 +179,7 @@ class Withholding:
         if theirs is None or mixed is None or mixed.p > self.likelier * mixed.q:
             return WITHHELD
         bits = revealed_bits(token, own, theirs)
-        self._spent |= self._revealed + bits > self.budget
-        if self._spent and token != theirs.token:
+        if self._revealed + bits > self.budget:
             return WITHHELD
         self._revealed += bits
         return Ruling(bits=bits)

@@ -123,30 +123,29 @@ documents; what one token counts at most."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """A token with its probability in the mixture, and what both sides say there.
+    """A token with its probability in the mixture, and what the sides say there.
 
-    `drafts` are theirs; of the cloud there is nothing where the device is alone.
+    `draft` is the device's. Of the cloud there is nothing where the device is alone.
     """
 
     token: int
     p: float
-    sides: Sequence[Coded]
-    drafts: Sequence[int]
+    draft: int
+    device: Coded
+    cloud: Coded | None = None
 
     @property
     def revealed(self) -> float:
         """What a cloud that said its distribution learns from the token, in bits (SPEC 1.11)."""
-        device, cloud = self.sides
-        return 0.0 if self.token == self.drafts[1] else _bits(device, cloud, self.token, self.token)
+        return inf if self.cloud is None else _bits(self.device, self.token, self.cloud, self.token)
 
     @property
     def led(self) -> float:
         """How far it leads away from the device's own draft, in bits."""
-        device = self.sides[0]
-        return _bits(device, device, self.drafts[0], self.token)
+        return _bits(self.device, self.draft, self.device, self.token)
 
 
-def _bits(a: Coded, b: Coded, x: int, y: int) -> float:
+def _bits(a: Coded, x: int, b: Coded, y: int) -> float:
     """log2 a(x)/b(y), from 0 to MOST_BITS."""
     if a.p[x] <= b.p[y]:
         return 0.0
@@ -185,24 +184,20 @@ def redacted_oracle(
         read = Line(start, read_by_cloud(decisions, marker))
         alone = over or asked.course.alone(len(text))
         taken = _taken(asked, settings, text, None if alone else read)
-        if not settings.redacts:
+        bits = taken.revealed
+        if settings.redacts:
+            q = 0.0 if taken.cloud is None else float(taken.cloud.p[taken.token])
+            withheld = taken.p > settings.withhold * q or revealed + bits > settings.reveal
+            revealed += 0.0 if withheld else bits
+        else:
             watched = led >= LED_BITS
-            if not alone:
-                over = watched and carried + taken.revealed > CARRIED_BITS
-                if not over:
-                    carried += taken.revealed if watched else 0.0
-                    led += taken.led
-                else:
-                    taken = _taken(asked, settings, text, None)
-            over |= watched and alone
-            decisions.append((taken.token, over))
-        elif alone or taken.p > settings.withhold * float(taken.sides[1].p[taken.token]):
-            decisions.append((taken.token, True))
-        else:  # what was revealed never is more than the budget, unless it is spent
-            within = revealed + taken.revealed <= settings.reveal
-            told = taken.token == taken.drafts[1] or within
-            revealed = revealed + taken.revealed if within else inf
-            decisions.append((taken.token, not told))
+            withheld = over = over or (watched and carried + bits > CARRIED_BITS)
+            if over and not alone:
+                taken = _taken(asked, settings, text, None)
+            elif not alone:
+                carried += bits if watched else 0.0
+                led += taken.led
+        decisions.append((taken.token, withheld))
     return decisions
 
 
@@ -223,25 +218,28 @@ def _taken(asked: Asked, settings: DragonSettings, text: Line, read: Line | None
     name = settings.codec_for(sampler)
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
-    def said(side: Side, text: Line) -> tuple[Coded, int]:
-        """With the side's draft, which has the noise of its place in what that side reads."""
-        q = coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
-        if by_drafts:
-            return q, drawn(q.p, uniform(seed, DRAFT, side, len(text)), q.listed)
-        return q, raced(seed, len(text), sampled(sampler, q.p))
+    def said(side: Side, text: Line) -> Coded:
+        return coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
 
-    device, own = said("device", text)
+    def draft(side: Side, q: Coded) -> int:
+        if by_drafts:
+            return drawn(q.p, uniform(seed, DRAFT, side, step), q.listed)
+        return raced(seed, step, sampled(sampler, q.p))
+
+    device = said("device", text)
+    own = draft("device", device)
     if read is None:
-        return _Taken(own, 1.0, (device,), (own,))
-    cloud, theirs = said("cloud", read)
+        return _Taken(own, 1.0, own, device)
+    cloud = said("cloud", read)
     sides = (("device", text), ("cloud", read))
     weights = softmax([asked.models[side].said(len(x), x.hash).relevance for side, x in sides])
     mixture = mixed((device.p, cloud.p), weights)
     if by_drafts:
-        token = aggregated(seed, step, device, cloud, weights, [own, theirs])
+        drafts = [own, draft("cloud", cloud)]
+        token = aggregated(seed, step, device, cloud, weights, drafts)
     else:
         token = raced(seed, step, sampled(sampler, mixture))
-    return _Taken(token, float(mixture[token]), (device, cloud), (own, theirs))
+    return _Taken(token, float(mixture[token]), own, device, cloud)
 
 
 # Modes of blocks.

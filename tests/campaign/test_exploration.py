@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes import federated
+from dragonrt.modes import federated, guards
 from dragonrt.modes.catalogue import MODES
 from dragonrt.modes.deciding import Deciding, Mixed, mixed
 from dragonrt.modes.disclosure import Disclosure
@@ -296,6 +296,11 @@ def all_that_wait() -> Callable[..., Any]:
     return follow
 
 
+def no_bits(*_: Any) -> float:
+    """A guard that sees nothing."""
+    return 0.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "broken", "name", "defect", "expected"),
@@ -303,6 +308,9 @@ def all_that_wait() -> Callable[..., Any]:
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
         ("dragon", Deciding, "_result", swapped_sides, "where the oracle gives"),
         ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
+        ("dragon", guards, "CARRIED_BITS", 20.0, "the oracle gives"),
+        ("dragon", guards, "steering_bits", no_bits, "withheld other tokens"),
+        ("dragon", guards, "revealed_bits", no_bits, "where the oracle gives"),
         ("speculative", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("speculative", SpeculativeJudging, "answer", noise_of_the_first_step, "the oracle gives"),
         ("federated", federated, "round_weights", of_all_members, "other weights"),

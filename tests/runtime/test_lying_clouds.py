@@ -26,10 +26,9 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.runtime.asking import Answer, Asking
 from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.library import Library
 from dragonrt.runtime.peer import Peer
 from dragonrt.runtime.preparing import Outcome
-from dragonrt.runtime.process import local_side
+from dragonrt.runtime.process import complete_library, local_side
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
@@ -44,7 +43,6 @@ from dragonrt.traces.events import (
 )
 from dragonrt.traces.file import Sink
 from dragonrt.traces.ledger import Ledger
-from retrieval import Embedder
 
 V, STOP = 64, 0
 HONEST, LED, SECRET = (10, 11, 12, 13), (20, 21, 22, 23), (30, 41, 52, 33)
@@ -304,7 +302,7 @@ def test_a_forced_beginning_does_not_read_what_the_device_says_behind_it() -> No
     for liar in (Leading(), Leading(sure=0.85), Leading(sure=0.1)):
         found = attack(liar, ANSWER)
         assert found.answer.tokens == [*LED, *SECRET, STOP]
-        assert found.stolen == 2, "each is 5.8 bits, and 16 may be told"
+        assert found.stolen <= 2, "each is 5.8 bits, and 16 may be told"
         assert found.alone_from == len(LED) + found.stolen
         assert found.told == found.answer.tokens[: found.alone_from]
         (notice,) = found.answer.notices
@@ -332,14 +330,26 @@ def test_candidates_read_no_more_than_the_budget(count: int) -> None:
     """Each candidate as likely as the others: none is withheld by what the mixture makes of it."""
     bits = np.log2(0.9 * count)
     unbounded = attack(Offering(count), replace(REDACTED, reveal=1e6))
-    assert unbounded.told[:4] == list(HONEST)
-    assert unbounded.ledger.revealed == pytest.approx(4 * bits, rel=0.02)
+    assert unbounded.told == ALONE
+    assert unbounded.ledger.revealed == pytest.approx(5 * bits, rel=0.02)
     for budget in (0.0, 4.0, 8.0):
         found = attack(Offering(count), replace(REDACTED, reveal=budget))
         assert found.answer.tokens[:4] == list(HONEST)
         assert (found.ledger.revealed or 0.0) <= budget
-        assert sum(token in found.told for token in HONEST) == min(4, int(budget / bits))
+        known = min(4, int(budget / bits))
+        assert sum(token in found.told for token in HONEST) == known
         assert found.answer.notices == []
+
+
+@pytest.mark.parametrize("sure", [1.0, 0.1])
+def test_a_flat_distribution_of_great_weight_is_no_excuse(sure: float) -> None:
+    """The mixture is nearly the cloud's, and the device's documents decide it all the same."""
+    unbounded = attack(Leading(sure=sure), replace(REDACTED, reveal=1e6))
+    assert unbounded.told[: len(LED) + 4] == [*LED, *SECRET]
+    found = attack(Leading(sure=sure), REDACTED)
+    assert found.answer.tokens == [*LED, *SECRET, STOP]
+    assert found.stolen <= 1, "each is 5.8 bits, and 8 may be told"
+    assert found.answer.notices == []
 
 
 # A real model.
@@ -368,17 +378,18 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
     for topic, word in PLANTED.items():
         text = f"Note about the {topic}. The {topic} must be paid in May. {CANARY.strip()} {word}."
         (notes / f"{topic}.txt").write_text(text)
-    library, _ = Library.open(tmp_path / "index", [notes], model, Embedder.load())
+    sides = SideSettings("device", on="cpu", documents=(notes,), index=tmp_path / "index")
+    library = complete_library(sides, model)
     size, begins = model.vocabulary, tuple(model.encode(CANARY))
     heavy = 1 / QUESTION.relevance_temperature  # the bound of one document
     kit = Kit(vocabulary=size, marker=tuple(model.encode(MARKER)))
     hello = speaking("device", device_says, size, 0.0, lambda record: None)
-    async with local_side(SideSettings("device", on="cpu"), model, library) as asks:
+    async with local_side(sides, model, library) as asks:
         for floor, read in ((None, 2), (-1.0, 2), (0.99, 0)):
             unrelated = replace(QUESTION, prompt="How do eels swim?", relevance_floor=floor)
             prepared = await asks.prepare(unrelated, verifies=False)
             prepared.context.close()
-            assert len(prepared.sources) == read
+            assert len(prepared.passages) == read
         for liar, moves in (
             (Leading(begins, at_first=1e6, then=-1e6), True),
             (Leading(begins, at_first=heavy, then=-heavy), True),
@@ -398,7 +409,7 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
                 async with reached(cloud, hello, asyncio.Event()) as connector:
                     asking = Asking(asks, {"cloud": connector}, question, ANSWER, kit)
                     found.answer = await asking.ask()
-                assert [source.name for source in found.answer.device_sources] == [f"{topic}.txt"]
+                assert [each.file for each in found.answer.passages] == [f"{topic}.txt"]
                 assert word not in model.decode(found.told)
                 assert found.alone_from is not None
                 assert moves or STEERED in found.answer.notices[0]
