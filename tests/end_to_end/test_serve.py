@@ -1,18 +1,22 @@
 """`dragonrt serve` as a user starts it: a process of its own, the official client, real models."""
 
+import math
 import os
 import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess, listening_process
 from dragonrt.runtime.library import Library
+from retrieval import Embedder
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +69,74 @@ def test_a_response_tells_its_sources_and_its_costs(service: tuple[OpenAI, Cloud
     assert response.usage is not None
     assert response.usage.output_tokens == 9
     assert getattr(response, "dragonrt")["statistics"]["bytes_sent"] > 0  # noqa: B009
+
+
+@pytest.mark.slow
+def test_every_api_tells_the_same_text_and_its_probabilities(
+    service: tuple[OpenAI, CloudProcess],
+) -> None:
+    client, _ = service
+    asked, model = "What did Tom promise to do?", "dragon-small"
+    response = client.responses.create(model=model, input=asked)
+    text = response.output_text
+    older = client.completions.create(model=model, prompt=asked, max_tokens=-1, logprobs=3)
+    assert older.choices[0].text == text
+    stream = client.completions.create(model=model, prompt=asked, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == text
+    raw = client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": asked}],
+        logprobs=True,
+        top_logprobs=5,
+        max_tokens=10**6,
+        store=True,
+    )
+    assert "store" in raw.headers["warning"]
+    assert "max_tokens" in raw.headers["warning"]
+    chat = raw.parse()
+    assert chat.choices[0].message.content == text
+    assert chat.choices[0].logprobs is not None
+    tokens = chat.choices[0].logprobs.content or []
+    assert "".join(token.token for token in tokens).strip() == text.partition("\n\n")[0]
+    for token in tokens:  # without a temperature the target is the likeliest token of the mixture
+        assert token.top_logprobs[0].token == token.token
+        ranked = [each.logprob for each in token.top_logprobs]
+        assert ranked[0] == token.logprob <= 0
+        assert ranked == sorted(ranked, reverse=True)
+        assert sum(map(math.exp, ranked)) <= 1 + 1e-6
+    counted = [each.logprob for each in tokens]
+    legacy = older.choices[0].logprobs
+    assert legacy is not None
+    assert (legacy.token_logprobs or []) == counted
+    timings = getattr(chat, "timings")  # noqa: B009
+    assert timings["predicted_n"] >= timings["draft_n"] >= timings["draft_n_accepted"] > 0
+
+
+@pytest.mark.slow
+def test_embeddings_are_those_of_the_index(service: tuple[OpenAI, CloudProcess]) -> None:
+    client, _ = service
+    *_, name = [model.id for model in client.models.list()]
+    texts = ["Tom repairs the fence.", "The ferry leaves at nine."]
+    packed = client.embeddings.create(model=name, input=texts)  # base64, as this client asks
+    plain = client.embeddings.create(model=name, input=texts[1], encoding_format="float")
+    expected = Embedder.load().encode(texts)
+    assert np.array([each.embedding for each in packed.data], np.float32).tolist() == (
+        expected.tolist()
+    )
+    assert plain.data[0].embedding == packed.data[1].embedding
+    assert packed.usage.total_tokens > 0
+    asked: Any
+    for asked, param in (
+        ({"input": []}, "input"),
+        ({"input": [1, 2]}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": "x", "dimensions": 7}, "dimensions"),
+        ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "x", "model": "another"}, "model"),
+    ):
+        with pytest.raises(APIStatusError) as error:
+            client.embeddings.create(**{"model": name, **asked})
+        assert error.value.param == param
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ class RecitingSide(SimulatedSide):
     answers: dict[str, str] = field(default_factory=dict)
     model: ByteModel = field(default_factory=ByteModel)
     heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     on_prepare: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
@@ -94,6 +95,7 @@ class RecitingSide(SimulatedSide):
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:
         self.heard.append((question.prompt, question.history))
+        self.questions.append(question)
         self.on_prepare()
         if question.prompt not in self.answers:
             raise DragonError("the question is too long")

@@ -1,10 +1,12 @@
 """The device as a service: connected to its other sides, open to HTTP clients until it is ended."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
+from dragonrt.modes.ranking import unranked
 from dragonrt.modes.settings import Settings
 from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.library import Library
@@ -44,7 +46,9 @@ async def serve_device(
     """
     keys, context = http.keys(), http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = Defaults(question, seed, stops, http.sources_in_text, longest)
+    defaults = Defaults(
+        question, seed, stops, http.sources_in_text, longest, partial(unranked, how)
+    )
     admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
     documents = PrivateDocuments(settings, http.uploads)
 
