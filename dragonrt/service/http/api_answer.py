@@ -24,8 +24,6 @@ from dragonrt.service.http.served_answer import AnswerPiece, ServedAnswer
 from dragonrt.traces.events import Record, TokenRanked
 
 Events = list[SseEvent]
-TAKEN_IN_S = 30.0
-"""A client that takes nothing in for so long is taken to be gone."""
 
 
 class ClientGoneError(Exception):
@@ -72,7 +70,6 @@ class AnswerResponse:
                 (_encoded(each) async for each in events),
                 headers=self._request.warnings,
                 sep="\n",
-                send_timeout=TAKEN_IN_S,
             )
             await stream(scope, receive, send)
 

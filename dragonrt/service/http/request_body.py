@@ -22,8 +22,6 @@ MAX_NAME = 64
 MAX_STOPS = 16
 """Stop strings of one request, each of at most MAX_STOP_LENGTH characters."""
 MAX_STOP_LENGTH = 256
-SILENCE_S = 30.0
-"""A client that sends nothing of its body for so long is sent away."""
 
 ANSWERED = ("assistant",)
 ASKED = ("user",)
@@ -31,16 +29,9 @@ INSTRUCTED = ("system", "developer")
 
 
 async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
-    """The pieces of a body; ApiError where there are too many bytes, or none for too long."""
-    size, pieces = 0, aiter(data)
-    while True:
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                piece = await anext(pieces)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise ApiError(408, f"nothing came for {SILENCE_S:g} s", code="timeout") from None
+    """The pieces of a body; ApiError where there are too many bytes."""
+    size = 0
+    async for piece in data:
         size += len(piece)
         if size > largest:
             raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")

@@ -15,6 +15,7 @@ from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.bounded_http import HttpBounds
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.private_documents import PrivateDocuments
@@ -68,5 +69,6 @@ async def serve_device(
                 admission,
                 listening,
                 context,
+                HttpBounds().for_queue(http.answers_at_once + http.waiting),
                 lambda port: on_ready(f"{scheme}://{host}:{port}"),
             )

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
 from sse_starlette.sse import AppStatus
@@ -14,9 +15,9 @@ from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
 from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.bounded_http import BoundedHttp, Door, HttpBounds, Places
 
-CONNECTIONS = 512
-"""Open at the same time; who comes later gets 503."""
+USUAL_BOUNDS = HttpBounds()
 ENDING_S = 30
 """Answers under way may take so long when the service ends."""
 
@@ -27,7 +28,9 @@ class WebServer(uvicorn.Server):
     Signals belong to the process, not to uvicorn.
     """
 
-    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, app: ASGIApp, context: ssl.SSLContext | None, bounds: HttpBounds = USUAL_BOUNDS
+    ) -> None:
         # Streams end when their answers do: the library would cut them off at once.
         AppStatus.enable_automatic_graceful_drain = False
         super().__init__(
@@ -35,17 +38,33 @@ class WebServer(uvicorn.Server):
                 app,
                 lifespan="off",
                 ws="none",
-                http="httptools",
+                http=BoundedHttp,
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=CONNECTIONS,
+                timeout_keep_alive=bounds.idle_s,
                 timeout_graceful_shutdown=ENDING_S,
-                ssl_context_factory=None if context is None else lambda config, usual: context,
             )
         )
+        self.places = Places(bounds)
+        self._context = context
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; places are taken before TLS, so this does not leave TLS to uvicorn."""
+        self.servers = [
+            await asyncio.get_running_loop().create_server(self._protocol, sock=each)
+            for each in sockets or ()
+        ]
+        self.started = True
+
+    def _protocol(self) -> asyncio.Protocol:
+        more: dict[str, Any] = {"config": self.config, "server_state": self.server_state}
+        more["app_state"] = {}
+        if self._context is None:
+            return BoundedHttp(self.places, **more)
+        return Door(self.places, self._context, more)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -69,10 +88,13 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None = None
+    app: ASGIApp,
+    listening: socket.socket,
+    context: ssl.SSLContext | None = None,
+    bounds: HttpBounds = USUAL_BOUNDS,
 ) -> AsyncIterator[WebServer]:
     """The server, until the context ends: then it waits for answers under way."""
-    server = WebServer(app, context)
+    server = WebServer(app, context, bounds)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
         yield server
@@ -86,11 +108,12 @@ async def serve_until_signalled(
     admission: Admission,
     listening: socket.socket,
     context: ssl.SSLContext | None,
+    bounds: HttpBounds,
     on_ready: Callable[[int], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    async with serving(app, listening, context) as server:
+    async with serving(app, listening, context, bounds) as server:
 
         def stop() -> None:
             admission.closing = True
