@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -242,3 +243,14 @@ def test_one_address_may_fill_the_queue() -> None:
     for places in (1, 80, 4144):
         bounds = HttpBounds().for_queue(places)
         assert bounds.connections > bounds.of_address > places
+
+
+@pytest.mark.parametrize(
+    "over_tls",
+    [
+        test_places_are_taken_before_the_handshake_of_tls,
+        test_a_handshake_that_does_not_come_ends_the_connection,
+    ],
+)
+def test_tls_under_uvloop(over_tls: Callable[[Path], Any], tmp_path: Path) -> None:
+    pytest.importorskip("uvloop").run(over_tls(tmp_path))

@@ -7,6 +7,8 @@ place before TLS or a key is asked for; requests come within bounds, and what is
 import asyncio
 import contextlib
 import ipaddress
+import logging
+import socket
 import ssl
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,11 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+"""Between tries, where connections cannot be accepted."""
+BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
 REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -48,9 +55,9 @@ class Places:
     refused: int = 0
     _open: Counter[str] = field(default_factory=Counter)
 
-    def take(self, transport: asyncio.BaseTransport) -> str | None:
+    def take(self, host: str) -> str | None:
         """The address that has one place more now; None if it, or nobody, may have one."""
-        address = _network((transport.get_extra_info("peername") or ("",))[0])
+        address = _network(host)
         full = self._open.total() >= self.bounds.connections
         if full or self._open[address] >= self.bounds.of_address:
             self.refused += 1
@@ -81,40 +88,26 @@ def _network(host: str) -> str:
 class BoundedHttp(HttpToolsProtocol):
     """uvicorn's protocol within bounds: one clock runs while the client is the one to act."""
 
-    def __init__(self, places: Places, address: str | None = None, **more: Any) -> None:
+    def __init__(self, places: Places, address: str, **more: Any) -> None:
         super().__init__(**more)
         self._places, self._bounds = places, places.bounds
         self._address = address
         self._timer: asyncio.TimerHandle | None = None
         self._until_s = 0.0
         self._stuck: asyncio.TimerHandle | None = None
-        self._early = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._address = self._address or self._places.take(transport)
         super().connection_made(transport)
-        if self._address is None:
-            self._refuse(b"503 Service Unavailable")
-        else:
-            self._await(self._bounds.headers_s)
-        if self._early:
-            early, self._early = self._early, b""
-            self.data_received(early)
+        self._await(self._bounds.headers_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._address is not None:
-            self._places.free(self._address)
-            self._address = None
-        if self.transport is not None:
-            self._await(None)
-            self.resume_writing()
-            super().connection_lost(exc)
+        self._await(None)
+        self.resume_writing()
+        self._places.free(self._address)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport is None:  # behind the end of a handshake, in the same piece
-            self._early += data
-            return
-        if self._address is None or self.transport.is_closing():
+        if self.transport.is_closing():
             return
         if self._timer is None and (self.cycle is None or self.cycle.response_complete):
             self._await(self._bounds.headers_s)
@@ -154,13 +147,10 @@ class BoundedHttp(HttpToolsProtocol):
         elif self.loop.time() < self._until_s:
             self._timer = self.loop.call_at(self._until_s, self._late)
         else:
-            self._refuse(b"408 Request Timeout")
-
-    def _refuse(self, status: bytes) -> None:
-        """End the connection, with a response if none has begun."""
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(REFUSAL % status)
-        self._end()
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete or not cycle.response_started:
+                self.transport.write(REFUSAL % LATE)
+            self._end()
 
     def timeout_keep_alive_handler(self) -> None:
         self._end()
@@ -182,36 +172,55 @@ class BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
 
-class Door(asyncio.Protocol):
-    """A connection that is to be encrypted: it takes its place before the handshake."""
+class Acceptor:
+    """Accepts connections, each of which takes its place before anything is read of it."""
 
-    def __init__(self, places: Places, context: ssl.SSLContext, more: dict[str, Any]) -> None:
+    def __init__(
+        self, places: Places, context: ssl.SSLContext | None, more: dict[str, Any]
+    ) -> None:
         self._places, self._context, self._more = places, context, more
-        self._entering: asyncio.Task[None] | None = None
+        self._entering: set[asyncio.Task[None]] = set()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        address = self._places.take(transport)
-        if address is None:
-            transport.abort()
-            return
-        transport.pause_reading()
-        entering = self._enter(transport, address)
-        self._entering = asyncio.get_running_loop().create_task(entering, name="TLS handshake")
-
-    async def _enter(self, transport: asyncio.Transport, address: str) -> None:
-        protocol, secured = BoundedHttp(self._places, address, **self._more), None
+    async def run(self, listening: socket.socket) -> None:
+        """Accept until cancelled; handshakes under way then end, too."""
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
         try:
-            with contextlib.suppress(OSError):  # it is no TLS, or it took too long
-                secured = await asyncio.get_running_loop().start_tls(
-                    transport,
-                    protocol,
-                    self._context,
-                    server_side=True,
-                    ssl_handshake_timeout=self._places.bounds.headers_s,
+            while True:
+                try:
+                    connection, peer = await loop.sock_accept(listening)
+                except ConnectionError:  # it is gone already
+                    continue
+                except OSError as error:  # such as too many open files
+                    log.warning("cannot accept a connection: %s", error.strerror)
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                address = self._places.take(peer[0])
+                if address is None:
+                    with contextlib.closing(connection), contextlib.suppress(OSError):
+                        connection.send(b"" if self._context else REFUSAL % BUSY)
+                    continue
+                entering = asyncio.create_task(self._enter(connection, address), name="accept")
+                self._entering.add(entering)
+                entering.add_done_callback(self._entering.discard)
+        finally:
+            entering_now = [*self._entering]
+            for entering in entering_now:
+                entering.cancel()
+            await asyncio.gather(*entering_now, return_exceptions=True)
+
+    async def _enter(self, connection: socket.socket, address: str) -> None:
+        protocol = BoundedHttp(self._places, address, **self._more)
+        handshake_s = self._places.bounds.headers_s if self._context else None
+        try:
+            with contextlib.suppress(OSError):  # it is no TLS, or took too long
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=handshake_s,
                 )
         finally:
-            if secured is None:
-                protocol.connection_lost(None)
-                transport.abort()
-        if secured is not None and not secured.is_closing():
-            protocol.connection_made(secured)
+            if protocol.transport is None:
+                self._places.free(address)
+                connection.close()

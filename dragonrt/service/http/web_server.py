@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import uvicorn
 from sse_starlette.sse import AppStatus
@@ -15,7 +14,7 @@ from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
 from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.bounded_http import BoundedHttp, Door, HttpBounds, Places
+from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, HttpBounds, Places
 
 USUAL_BOUNDS = HttpBounds()
 ENDING_S = 30
@@ -50,21 +49,22 @@ class WebServer(uvicorn.Server):
         )
         self.places = Places(bounds)
         self._context = context
+        self._accepting: list[asyncio.Task[None]] = []
+        self.servers = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; places are taken before TLS, so this does not leave TLS to uvicorn."""
-        self.servers = [
-            await asyncio.get_running_loop().create_server(self._protocol, sock=each)
-            for each in sockets or ()
-        ]
+        """Listen; places are taken before TLS, so this does not leave accepting to uvicorn."""
+        more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        acceptor = Acceptor(self.places, self._context, more)
+        self._accepting = [asyncio.create_task(acceptor.run(each)) for each in sockets or ()]
         self.started = True
 
-    def _protocol(self) -> asyncio.Protocol:
-        more: dict[str, Any] = {"config": self.config, "server_state": self.server_state}
-        more["app_state"] = {}
-        if self._context is None:
-            return BoundedHttp(self.places, **more)
-        return Door(self.places, self._context, more)
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and end as uvicorn does."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
