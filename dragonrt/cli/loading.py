@@ -69,7 +69,10 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
 
     report = index(settings, lambda report: False)
     incomplete = report is not None and report.left > 0
-    return model, open_library(settings, model, incomplete=incomplete)
+    library = open_library(settings, model, incomplete=incomplete)
+    if library is not None and report is not None:
+        library.skipped = len(report.skipped)
+    return model, library
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":

@@ -1,5 +1,6 @@
 """`dragonrt serve` as a user starts it: a process of its own, the official client, real models."""
 
+import json
 import math
 import os
 import re
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 from openai import APIStatusError, OpenAI
@@ -137,6 +139,49 @@ def test_embeddings_are_those_of_the_index(service: tuple[OpenAI, CloudProcess])
         with pytest.raises(APIStatusError) as error:
             client.embeddings.create(**{"model": name, **asked})
         assert error.value.param == param
+
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
+
+
+@pytest.mark.slow
+def test_the_dashboard_asks_for_what_the_metrics_tell(service: tuple[OpenAI, CloudProcess]) -> None:
+    client, _ = service
+    ask(client, "What did Tom promise to do?")
+    with pytest.raises(APIStatusError):
+        client.chat.completions.create(model="dragon-small", messages=[])
+    base = str(client.base_url).removesuffix("v1/")
+    page = httpx2.get(f"{base}metrics", headers=client.auth_headers).text
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    parts = [
+        f"{name}_{part}"
+        for name, kind in types.items()
+        if kind == "histogram"
+        for part in ("bucket", "sum", "count")
+    ]
+    samples = re.findall(r"^([a-z_]+)(?:\{(.*)\})? (\S+)$", page, re.MULTILINE)
+    labels: dict[str, set[str]] = {name: set() for name in (*types, *parts)}
+    for name, labelled, _ in samples:
+        labels[name] |= set(re.findall(r'(\w+)="', labelled))
+    asked = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            named = re.findall(r"\b(?:dragonrt|process)_\w+", target["expr"])
+            asked |= {*named}
+            assert named, target
+            assert not {*named} - {*types, *parts}, "a query for what is not told"
+            grouped = " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
+            legend = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+            for label in {*re.findall(r"\w+", grouped), *legend}:
+                assert label in set.union(*(labels[name] for name in named)), (target, label)
+    told = {name for name in types if name.startswith("dragonrt_")}
+    shown = {name for name in told if any(each.startswith(name) for each in asked)}
+    assert told == shown, "every metric is on the dashboard"
+    values = {name: float(value) for name, labelled, value in samples if not labelled}
+    assert values["dragonrt_index_files"] == values["dragonrt_index_chunks"] > 10
+    assert values["dragonrt_batch_size_count"] > 0
+    assert values["dragonrt_index_changed_timestamp_seconds"] > 1.7e9
+    assert 'dragonrt_answers_together_total{others="all"}' in page
 
 
 @pytest.mark.slow

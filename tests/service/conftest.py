@@ -1,8 +1,10 @@
 """A scripted side without a cloud: it recites an answer to each question it knows."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -91,6 +93,9 @@ class RecitingSide(SimulatedSide):
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
     library: None = None
+    engine: Any = field(
+        default_factory=lambda: SimpleNamespace(answers=0, queued=0, batches=Counter())
+    )
     read: str = "What is known."
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:

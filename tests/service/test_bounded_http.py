@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from dragonrt.link.authority import AUTHORITY, make_certificates
 from dragonrt.link.tls import client_context, server_context
-from dragonrt.service.http.bounded_http import HttpBounds
+from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.web_server import listen_on, serving
 
@@ -87,7 +87,7 @@ async def client(
 async def all_left(service: Served) -> None:
     """Until every place is free."""
     async with asyncio.timeout(BOUND_S):
-        while service.server.places.open:  # noqa: ASYNC110 (what a server does is no event of ours)
+        while service.places.open:  # noqa: ASYNC110 (what a server does is no event of ours)
             await asyncio.sleep(0.001)
 
 
@@ -107,7 +107,7 @@ async def test_headers_that_do_not_come_end_the_connection(begun: bytes, drip: b
         answered = await slow.drips(lambda: drip)
         # One who drips into the first line may be refused for what that line says.
         assert answered.startswith((b"HTTP/1.1 408", b"HTTP/1.1 400")) or drip == b"x"
-        assert service.server.places.open == 0
+        assert service.places.open == 0
 
 
 async def test_headers_of_a_later_request_have_no_more_time() -> None:
@@ -173,7 +173,7 @@ async def test_one_address_takes_its_places_and_no_other_ones() -> None:
         await all_left(service)
         async with client(service) as again:
             assert b"200" in await again.asks()
-        assert service.server.places.refused == 2
+        assert service.places.refused == 2
 
 
 async def test_places_are_taken_before_the_handshake_of_tls(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_handshake_that_does_not_come_ends_the_connection(tmp_path: Path
         async with client(service) as plain:
             plain.writer.write(HEADERS + b"\r\n")
             await plain.answered()
-        assert service.server.places.open == 0
+        assert service.places.open == 0
 
 
 async def test_who_takes_nothing_in_is_dropped() -> None:
@@ -215,13 +215,14 @@ async def test_who_takes_nothing_in_is_dropped() -> None:
             over.set()
 
     with listen_on("127.0.0.1", 0) as listening:
-        async with serving(large, listening, bounds=bounded(taken_in_s=SOON_S)) as server:
+        places = Places(bounded(taken_in_s=SOON_S))
+        async with serving(large, listening, None, places):
             _, writer = await asyncio.open_connection(*listening.getsockname())
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(HEADERS + b"\r\n")
             async with asyncio.timeout(BOUND_S):
                 await over.wait()
-            assert server.places.open == 0
+            assert places.open == 0
             writer.close()
 
 

@@ -238,7 +238,10 @@ def test_a_completion_is_a_question_alone() -> None:
 @settings(max_examples=60)
 @given(st.dictionaries(NAMES | st.text(max_size=5), JSON, max_size=4), st.booleans())
 def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole: bool) -> None:
-    asked = {chat_request: {"messages": HELLO}, completion_request: {"prompt": "H"}}
+    asked: dict[Any, dict[str, Any]] = {
+        chat_request: {"messages": HELLO},
+        completion_request: {"prompt": "H"},
+    }
     for parse in (chat_request, completion_request, response_request):
         body = {**fields, **asked.get(parse, {"input": "H"})} if whole else fields
         with suppress(ApiError):

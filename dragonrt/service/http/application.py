@@ -1,5 +1,6 @@
 """The routes of the service, and what they answer that is no answer."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -158,7 +159,7 @@ class HttpService:
         )
 
     async def _numbers(self, request: Request) -> Response:
-        page = self._metrics.page(self._device, self._admission)
+        page = await asyncio.to_thread(self._metrics.page)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _listing(self, request: Request) -> Response:

@@ -14,9 +14,8 @@ from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
 from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, HttpBounds, Places
+from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
 
-USUAL_BOUNDS = HttpBounds()
 ENDING_S = 30
 """Answers under way may take so long when the service ends."""
 
@@ -27,9 +26,7 @@ class WebServer(uvicorn.Server):
     Signals belong to the process, not to uvicorn.
     """
 
-    def __init__(
-        self, app: ASGIApp, context: ssl.SSLContext | None, bounds: HttpBounds = USUAL_BOUNDS
-    ) -> None:
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, places: Places) -> None:
         # Streams end when their answers do: the library would cut them off at once.
         AppStatus.enable_automatic_graceful_drain = False
         super().__init__(
@@ -43,11 +40,11 @@ class WebServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=bounds.idle_s,
+                timeout_keep_alive=places.bounds.idle_s,
                 timeout_graceful_shutdown=ENDING_S,
             )
         )
-        self.places = Places(bounds)
+        self._places = places
         self._context = context
         self._accepting: list[asyncio.Task[None]] = []
         self.servers = []
@@ -55,7 +52,7 @@ class WebServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; places are taken before TLS, so this does not leave accepting to uvicorn."""
         more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
-        acceptor = Acceptor(self.places, self._context, more)
+        acceptor = Acceptor(self._places, self._context, more)
         self._accepting = [asyncio.create_task(acceptor.run(each)) for each in sockets or ()]
         self.started = True
 
@@ -90,11 +87,11 @@ def listen_on(host: str, port: int) -> socket.socket:
 async def serving(
     app: ASGIApp,
     listening: socket.socket,
-    context: ssl.SSLContext | None = None,
-    bounds: HttpBounds = USUAL_BOUNDS,
+    context: ssl.SSLContext | None,
+    places: Places,
 ) -> AsyncIterator[WebServer]:
     """The server, until the context ends: then it waits for answers under way."""
-    server = WebServer(app, context, bounds)
+    server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
         yield server
@@ -108,12 +105,12 @@ async def serve_until_signalled(
     admission: Admission,
     listening: socket.socket,
     context: ssl.SSLContext | None,
-    bounds: HttpBounds,
+    places: Places,
     on_ready: Callable[[int], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    async with serving(app, listening, context, bounds) as server:
+    async with serving(app, listening, context, places) as server:
 
         def stop() -> None:
             admission.closing = True
