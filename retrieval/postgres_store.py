@@ -98,7 +98,7 @@ class PostgresStore(Store):
     """The index in a database."""
 
     BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    OPTIONS = " --store URL"
+    options = " --store URL"
     where = "the database"
 
     def __init__(self, url: str) -> None:
@@ -150,7 +150,7 @@ class PostgresStore(Store):
             "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
         )
         if found and found != [(f"format {FORMAT}",)]:
-            raise other_format(self.where, found[0][0] or "a former format", self.OPTIONS)
+            raise other_format(self.where, found[0][0] or "a former format", self.options)
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:

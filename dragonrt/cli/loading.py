@@ -112,7 +112,19 @@ def index(
         report = update_index(settings, progress, on_portion)
     if report is not None:
         say_report(report)
+        if not report.chunks and not report.left:
+            places = ", ".join(map(str, settings.documents))
+            say(f"{places}: no document is there to answer from: {_kinds(report)}", "yellow")
     return report
+
+
+def _kinds(report: "Report") -> str:
+    from retrieval import SUFFIXES
+
+    if report.skipped:
+        return f"{len(report.skipped)} files could not be read"
+    other = f"{len(report.ignored)} files are of other kinds than" if report.ignored else "read are"
+    return f"{other} {' '.join(SUFFIXES)}"
 
 
 def say_report(report: "Report | DragonError") -> None:
