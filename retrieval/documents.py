@@ -23,7 +23,7 @@ def require(parser: Parser) -> None:
     """Raise RetrievalError unless a parser that somebody chose is installed."""
     if parser == "docling" and find_spec("docling") is None:
         raise RetrievalError(
-            "--parser docling needs one more library: pip install 'dragonrt[docling]', without "
+            "--parser docling needs one more library: pip install '.[docling]', without "
             "constraints.txt and in an environment of its own"
         )
 

@@ -107,7 +107,7 @@ class PostgresStore(Store):
             import psycopg
         except ImportError as error:
             raise RetrievalError(
-                "a PostgreSQL store needs one more library: pip install 'dragonrt[postgres]'"
+                "a PostgreSQL store needs one more library: pip install '.[postgres]'"
             ) from error
         self._search = ""
         try:
