@@ -23,7 +23,7 @@ def require(parser: Parser) -> None:
     """Raise RetrievalError unless a parser that somebody chose is installed."""
     if parser == "docling" and find_spec("docling") is None:
         raise RetrievalError(
-            "--parser docling needs one more library: pip install 'dragonrt[docling]', without "
+            "--parser docling needs one more library: pip install '.[docling]', without "
             "constraints.txt and in an environment of its own"
         )
 
@@ -62,7 +62,8 @@ def load(path: Path, parser: Parser = "pdfium") -> Document:
     except Exception as error:  # of whatever type the libraries raise for damaged files
         raise DocumentError(f"is not a readable {kind} file: {one_line(str(error))}") from error
     if not document.text.strip():
-        raise DocumentError("holds no text (scanned pages need OCR first)")
+        scanned = " (scanned pages need OCR first)" if kind == "PDF" else ""
+        raise DocumentError(f"holds no text{scanned}")
     return document
 
 

@@ -60,7 +60,7 @@ def changes(
         import watchfiles
     except ImportError as error:
         raise RetrievalError(
-            "watching documents needs one more library: pip install 'dragonrt[watch]'"
+            "watching documents needs one more library: pip install '.[watch]'"
         ) from error
     named = {path.absolute() for path in documents if not path.is_dir()}
     folders = {path.absolute() for path in documents if path.is_dir()}

@@ -98,7 +98,7 @@ class PostgresStore(Store):
     """The index in a database."""
 
     BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    OPTIONS = " --store URL"
+    options = " --store URL"
     where = "the database"
 
     def __init__(self, url: str) -> None:
@@ -107,7 +107,7 @@ class PostgresStore(Store):
             import psycopg
         except ImportError as error:
             raise RetrievalError(
-                "a PostgreSQL store needs one more library: pip install 'dragonrt[postgres]'"
+                "a PostgreSQL store needs one more library: pip install '.[postgres]'"
             ) from error
         self._search = ""
         try:
@@ -150,7 +150,7 @@ class PostgresStore(Store):
             "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
         )
         if found and found != [(f"format {FORMAT}",)]:
-            raise other_format(self.where, found[0][0] or "a former format", self.OPTIONS)
+            raise other_format(self.where, found[0][0] or "a former format", self.options)
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:

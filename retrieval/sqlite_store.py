@@ -9,6 +9,7 @@ kv/              see `kv_store`
 
 import heapq
 import os
+import shlex
 import shutil
 import sqlite3
 from collections import Counter
@@ -66,6 +67,7 @@ class SqliteStore(Store):
     def __init__(self, directory: Path, mode: str = "ro") -> None:
         """The index in `directory`, to be read; use `writing` to change it."""
         self.where: Path = directory
+        self.options = _options(directory)
         self._nearest: Any = None
         path = directory / _FILE
         if mode == "ro" and not path.exists():
@@ -137,7 +139,7 @@ class SqliteStore(Store):
         """As `Store.exists`."""
         ((found,),) = self.run("PRAGMA user_version")
         if found not in (0, FORMAT):  # it is 0 in an empty file
-            raise other_format(self.where, f"format {found}")
+            raise other_format(self.where, f"format {found}", self.options)
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:
@@ -223,7 +225,8 @@ class SqliteStore(Store):
         if isinstance(error, sqlite3.OperationalError):
             return RetrievalError(f"cannot use {path}: {error}")
         return RetrievalError(
-            f"{path} is damaged ({error}): make the index anew with dragonrt index DIR --rebuild"
+            f"{path} is damaged ({error}): make the index anew with dragonrt index "
+            f"DIR{self.options} --rebuild"
         )
 
     def _mapped(self, manifest: Manifest) -> Any:
@@ -254,9 +257,13 @@ def _nearest_file(directory: Path, manifest: Manifest) -> Path:
     return directory / f"nearest-{manifest.snapshot}.faiss"
 
 
+def _options(directory: Path) -> str:
+    return f" --index {shlex.quote(str(directory))}"
+
+
 def _refuse_former(directory: Path) -> None:
     if (directory / "manifest.json").exists() and not (directory / _FILE).exists():
-        raise other_format(directory, "a former format")
+        raise other_format(directory, "a former format", _options(directory))
 
 
 def _sweep(directory: Path, valid: Manifest | None) -> None:

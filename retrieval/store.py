@@ -142,8 +142,8 @@ class Store(ABC):
     BEGIN: ClassVar[str] = "BEGIN"
     """The statement that holds a snapshot for reading."""
 
-    OPTIONS: ClassVar[str] = ""
-    """What `dragonrt index` needs beside documents to find this store."""
+    options: str
+    """What `dragonrt index` needs beside documents to find this store, behind a space."""
 
     where: object
     """What holds the index, in an error message."""
@@ -235,7 +235,7 @@ class Store(ABC):
     def missing(self) -> RetrievalError:
         """That there is no index, and the command that makes one."""
         return RetrievalError(
-            f"there is no index in {self.where}: make one with dragonrt index DIR{self.OPTIONS}"
+            f"there is no index in {self.where}: make one with dragonrt index DIR{self.options}"
         )
 
     def require(self, embedder: Embedder, manifest: Manifest) -> None:
@@ -245,7 +245,7 @@ class Store(ABC):
             raise RetrievalError(
                 f"the index was made with the embedding model {manifest.model}, not with "
                 f"{embedder.name if other else 'another version of it'}: rebuild it with "
-                f"dragonrt index {manifest.documents}{self.OPTIONS} --rebuild"
+                f"dragonrt index {manifest.documents}{self.options} --rebuild"
             )
 
     def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
@@ -382,7 +382,7 @@ def _chunk(row: Sequence[Any]) -> Chunk:
     return Chunk(digest, text, title, _name(path), *place)
 
 
-def other_format(where: object, found: str, options: str = "") -> RetrievalError:
+def other_format(where: object, found: str, options: str) -> RetrievalError:
     """That the index at a place is of another format, and the command that makes it anew."""
     return RetrievalError(
         f"the index in {where} is of {found}, this version reads format {FORMAT}: "

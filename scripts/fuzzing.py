@@ -58,7 +58,7 @@ def main() -> int:
     try:
         import atheris  # noqa: F401
     except ImportError:
-        print("fuzz: passed over, as atheris is not installed: pip install 'dragonrt[fuzz]'")
+        print("fuzz: passed over, as atheris is not installed: pip install '.[fuzz]'")
         return 0
     broken, total = [], 0
     for name in asked.targets:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any
 
-from dragonrt.cli.console import output, say
+from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
@@ -94,7 +94,7 @@ def cloud(
             library,
             address,
             on_change=say,
-            on_ready=lambda port: say(
+            on_ready=lambda port: say_listening(
                 f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
             ),
             limits=settings(CloudLimits, limits),
@@ -218,7 +218,7 @@ def serve(
             stop,
             say,
             say_report,
-            on_ready=lambda url: say(f"serve: {loaded.name} answers at {url}"),
+            on_ready=lambda url: say_listening(f"serve: {loaded.name} answers at {url}"),
         )
     )
 

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import socket
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -21,6 +24,15 @@ def say(line: str, style: str | None = None) -> None:
         _said.log(LEVELS[style], line)
     else:
         messages.print(line, style=style, markup=False, soft_wrap=True)
+
+
+def say_listening(line: str) -> None:
+    """Say that this side listens, to systemd, too, if that waits for it (`sd_notify(3)`)."""
+    say(line)
+    if place := os.environ.get("NOTIFY_SOCKET", ""):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):
+            notify.connect(f"\0{place[1:]}" if place.startswith("@") else place)
+            notify.send(b"READY=1")
 
 
 class JsonLines(logging.Formatter):

@@ -69,7 +69,10 @@ def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
 
     report = index(settings, lambda report: False)
     incomplete = report is not None and report.left > 0
-    return model, open_library(settings, model, incomplete=incomplete)
+    library = open_library(settings, model, incomplete=incomplete)
+    if library is not None and report is not None:
+        library.skipped = len(report.skipped)
+    return model, library
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
@@ -109,7 +112,19 @@ def index(
         report = update_index(settings, progress, on_portion)
     if report is not None:
         say_report(report)
+        if not report.chunks and not report.left:
+            places = ", ".join(map(str, settings.documents))
+            say(f"{places}: no document is there to answer from: {_kinds(report)}", "yellow")
     return report
+
+
+def _kinds(report: "Report") -> str:
+    from retrieval import SUFFIXES
+
+    if report.skipped:
+        return f"{len(report.skipped)} files could not be read"
+    other = f"{len(report.ignored)} files are of other kinds than" if report.ignored else "read are"
+    return f"{other} {' '.join(SUFFIXES)}"
 
 
 def say_report(report: "Report | DragonError") -> None:

@@ -89,7 +89,7 @@ def picture(
         from cycler import cycler
         from matplotlib.figure import Figure
     except ImportError:
-        raise DragonError("pictures need matplotlib: pip install matplotlib") from None
+        raise DragonError("pictures need matplotlib: pip install '.[pictures]'") from None
     with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **subplots)

@@ -2,7 +2,8 @@
 
 A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u): 128
 random bits, the month by which to renew it, and 20 bits by which a mistyped line is noticed. A key
-file may also hold anything else of at least 16 bytes, such as `openssl rand -hex 32` makes.
+file may also hold another word, or other bytes that are no text, of at least 16 bytes, such as
+`openssl rand -hex 32` makes.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from typing import Final
 
 from dragonrt.errors import LinkError
 
-FEWEST_BYTES = 16
+FEWEST_BYTES, MOST_BYTES = 16, 4096
 KEY_BITS, MONTH_BITS, CHECK_BITS = 128, 12, 20
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -63,6 +64,10 @@ def read_key(path: Path) -> bytes:
         key = path.read_bytes().strip()
     except OSError as error:
         raise LinkError(f"cannot read the key file {path}: {error.strerror}") from None
+    if kind := _other(key):
+        raise LinkError(
+            f"{path} holds {kind}, no key: make a key with `dragonrt keys new`, or name its file"
+        )
     if len(key) < FEWEST_BYTES:
         raise LinkError(
             f"the key in {path} is shorter than {FEWEST_BYTES} bytes: make one with "
@@ -71,6 +76,17 @@ def read_key(path: Path) -> bytes:
     if _LINE.fullmatch(key.decode("ascii", errors="replace").lower()):
         return parse_key(key.decode()).encode()
     return key
+
+
+def _other(content: bytes) -> str:
+    """What a file holds that is no key: one is a word, or bytes that are no text."""
+    if content.startswith(b"-----BEGIN "):
+        return "a certificate or its key"
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return f"{len(content)} bytes" if len(content) > MOST_BYTES else ""
+    return "text of several words" if len(text.split()) > 1 or len(content) > MOST_BYTES else ""
 
 
 def write_secret(path: Path, content: bytes) -> None:

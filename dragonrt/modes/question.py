@@ -21,6 +21,9 @@ from dragonrt.wire.limits import (
 Turn = tuple[str, str]
 """An earlier question and its answer."""
 
+MAX_RANKED = 20
+"""Likeliest tokens that a question may ask for with each of its answer's."""
+
 GREEDY = Sampler(temperature=0.0)
 
 
@@ -35,8 +38,9 @@ class Question:
     document (see `Weighing`). `accepted` are the tokens of the answer that are decided already,
     where it is resumed. `shown` is what a cloud may read of the answers in the history, where that
     is less: of the latest ones, if not of all. Own documents of a cosine below
-    `relevance_floor` are not read; None leaves that to the mode. Raises SettingError for values out
-    of range.
+    `relevance_floor` are not read; None leaves that to the mode. With `top_logprobs` each token
+    comes with its probability and so many of the likeliest (see `ranking`). Raises SettingError for
+    values out of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
@@ -86,6 +90,7 @@ class Question:
     )
 
     shown: tuple[str, ...] = setting((), limit=MAX_TURNS, travels=False, traced=False)
+    top_logprobs: int | None = setting(None, low=0, high=MAX_RANKED, travels=False, traced=False)
 
     def __post_init__(self) -> None:
         check(self)

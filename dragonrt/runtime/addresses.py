@@ -95,6 +95,7 @@ class NetworkSettings:
         return lines
 
     def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
+        _no_url(self.host)
         key = read_key(self.key_file) if self.key_file is not None else None
         return Address(self.host, self.port, key, context, link.emulate(side))
 
@@ -155,10 +156,21 @@ def members(
     )
 
 
+def _no_url(text: str) -> None:
+    """Raise DragonError for the address of a page, with the host that it names."""
+    _, is_url, rest = text.partition("://")
+    if is_url:
+        place = rest.partition("/")[0].rpartition("@")[2]
+        raise DragonError(
+            f"{text!r} is no host: write HOST or HOST:PORT, such as {place or 'host'}"
+        )
+
+
 def _cloud(address: Address, hosts: Sequence[str]) -> Member:
     """The cloud, at its only address or at several."""
     found = []
     for text in hosts:
+        _no_url(text)
         # Without a port, and an IPv6 address without brackets, it is all host.
         host, port = host_and_port(text) or (text.strip("[]"), address.port)
         if not host:
@@ -174,6 +186,7 @@ def _cloud(address: Address, hosts: Sequence[str]) -> Member:
 
 def _parse(text: str) -> tuple[str, int, float | None]:
     """(host, port, weight) of HOST:PORT or HOST:PORT=WEIGHT."""
+    _no_url(text)
     place, equals, weight = text.partition("=")
     found = host_and_port(place)
     try:

@@ -8,7 +8,7 @@ for the model: then the one that reads goes on at once.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,12 +37,14 @@ class Engine(WorkerThread):
 
     The queue is short: an answer has at most two readings in it. `answers` is how many are open:
     each may want its next token at any time, and waits for the forward under way and its own.
+    `batches` counts forwards by how many readings shared them.
     """
 
     def __init__(self, heads: WorkerThread) -> None:
         super().__init__("model")
         self.heads = heads
         self.answers = 0
+        self.batches: Counter[int] = Counter()
         self._wanted = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -74,6 +76,11 @@ class Engine(WorkerThread):
     def busy(self) -> bool:
         """Whether others share the model now; for its own thread to ask, when a reading ends."""
         return len(self._batch) > 1
+
+    @property
+    def queued(self) -> int:
+        """The readings that the next forward is shared by."""
+        return len(self._batch)
 
     def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
         """Have a reading done; for the model's own thread, where `done` is called, too."""
@@ -161,6 +168,8 @@ class Engine(WorkerThread):
                 job()
                 del job  # what it holds must not wait for the next one
             self._read_spare()
+            if readings := len(self._batch):
+                self.batches[readings] += 1
             self._batch.step(self._piece)
 
     @property

@@ -26,7 +26,8 @@ class Library:
     """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index.
 
     `newest` opens the index as it is by then; to retrieve from it, make it the `retriever`. It is
-    `incomplete` as long as documents are still to be indexed. `on_notice` hears, in any thread, of
+    `incomplete` as long as documents are still to be indexed; of the first ones so many were
+    `skipped`. `on_notice` hears, in any thread, of
     what a person should know; each thing once.
     """
 
@@ -37,6 +38,7 @@ class Library:
     reranker: Reranker | None = None
     kv_type: KvType = "model"
     incomplete: bool = False
+    skipped: int = 0
     on_notice: Callable[[str], None] = lambda text: None
     _noticed: set[str] = field(default_factory=set)
 

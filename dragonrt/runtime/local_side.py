@@ -33,7 +33,14 @@ PINNED = 64
 
 
 class LongQuestionError(DragonError):
-    """A question that the model has no room for."""
+    """A question of so many `tokens` for which the model has `room` only."""
+
+    def __init__(self, tokens: int, room: int, model: str) -> None:
+        super().__init__(
+            f"the question takes {tokens} tokens, but {model} has room for {room} beside its "
+            "documents and the answer: ask a shorter question or lower --max-tokens"
+        )
+        self.tokens, self.room = tokens, room
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +225,5 @@ def fitting_prompt(
         if len(tokens) <= room:
             return tokens
         if not turns:
-            raise LongQuestionError(
-                f"the question takes {len(tokens)} tokens, but {model.name} has room for "
-                f"{max(room, 0)} beside its documents and the answer: ask a shorter question or "
-                "lower --max-tokens"
-            )
+            raise LongQuestionError(len(tokens), max(room, 0), model.name)
         turns = turns[1:]

@@ -21,6 +21,11 @@ from retrieval.following import Order
 END_S = 2.0
 _LONGEST = 2**24  # bytes of a report, which names the files that could not be read
 
+
+class NotWatchedError(DragonError):
+    """Nothing notices changes of the documents any more."""
+
+
 OnReport = Callable[[Report | DragonError], None]
 """Hears what an update did, or why there was none."""
 
@@ -77,7 +82,7 @@ async def _follow(
         except (DragonError, RetrievalError) as error:
             on_report(DragonError(f"the documents cannot be indexed as they are now: {error}"))
     if watch:
-        on_report(DragonError("changes of the documents are not noticed any more: start again"))
+        on_report(NotWatchedError("changes of the documents are not noticed any more: start again"))
     elif library.incomplete:
         on_report(DragonError("the other documents are not indexed: start again"))
 

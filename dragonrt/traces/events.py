@@ -139,6 +139,21 @@ class TokenDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRanked:
+    """The target's probability of the token of `step`, and its likeliest tokens with theirs.
+
+    Only where it was asked for. Before any sampler, of the distributions as they were mixed.
+    """
+
+    KIND: ClassVar[str] = "rank"
+    step: int
+    token: int
+    probability: float
+    tokens: tuple[int, ...] = ()
+    probabilities: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionSent:
     """A question left the device: bytes of its words and of the history's, and `accepted` tokens.
 
@@ -366,6 +381,7 @@ Event: TypeAlias = (
     | MessageSent
     | MessageReceived
     | TokenDecided
+    | TokenRanked
     | QuestionSent
     | Disclosed
     | EntriesAsked

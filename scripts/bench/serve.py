@@ -25,6 +25,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.main import Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
@@ -200,7 +201,7 @@ async def _served(
     pipe = asyncio.subprocess.PIPE
     with listen_on("127.0.0.1", 0) as listening:
         noting = _FirstBody(service.application(None))
-        async with serving(noting, listening):
+        async with serving(noting, listening, None, Places(HttpBounds())):
             port = str(listening.getsockname()[1])
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", MODULE, port), stdin=pipe, stdout=pipe

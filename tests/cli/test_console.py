@@ -2,12 +2,14 @@
 
 import json
 import logging
+import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragonrt.cli.console import JsonLines, log_to_stderr
+from dragonrt.cli.console import JsonLines, log_to_stderr, say_listening
 
 Run = Callable[..., Any]
 
@@ -29,6 +31,22 @@ def test_with_json_all_that_is_said_is_an_object_per_line(run: Run) -> None:
     assert entry["message"].startswith("dragonrt: cannot read the key file none")
     assert entry["time"].endswith("+00:00")
     assert run("device", "--key-file", "none").line.startswith("cannot read")
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_systemd_hears_that_a_side_listens(
+    abstract: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = tmp_path.name if abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name}" if abstract else name)
+        systemd.setblocking(False)
+        say_listening("nobody waits for this")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}" if abstract else name)
+        say_listening("it listens")
+        assert systemd.recv(100) == b"READY=1"
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
 
 
 def test_an_entry_stays_on_its_line_with_its_traceback() -> None:

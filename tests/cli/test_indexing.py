@@ -20,6 +20,27 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, ".docx"),
+        ({"a.zip": b"PK"}, "1 files are of other kinds"),
+        ({"empty.txt": b" "}, "1 files could not be read"),
+    ],
+)
+def test_that_there_is_no_document_is_said(
+    run: Run, tmp_path: Path, files: dict[str, bytes], said: str
+) -> None:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    outcome = run("index", str(folder), "--index", str(tmp_path / "index"))
+    assert outcome.code == 0
+    assert f"{folder}: no document" in outcome.errors
+    assert said in outcome.errors
+
+
 @pytest.mark.slow
 def test_kv_is_computed_on_demand_and_as_far_as_it_may_be_stored(
     run: Run, documents: Path, tmp_path: Path

@@ -26,7 +26,7 @@ def test_every_setting_of_every_mode_is_an_option() -> None:
     for mode in MODES.values():
         assert options >= {entry.name for entry in entries(mode.settings)}
     asked = {entry.name for entry in entries(Question)}
-    own = {"prompt", "instructions", "history", "shown", "stop_tokens", "accepted"}
+    own = {"prompt", "instructions", "history", "shown", "stop_tokens", "accepted", "top_logprobs"}
     assert asked - options == own
 
 

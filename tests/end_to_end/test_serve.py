@@ -1,18 +1,24 @@
 """`dragonrt serve` as a user starts it: a process of its own, the official client, real models."""
 
+import json
+import math
 import os
 import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx2
+import numpy as np
 import pytest
-from openai import OpenAI
+from openai import APIStatusError, OpenAI
 
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess, listening_process
 from dragonrt.runtime.library import Library
+from retrieval import Embedder
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +71,117 @@ def test_a_response_tells_its_sources_and_its_costs(service: tuple[OpenAI, Cloud
     assert response.usage is not None
     assert response.usage.output_tokens == 9
     assert getattr(response, "dragonrt")["statistics"]["bytes_sent"] > 0  # noqa: B009
+
+
+@pytest.mark.slow
+def test_every_api_tells_the_same_text_and_its_probabilities(
+    service: tuple[OpenAI, CloudProcess],
+) -> None:
+    client, _ = service
+    asked, model = "What did Tom promise to do?", "dragon-small"
+    response = client.responses.create(model=model, input=asked)
+    text = response.output_text
+    older = client.completions.create(model=model, prompt=asked, max_tokens=-1, logprobs=3)
+    assert older.choices[0].text == text
+    stream = client.completions.create(model=model, prompt=asked, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == text
+    raw = client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=[{"role": "user", "content": asked}],
+        logprobs=True,
+        top_logprobs=5,
+        max_tokens=10**6,
+        store=True,
+    )
+    assert "store" in raw.headers["warning"]
+    assert "max_tokens" in raw.headers["warning"]
+    chat = raw.parse()
+    assert chat.choices[0].message.content == text
+    assert chat.choices[0].logprobs is not None
+    tokens = chat.choices[0].logprobs.content or []
+    assert "".join(token.token for token in tokens).strip() == text.partition("\n\n")[0]
+    for token in tokens:  # without a temperature the target is the likeliest token of the mixture
+        assert token.top_logprobs[0].token == token.token
+        ranked = [each.logprob for each in token.top_logprobs]
+        assert ranked[0] == token.logprob <= 0
+        assert ranked == sorted(ranked, reverse=True)
+        assert sum(map(math.exp, ranked)) <= 1 + 1e-6
+    counted = [each.logprob for each in tokens]
+    legacy = older.choices[0].logprobs
+    assert legacy is not None
+    assert (legacy.token_logprobs or []) == counted
+    timings = getattr(chat, "timings")  # noqa: B009
+    assert timings["predicted_n"] >= timings["draft_n"] >= timings["draft_n_accepted"] > 0
+
+
+@pytest.mark.slow
+def test_embeddings_are_those_of_the_index(service: tuple[OpenAI, CloudProcess]) -> None:
+    client, _ = service
+    *_, name = [model.id for model in client.models.list()]
+    texts = ["Tom repairs the fence.", "The ferry leaves at nine."]
+    packed = client.embeddings.create(model=name, input=texts)  # base64, as this client asks
+    plain = client.embeddings.create(model=name, input=texts[1], encoding_format="float")
+    expected = Embedder.load().encode(texts)
+    assert np.array([each.embedding for each in packed.data], np.float32).tolist() == (
+        expected.tolist()
+    )
+    assert plain.data[0].embedding == packed.data[1].embedding
+    assert packed.usage.total_tokens > 0
+    asked: Any
+    for asked, param in (
+        ({"input": []}, "input"),
+        ({"input": [1, 2]}, "input"),
+        ({"input": ""}, "input"),
+        ({"input": "x", "dimensions": 7}, "dimensions"),
+        ({"input": "x", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "x", "model": "another"}, "model"),
+    ):
+        with pytest.raises(APIStatusError) as error:
+            client.embeddings.create(**{"model": name, **asked})
+        assert error.value.param == param
+
+
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
+
+
+@pytest.mark.slow
+def test_the_dashboard_asks_for_what_the_metrics_tell(service: tuple[OpenAI, CloudProcess]) -> None:
+    client, _ = service
+    ask(client, "What did Tom promise to do?")
+    with pytest.raises(APIStatusError):
+        client.chat.completions.create(model="dragon-small", messages=[])
+    base = str(client.base_url).removesuffix("v1/")
+    page = httpx2.get(f"{base}metrics", headers=client.auth_headers).text
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", page, re.MULTILINE))
+    parts = [
+        f"{name}_{part}"
+        for name, kind in types.items()
+        if kind == "histogram"
+        for part in ("bucket", "sum", "count")
+    ]
+    samples = re.findall(r"^([a-z_]+)(?:\{(.*)\})? (\S+)$", page, re.MULTILINE)
+    labels: dict[str, set[str]] = {name: set() for name in (*types, *parts)}
+    for name, labelled, _ in samples:
+        labels[name] |= set(re.findall(r'(\w+)="', labelled))
+    asked = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            named = re.findall(r"\b(?:dragonrt|process)_\w+", target["expr"])
+            asked |= {*named}
+            assert named, target
+            assert not {*named} - {*types, *parts}, "a query for what is not told"
+            grouped = " ".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
+            legend = re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])
+            for label in {*re.findall(r"\w+", grouped), *legend}:
+                assert label in set.union(*(labels[name] for name in named)), (target, label)
+    told = {name for name in types if name.startswith("dragonrt_")}
+    shown = {name for name in told if any(each.startswith(name) for each in asked)}
+    assert told == shown, "every metric is on the dashboard"
+    values = {name: float(value) for name, labelled, value in samples if not labelled}
+    assert values["dragonrt_index_files"] == values["dragonrt_index_chunks"] > 10
+    assert values["dragonrt_batch_size_count"] > 0
+    assert values["dragonrt_index_changed_timestamp_seconds"] > 1.7e9
+    assert 'dragonrt_answers_together_total{others="all"}' in page
 
 
 @pytest.mark.slow

@@ -64,6 +64,23 @@ def test_a_file_holds_a_line_or_any_other_key(tmp_path: Path) -> None:
         read_key(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"# My notes\n\nThe ferry leaves at nine.\n", "text of several words"),
+        ("Ключ лежит под ковриком".encode(), "text of several words"),
+        (b"-----BEGIN PRIVATE KEY-----\nMIIE\n", "certificate or its key"),
+        (b"\xff" * 5000, "5000 bytes"),
+        (b"x" * 5000, "text"),
+    ],
+)
+def test_what_is_no_key_is_not_taken_for_one(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "notes.md"
+    path.write_bytes(content)
+    with pytest.raises(LinkError, match=f"notes.md holds .*{reason}.*, no key: .*keys new"):
+        read_key(path)
+
+
 def test_a_secret_is_its_owners_alone_and_never_overwritten(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

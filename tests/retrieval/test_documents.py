@@ -94,8 +94,8 @@ def test_pdf(tmp_path: Path) -> None:
     ("name", "data", "reason"),
     [
         ("a.txt", b"\x00\x01\x02", "is not text"),
-        ("a.txt", b" \n ", "holds no text"),
-        ("a.pdf", pdf_with("", "Scan"), "holds no text"),
+        ("a.txt", b" \n ", "holds no text$"),
+        ("a.pdf", pdf_with("", "Scan"), r"holds no text \(scanned"),
         ("a.png", b"\x89PNG", "unknown type .png, known are .txt"),
     ],
 )

@@ -253,7 +253,8 @@ def test_another_embedding_model_is_refused_with_the_command_that_rebuilds(
     other = hashes.embedder("words-2")
     with pytest.raises(RetrievalError) as caught:
         Index.update(where, documents, other)
-    assert f"rebuild it with dragonrt index {documents} --rebuild" in str(caught.value)
+    command = f"rebuild it with dragonrt index {documents} --index {where} --rebuild"
+    assert command in str(caught.value)
     assert Index.open(where).manifest.fingerprint == "words-1"
     with pytest.raises(RetrievalError, match="rebuild it with"):
         Retriever(Index.open(where), other)
@@ -278,7 +279,7 @@ def test_a_vector_of_another_dimension_is_refused(
 
 def refused(where: Path, documents: Path, embedder: Embedder, reason: str) -> None:
     for act in (lambda: Index.open(where), lambda: Index.update(where, documents, embedder)):
-        with pytest.raises(RetrievalError, match=rf"{reason}.*--rebuild") as caught:
+        with pytest.raises(RetrievalError, match=rf"{reason}.*--index {where} --rebuild") as caught:
             act()
         assert "\n" not in str(caught.value)
 
@@ -667,4 +668,5 @@ def test_the_command_that_rebuilds_names_every_path(
     with pytest.raises(RetrievalError) as caught:
         Index.update(where, documents, hashes.embedder("words-2"))
     command = str(caught.value).rpartition("rebuild it with dragonrt index ")[2]
-    assert shlex.split(command) == [str(spaced), str(documents / "museum.md"), "--rebuild"]
+    paths = [str(spaced), str(documents / "museum.md")]
+    assert shlex.split(command) == [*paths, "--index", str(where), "--rebuild"]

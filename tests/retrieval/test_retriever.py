@@ -84,7 +84,7 @@ def test_another_embedding_model_is_refused(
 ) -> None:
     with pytest.raises(RetrievalError) as caught:
         Retriever(index, hashes.embedder("words-2"))
-    assert f"dragonrt index {documents} --rebuild" in str(caught.value)
+    assert f"dragonrt index {documents} --index " in str(caught.value)
     assert np.all(np.isfinite(index.search(hashes.embedder().encode_question("x"), 1)[0].score))
 
 

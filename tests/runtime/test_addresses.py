@@ -49,6 +49,26 @@ def test_a_place_is_a_host_and_a_port(text: str, found: tuple[str, int] | None) 
     assert host_and_port(text) == found
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://server.example/", "server.example"),
+        ("http://server:7070/v1", "server:7070"),
+        ("tcp://me@[::1]:1", "[::1]:1"),
+    ],
+)
+def test_the_address_of_a_page_is_no_host(url: str, host: str) -> None:
+    network, link = NetworkSettings(), LinkSettings()
+    for refused in (
+        lambda: members(DragonSettings(), network, link, [], [url]),
+        lambda: members(FederatedSettings(), network, link, [url]),
+        lambda: NetworkSettings(host=url).cloud_address(link),
+    ):
+        with pytest.raises(DragonError) as error:
+            refused()
+        assert str(error.value).endswith(f" {host}")
+
+
 def test_a_default_latency_gives_way_to_any_link_that_is_asked_for() -> None:
     assert LinkSettings().or_latency("50ms").latency == "50ms"
     assert LinkSettings(latency="1ms").or_latency("50ms").latency == "1ms"

@@ -1,9 +1,16 @@
 """The files of deploy/ are what the programs they are for take, as far as those are here."""
 
+import configparser
 import os
+import re
 import shutil
+import socket
 import subprocess
+import sys
+import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -35,14 +42,35 @@ def test_haproxy_takes_its_configuration() -> None:
 
 
 @pytest.mark.slow
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "program", "options"),
+    [
+        ("dragonrt@.service", "/opt/dragonrt/.venv/bin/dragonrt", ["--system"]),
+        ("dragonrt-user@.service", "%h/.local/share/dragonrt/venv/bin/dragonrt", ["--user"]),
+    ],
+)
+def test_systemd_takes_the_units(
+    tmp_path: Path, name: str, program: str, options: list[str]
+) -> None:
     analyze = needs("systemd-analyze")
-    text = (DEPLOY / "dragonrt@.service").read_text()
-    program = "/opt/dragonrt/.venv/bin/dragonrt"
-    assert f"ExecStart={program} --config" in text
-    unit = tmp_path / "dragonrt@cloud.service"
+    text = (DEPLOY / name).read_text()
+    assert f"ExecStart={program} " in text
+    unit = tmp_path / "dragonrt@serve.service"
     unit.write_text(text.replace(program, "/bin/true"))
-    assert run(analyze, "verify", "--man=no", str(unit)) == ""
+    verify = [analyze, *options, "verify", "--man=no", str(unit)]
+    assert run(*verify, XDG_RUNTIME_DIR=str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize("name", ["dragonrt@.service", "dragonrt-user@.service"])
+def test_a_unit_is_bounded_and_says_when_it_is_ready(name: str) -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(DEPLOY / name)
+    assert unit["Service"]["Type"] == "notify"
+    assert {"MemoryMax", "TasksMax", "TimeoutStartSec", "TimeoutStopSec"} <= {*unit["Service"]}
+    assert {"StartLimitBurst", "StartLimitIntervalSec"} <= {*unit["Unit"]}
+    hidden = unit["Service"].get("ProtectHome", "no") != "no"
+    assert hidden == (name == "dragonrt@.service"), "a person's own unit reads their documents"
 
 
 def test_the_compose_file_fits_the_others() -> None:
@@ -69,3 +97,48 @@ def test_the_container_has_all_that_is_copied_and_starts_a_command() -> None:
     assert all((DEPLOY.parent / each).exists() for each in copied)
     (command,) = (line for line in lines if line.startswith("CMD"))
     assert command.split('"')[1] in COMMANDS
+
+
+def test_the_container_serves_watches_and_is_nobody() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"'\.\[(.*)\]'", text)
+    assert {"serve", "watch", "documents"} <= {*extras.split(",")}
+    assert {*extras.split(",")} <= {*project["optional-dependencies"]}
+    users = [line.split()[1] for line in text.splitlines() if line.startswith("USER ")]
+    assert users
+    assert "root" not in users
+    assert "0" not in users
+    assert "HEALTHCHECK" in text
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """A service that is alive."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+def test_the_health_check_knows_a_service_a_cloud_and_nobody() -> None:
+    def healthy(http: int, port: int) -> bool:
+        ports = {"DRAGONRT_HTTP_PORT": str(http), "DRAGONRT_PORT": str(port)}
+        check = [sys.executable, str(DEPLOY / "healthy.py")]
+        return subprocess.run(check, env=os.environ | ports, check=False).returncode == 0
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as service, socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        closed, http = nobody.getsockname()[1], service.server_address[1]
+        serving = Thread(target=service.serve_forever)
+        serving.start()
+        try:
+            assert healthy(http, closed)
+        finally:
+            service.shutdown()
+            serving.join()
+        with socket.create_server(("127.0.0.1", 0)) as cloud:
+            assert healthy(closed, cloud.getsockname()[1])
+        assert not healthy(closed, closed)

@@ -1,8 +1,10 @@
 """A scripted side without a cloud: it recites an answer to each question it knows."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -86,14 +88,19 @@ class RecitingSide(SimulatedSide):
     answers: dict[str, str] = field(default_factory=dict)
     model: ByteModel = field(default_factory=ByteModel)
     heard: list[tuple[str, tuple[Turn, ...]]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
     on_prepare: Callable[[], None] = lambda: None
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
     library: None = None
+    engine: Any = field(
+        default_factory=lambda: SimpleNamespace(answers=0, queued=0, batches=Counter())
+    )
     read: str = "What is known."
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         self.heard.append((question.prompt, question.history))
+        self.questions.append(question)
         self.on_prepare()
         if question.prompt not in self.answers:
             raise DragonError("the question is too long")

@@ -13,14 +13,17 @@ from dragonrt.modes.question import Question
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
+from dragonrt.service.http.side_metrics import IndexNews
 from dragonrt.service.http.web_server import WebServer, listen_on, serving
 
 from .conftest import RecitingSide, reciting_device
 
+USUAL = HttpBounds()
 BOUND_S = 20.0
 """What a test waits for comes at once, or never."""
 
@@ -33,6 +36,7 @@ class Served:
     http: httpx2.AsyncClient
     server: WebServer
     admission: Admission
+    places: Places
     side: RecitingSide
 
     def openai(self, key: str = "none") -> AsyncOpenAI:
@@ -58,6 +62,7 @@ async def served(
     keys: ApiKeys | None = None,
     tls: ssl.SSLContext | None = None,
     trusted: ssl.SSLContext | bool = True,
+    bounds: HttpBounds = USUAL,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers."""
     device, side = reciting_device(answers, halt_at=halt_at)
@@ -66,9 +71,11 @@ async def served(
     side.sinks = (metrics.take,)
     documents = PrivateDocuments(SideSettings("device"), None)
     service = HttpService(device, documents, defaults, admission, metrics)
+    places = Places(bounds)
+    metrics.read_from(device, admission, places, IndexNews(watched=False))
     with listen_on("127.0.0.1", 0) as listening:
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
-        async with serving(service.application(keys), listening, tls) as server:
+        async with serving(service.application(keys), listening, tls, places) as server:
             async with httpx2.AsyncClient(base_url=url, timeout=BOUND_S, verify=trusted) as http:
-                yield Served(url, http, server, admission, side)
+                yield Served(url, http, server, admission, places, side)
             server.stop()

@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from dragonrt.runtime.asking import Asking
+from dragonrt.runtime.local_side import LongQuestionError
 
 from .http_served import BOUND_S, served
 
@@ -123,6 +124,100 @@ async def test_the_longest_answer_is_bounded_by_the_service() -> None:
             assert reply["choices"][0]["finish_reason"] == "length"
             lengths[asked] = len(reply["choices"][0]["message"]["content"])
         assert lengths == {None: 60, 7: 7, 5000: 200}
+
+
+async def test_a_completion_has_the_text_of_a_chat_whole_and_streamed() -> None:
+    async with served(KNOWN) as service, service.openai() as client:
+        asked: Any = {"model": "bytes", "prompt": "b?", "seed": 1}
+        chat = (await service.chat("b?", seed=1, sources_in_text=True)).json()
+        whole = await client.completions.create(**asked)
+        assert whole.choices[0].text == chat["choices"][0]["message"]["content"]
+        stream = await client.completions.create(
+            **asked, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        assert "".join(c.choices[0].text for c in chunks if c.choices) == whole.choices[0].text
+        assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
+        assert chunks[-1].usage == whole.usage
+        assert whole.choices[0].logprobs is None
+
+
+async def test_each_token_comes_with_its_probability_to_who_asks() -> None:
+    text = "one two three"
+    async with served(KNOWN) as service, service.openai() as client:
+        whole = (await service.chat("b?", logprobs=True, top_logprobs=2)).json()["choices"][0]
+        tokens = whole["logprobs"]["content"]
+        assert "".join(token["token"] for token in tokens) == text
+        for token in tokens:
+            alone = {name: token[name] for name in ("token", "logprob", "bytes")}
+            assert (token["logprob"], token["top_logprobs"]) == (0.0, [alone])
+        streamed = events(await service.chat("b?", logprobs=True, stream=True))
+        pieces = [c["choices"][0] for c in streamed if c != "[DONE]" and c["choices"]]
+        told = [each for piece in pieces for each in (piece["logprobs"] or {}).get("content", [])]
+        assert [each["token"] for each in told] == [each["token"] for each in tokens]
+        for piece in pieces:
+            if content := piece["delta"].get("content"):
+                assert "".join(t["token"] for t in piece["logprobs"]["content"]) in content
+        older = await client.completions.create(model="bytes", prompt="b?", logprobs=1)
+        ranked = older.choices[0].logprobs
+        assert ranked is not None
+        assert (ranked.tokens or [])[:3] == ["o", "n", "e"]
+        assert (ranked.text_offset or [])[:3] == [0, 1, 2]
+        assert (ranked.token_logprobs or [])[:3] == [0.0] * 3
+        response = await client.responses.create(
+            model="bytes", input="b?", include=["message.output_text.logprobs"], top_logprobs=1
+        )
+        part: Any = response.output[0]
+        assert "".join(each.token for each in part.content[0].logprobs) == text
+        assert (await service.chat("b?")).json()["choices"][0]["logprobs"] is None
+
+
+async def test_what_is_ignored_stands_in_a_header_and_timings_are_named_as_elsewhere() -> None:
+    async with served(KNOWN) as service:
+        for stream in (False, True):
+            response = await service.chat("b?", stream=stream, cache_prompt=True, max_tokens=900)
+            warned = '299 - "ignored: cache_prompt; max_tokens: 200 is the most"'
+            assert response.headers["warning"] == warned
+            told = events(response) if stream else [response.json()]
+            (timings,) = [e["timings"] for e in told if e != "[DONE]" and "timings" in e]
+            assert {"prompt_n", "prompt_ms", "predicted_ms", "predicted_per_second"} <= set(timings)
+            # There is nobody to compare a draft with.
+            counted = [timings[n] for n in ("predicted_n", "draft_n", "draft_n_accepted")]
+            assert counted == [14, 0, 0]
+        assert "warning" not in (await service.chat("b?", max_tokens=-1)).headers
+
+
+async def test_a_question_that_is_too_long_is_named_as_the_request_does() -> None:
+    def refuse() -> None:
+        raise LongQuestionError(900, 100, "bytes")
+
+    async with served(KNOWN) as service:
+        service.side.on_prepare = refuse
+        for path, body, param in (
+            ("chat/completions", {"messages": [{"role": "user", "content": "b?"}]}, "messages"),
+            ("completions", {"prompt": "b?"}, "prompt"),
+            ("responses", {"input": "b?"}, "input"),
+        ):
+            response = await service.http.post(f"/v1/{path}", json={"model": "bytes", **body})
+            error = response.json()["error"]
+            assert (response.status_code, error["param"]) == (400, param)
+            assert error["code"] == "context_length_exceeded"
+
+
+async def test_an_answer_leaves_room_for_the_question() -> None:
+    async with served(KNOWN) as service:
+        for length in (4, 400, 2000):
+            await service.chat("x" * length, max_tokens=-1)
+        short, long, longest = (asked.max_tokens for asked in service.side.questions)
+        assert (short, longest) == (200, 60), "the most, and what is the default anyhow"
+        assert 60 < long < 512 - 400
+
+
+async def test_without_documents_there_is_no_embedder() -> None:
+    async with served(KNOWN) as service:
+        body = {"model": "all-MiniLM-L6-v2", "input": "x"}
+        refused = await service.http.post("/v1/embeddings", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_embedder")
 
 
 @pytest.mark.parametrize("stop", [" thr", ["zzz", "o t"], "e"])

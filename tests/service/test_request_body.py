@@ -1,6 +1,7 @@
-"""Bodies: what is supported is taken, everything else is refused by its name."""
+"""Bodies: what is known is taken or refused by its name, what is not is ignored with a warning."""
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.chat_completions import chat_request
+from dragonrt.service.http.chat_completions import chat_request, completion_request
 from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
 from dragonrt.service.http.responses_api import response_request
 from dragonrt.service.http.sources_text import sources_text, without_sources
@@ -28,7 +29,8 @@ NAMES = st.sampled_from(
     (
         *("messages", "input", "stop", "seed", "temperature", "top_p", "top_k", "min_p", "n"),
         *("tools", "stream", "stream_options", "include", "max_tokens", "max_completion_tokens"),
-        *("max_output_tokens", "response_format", "sources_in_text"),
+        *("max_output_tokens", "response_format", "sources_in_text", "prompt", "logprobs"),
+        *("top_logprobs", "text", "echo"),
     )
 )
 
@@ -58,11 +60,10 @@ def test_what_is_given_counts() -> None:
         ("n", None, True),
         ("tools", [], [{"type": "function"}]),
         ("tool_choice", "none", "required"),
-        ("logprobs", False, True),
         ("presence_penalty", 0.0, 0.5),
         ("response_format", {"type": "text"}, {"type": "json_object"}),
+        ("response_format", None, {"type": "json_schema", "json_schema": {"name": "a"}}),
         ("logit_bias", {}, {"5": 1}),
-        ("store", False, True),
         ("user", "me", None),
         ("audio", None, {"voice": "alloy"}),
         ("best_of", None, 3),
@@ -73,7 +74,7 @@ def test_what_asks_for_nothing_new_is_taken_and_all_else_refused_by_name(
 ) -> None:
     chat(**{name: neutral})
     if refused is not None:
-        with pytest.raises(ApiError, match=f"^{name} is not supported") as error:
+        with pytest.raises(ApiError, match=f"^{name} .*is not supported") as error:
             chat(**{name: refused})
         assert (error.value.status, error.value.param) == (400, name)
 
@@ -102,9 +103,16 @@ def test_what_asks_for_nothing_new_is_taken_and_all_else_refused_by_name(
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content[0].type",
         ),
-        ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, None),
-        ({"messages": [*HELLO, {"role": "assistant", "content": "Hi."}]}, None),
-        ({"messages": []}, None),
+        ({"max_tokens": -2}, "max_tokens"),
+        ({"max_completion_tokens": 1.5}, "max_completion_tokens"),
+        ({"top_logprobs": 2}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        (
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [{}]}]},
+            "messages[0].tool_calls",
+        ),
+        ({"messages": [*HELLO, {"role": "assistant", "content": "Hi."}]}, "messages"),
+        ({"messages": []}, "messages"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], param: str | None) -> None:
@@ -144,22 +152,98 @@ def test_a_response_says_the_same_in_its_own_words() -> None:
     assert response(input="H", instructions="Be brief.").question.instructions == "Be brief."
     for fields, param in (
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"store": True}, "store"),
-        ({"max_tokens": 5}, "max_tokens"),
         ({"include": ["file_search_call.results"]}, "include"),
+        ({"text": {"format": {"type": "json_object"}}}, "text.format"),
+        ({"instructions": 3}, "instructions"),
+        ({"input": " "}, "input"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
     ):
         with pytest.raises(ApiError) as error:
-            response(input="H", **fields)
+            response(**{"input": "H", **fields})
+        assert error.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("asked", "tokens", "warned"),
+    [(None, 64, False), (9, 9, False), (-1, 200, False), (5000, 200, True), (10**30, 200, True)],
+)
+def test_the_longest_answer_is_what_there_is_room_for(
+    asked: int | None, tokens: int, warned: bool
+) -> None:
+    for parse, field, body in (
+        (chat_request, "max_tokens", {"messages": HELLO}),
+        (chat_request, "max_completion_tokens", {"messages": HELLO}),
+        (completion_request, "max_tokens", {"prompt": "H"}),
+        (response_request, "max_output_tokens", {"input": "H"}),
+    ):
+        request = parse(RequestBody({**body, field: asked}), DEFAULTS)
+        assert request.question.max_tokens == tokens
+        assert ("Warning" in request.warnings) == warned
+        assert not warned or f"{field}: 200" in request.warnings["Warning"]
+
+
+def test_what_is_unknown_is_ignored_and_named_in_a_header() -> None:
+    assert chat(user="me", n=1).warnings == {}
+    unknown = {"store": True, "reasoning_effort": "low", "repeat_penalty": 1.1, "store2": None}
+    nested = [{"role": "user", "content": "Hello?", "cache_control": {}}]
+    warned = chat(**unknown, messages=nested).warnings["Warning"]
+    named = "messages[0].cache_control, store, reasoning_effort, repeat_penalty"
+    assert warned == f'299 - "ignored: {named}"'
+    response = response_request(RequestBody({"input": "H", "reasoning": {}}), DEFAULTS)
+    assert response.warnings == {"Warning": '299 - "ignored: reasoning"'}
+
+
+@given(st.dictionaries(st.text(), st.just(1), max_size=40))
+def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) -> None:
+    for value in chat(**{f"?{name}": 1 for name in fields}).warnings.values():
+        assert value.isascii()
+        assert value.isprintable()
+        assert len(value) < 16_000
+
+
+def test_probabilities_are_refused_where_the_device_does_not_know_them() -> None:
+    defaults = replace(DEFAULTS, unranked=lambda sampler: "the cloud decides")
+    for parse, fields in (
+        (chat_request, {"messages": HELLO, "logprobs": True}),
+        (completion_request, {"prompt": "H", "logprobs": 0}),
+        (response_request, {"input": "H", "top_logprobs": 1}),
+    ):
+        assert parse(RequestBody(fields), DEFAULTS).question.top_logprobs is not None
+        with pytest.raises(ApiError, match="the cloud decides") as error:
+            parse(RequestBody(fields), defaults)
+        assert error.value.param in fields
+
+
+def test_a_completion_is_a_question_alone() -> None:
+    def completion(**fields: Any) -> ApiRequest:
+        return completion_request(RequestBody(fields), DEFAULTS)
+
+    assert completion(prompt=["Hello?"], echo=False, suffix="").question.prompt == "Hello?"
+    assert completion(prompt="Hello?", logprobs=3).question.top_logprobs == 3
+    for fields, param in (
+        ({}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
+        ({"best_of": 2}, "best_of"),
+        ({"logprobs": 6}, "logprobs"),
+    ):
+        with pytest.raises(ApiError) as error:
+            completion(**{"prompt": "Hello?", **fields} if fields else fields)
         assert error.value.param == param
 
 
 @settings(max_examples=60)
 @given(st.dictionaries(NAMES | st.text(max_size=5), JSON, max_size=4), st.booleans())
 def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole: bool) -> None:
-    for parse in (chat_request, response_request):
-        body = {"messages": HELLO, "input": "H", **fields} if whole else fields
-        if whole:
-            body.pop("input" if parse is chat_request else "messages")
+    asked: dict[Any, dict[str, Any]] = {
+        chat_request: {"messages": HELLO},
+        completion_request: {"prompt": "H"},
+    }
+    for parse in (chat_request, completion_request, response_request):
+        body = {**fields, **asked.get(parse, {"input": "H"})} if whole else fields
         with suppress(ApiError):
             assert parse(RequestBody(body), DEFAULTS).question.prompt
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,16 +15,15 @@ from dragonrt.errors import DragonError
 from dragonrt.runtime.main import Device
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.answer_form import AnswerForm, SseEvent, api_error
+from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent, api_error
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.live_trace import LiveTrace
 from dragonrt.service.http.request_body import ApiRequest
 from dragonrt.service.http.served_answer import AnswerPiece, ServedAnswer
+from dragonrt.traces.events import Record, TokenRanked
 
 Events = list[SseEvent]
-TAKEN_IN_S = 30.0
-"""A client that takes nothing in for so long is taken to be gone."""
 
 
 class ClientGoneError(Exception):
@@ -50,6 +49,7 @@ class AnswerResponse:
         self._desk = desk
         self._request = request
         self._form = form
+        self._ranked: list[RankedToken] = []  # of which no text was sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with AsyncExitStack() as stack:
@@ -63,10 +63,13 @@ class AnswerResponse:
                 await refusal(scope, receive, send)
                 return
             if isinstance(events, dict):
-                await JSONResponse(events)(scope, receive, send)
+                whole = JSONResponse(events, headers=self._request.warnings)
+                await whole(scope, receive, send)
                 return
             stream = EventSourceResponse(
-                (_encoded(each) async for each in events), sep="\n", send_timeout=TAKEN_IN_S
+                (_encoded(each) async for each in events),
+                headers=self._request.warnings,
+                sep="\n",
             )
             await stream(scope, receive, send)
 
@@ -86,7 +89,7 @@ class AnswerResponse:
                 conversation,
                 request.question.prompt,
                 on_over=self._desk.metrics.over,
-                traced=request.traced,
+                traced=request.traced or request.question.top_logprobs is not None,
             )
         )
         events = self._events(answer)
@@ -112,17 +115,30 @@ class AnswerResponse:
                 begun = True
                 if self._request.traced:
                     events += form.trace(trace.events(news))
-                if text := "".join(each.text for each in news if isinstance(each, AnswerPiece)):
-                    events += form.text(text)
+                text, tokens = self._pieces(news)
+                if text:
+                    events += form.text(text, tokens)
                 yield events
         except DragonError as error:
-            failure = api_error(error)
+            failure = api_error(error, self._request)
             if not begun or not self._request.stream:
                 raise failure from error
             yield [*form.failed(failure)]
             return
         if answer.reply is not None:
             yield [*([] if begun else form.begin()), *form.end(answer.reply)]
+
+    def _pieces(self, news: Sequence[AnswerPiece | Record]) -> tuple[str, list[RankedToken]]:
+        """The text that came, and the tokens that it was made of."""
+        decode, text = self._desk.device.side.model.decode, ""
+        tokens: list[RankedToken] = []
+        for each in news:
+            if isinstance(each, AnswerPiece):
+                text += each.text
+                tokens, self._ranked = tokens + self._ranked, []
+            elif isinstance(each.event, TokenRanked):
+                self._ranked.append(RankedToken.of(each.event, decode))
+        return text, tokens
 
 
 async def _chained(first: Events, others: AsyncIterator[Events]) -> AsyncIterator[Events]:

@@ -52,10 +52,11 @@ class ApiError(DragonError):
         return {"error": about}
 
 
-def unsupported(name: str, instead: str = "leave it out") -> ApiError:
-    """A field, or a value of it, that means nothing here."""
+def unsupported(name: str, instead: str = "leave it out", value: str | None = None) -> ApiError:
+    """A field, or a `value` of it, that means nothing here."""
+    what = name if value is None else f"{name} {value}"
     return ApiError(
-        400, f"{name} is not supported here: {instead}", code="unsupported_parameter", param=name
+        400, f"{what} is not supported here: {instead}", code="unsupported_parameter", param=name
     )
 
 

@@ -1,5 +1,6 @@
 """The routes of the service, and what they answer that is no answer."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,7 +22,13 @@ from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
 from dragonrt.service.http.api_errors import ApiError, invalid
-from dragonrt.service.http.chat_completions import ChatCompletion, chat_request
+from dragonrt.service.http.chat_completions import (
+    ChatCompletion,
+    Completion,
+    chat_request,
+    completion_request,
+)
+from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
@@ -37,6 +44,13 @@ LARGEST_BODY = 2 * MAX_CONVERSATION
 Handler = Callable[[Request], Awaitable[Response]]
 Parse = Callable[[RequestBody, Defaults], ApiRequest]
 MakeForm = Callable[[str, ApiRequest], AnswerForm]
+
+APIS: dict[str, tuple[Parse, MakeForm]] = {
+    "/v1/chat/completions": (chat_request, ChatCompletion),
+    "/v1/completions": (completion_request, Completion),
+    "/v1/responses": (response_request, ApiResponse),
+}
+"""How each API asks for an answer and tells it: all else of an answer is the same."""
 
 
 class HttpService:
@@ -62,10 +76,8 @@ class HttpService:
     def application(self, keys: ApiKeys | None) -> ASGIApp:
         """The whole service, guarded."""
         routes = [
-            Route(
-                "/v1/chat/completions", self._asks(chat_request, ChatCompletion), methods=["POST"]
-            ),
-            Route("/v1/responses", self._asks(response_request, ApiResponse), methods=["POST"]),
+            *(Route(path, self._asks(*api), methods=["POST"]) for path, api in APIS.items()),
+            Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
             Route("/health", self._health),
@@ -90,40 +102,41 @@ class HttpService:
     def _asks(self, parse: Parse, form: MakeForm) -> Handler:
         async def ask(request: Request) -> Response:
             body = RequestBody.parse(await _body(request))
-            model = body.text("model")
-            if model is None:
-                raise invalid("model", f"the name of a model, such as {self._model}")
-            self._check_model(model)
+            _check_model(body.text("model"), [self._model])
             asked = parse(body, self._defaults)
+            asked = await self._defaults.fitted(asked, self._device.side.model)
             answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
             return answer  # type: ignore[no-any-return]  # any ASGI callable is a response
 
         return ask
 
-    def _check_model(self, name: str) -> None:
-        if name != self._model:
+    async def _embeddings(self, request: Request) -> Response:
+        body, side = RequestBody.parse(await _body(request)), self._device.side
+        if side.library is None:
             raise ApiError(
-                404,
-                f"there is no model {name!r} here: this device has {self._model}",
-                code="model_not_found",
-                param="model",
+                404, "without documents there is no embedder: give --documents", code="no_embedder"
             )
+        embedder = side.library.embedder
+        _check_model(body.text("model"), [name := embedder_name(embedder)])
+        async with self._admission.place():
+            return await embeddings(body, name, embedder, side)
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self._about_model()]})
+        return JSONResponse({"object": "list", "data": list(self._about_models().values())})
 
     async def _one_model(self, request: Request) -> Response:
-        self._check_model(request.path_params["model"])
-        return JSONResponse(self._about_model())
+        models, name = self._about_models(), request.path_params["model"]
+        _check_model(name, list(models))
+        return JSONResponse(models[name])
 
-    def _about_model(self) -> dict[str, Any]:
-        return {
-            "id": self._model,
-            "object": "model",
-            "created": self._began,
-            "owned_by": "dragonrt",
-            "context_length": self._device.side.model.context_length,
-        }
+    def _about_models(self) -> dict[str, dict[str, Any]]:
+        """The model that answers, and the embedder of the documents if there are any."""
+        side = self._device.side
+        about = {"object": "model", "created": self._began, "owned_by": "dragonrt"}
+        found = {self._model: {**about, "context_length": side.model.context_length}}
+        if side.library is not None:
+            found[embedder_name(side.library.embedder)] = about
+        return {name: {"id": name, **model} for name, model in found.items()}
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -146,7 +159,7 @@ class HttpService:
         )
 
     async def _numbers(self, request: Request) -> Response:
-        page = self._metrics.page(self._device, self._admission)
+        page = await asyncio.to_thread(self._metrics.page)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _listing(self, request: Request) -> Response:
@@ -174,6 +187,19 @@ class HttpService:
 
     async def _left(self, request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it
+
+
+def _check_model(name: str | None, known: list[str]) -> None:
+    """Raise ApiError unless that is a model of this device."""
+    if name is None:
+        raise invalid("model", f"the name of a model, such as {known[0]}")
+    if name not in known:
+        raise ApiError(
+            404,
+            f"there is no model {name!r} here: this device has {known[0]}",
+            code="model_not_found",
+            param="model",
+        )
 
 
 async def _body(request: Request) -> bytes:

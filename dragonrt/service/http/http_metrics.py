@@ -12,10 +12,19 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.metrics_core import Metric
 
 from dragonrt.runtime.main import Device
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.bounded_http import Places
+from dragonrt.service.http.side_metrics import (
+    IndexNews,
+    ReadWhenAsked,
+    counter,
+    gauge,
+    side_metrics,
+)
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import BlockSent, Drafted, LinkProbed, MessageReceived, Record
 from dragonrt.wire.messages import Draft
@@ -33,40 +42,47 @@ class HttpMetrics:
         registry = self._registry = CollectorRegistry()
         ProcessCollector(registry=registry)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
+        def counted(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"dragonrt_{name}", text, labels, registry=registry)
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"dragonrt_{name}", text, buckets=buckets, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
+        def settable(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(f"dragonrt_{name}", text, labels, registry=registry)
 
-        self._answers = counter("answers", "Answers that are over, by how they ended.", "finish")
-        self._refused = counter("refused", "Requests refused, by status.", "status")
-        self._tokens = counter("tokens", "Target tokens.")
+        self._answers = counted("answers", "Answers that are over, by how they ended.", "finish")
+        self._refused = counted("refused", "Requests refused, by status.", "status")
+        self._tokens = counted("tokens", "Target tokens.")
         self._first = histogram(
             "time_to_first_token_seconds", "From the question to its first token.", FIRST_S
         )
         self._between = histogram(
             "time_between_tokens_seconds", "From a target token to the next.", BETWEEN_S
         )
-        self._drafted = counter("drafted_tokens", "Tokens that a side drafted.", "side")
-        self._compared = counter(
+        self._drafted = counted("drafted_tokens", "Tokens that a side drafted.", "side")
+        self._compared = counted(
             "compared_tokens", "Drafted tokens that a decision looked at.", "side"
         )
-        self._accepted = counter("accepted_tokens", "Drafted tokens that stand.", "side")
-        self._waited = counter(
+        self._accepted = counted("accepted_tokens", "Drafted tokens that stand.", "side")
+        self._waited = counted(
             "waited_seconds",
             "Before decisions: for the own draft, the other side's, or its decision.",
             "cause",
         )
-        self._bytes = counter("answer_bytes", "Between the sides during answers.", "direction")
-        self._rtt = gauge("round_trip_seconds", "To the other side, as last probed.", "peer")
-        self._connected = gauge("connected", "Whether the other side is connected.", "peer")
-        self._running = gauge("answers_running", "Answers under way.")
-        self._waiting = gauge("answers_waiting", "Requests that wait for their turn.")
-        self._sessions = gauge("sessions", "Sessions open with the other side.", "peer")
+        self._bytes = counted("answer_bytes", "Between the sides during answers.", "direction")
+        self._rtt = settable("round_trip_seconds", "To the other side, as last probed.", "peer")
+        self._together = counted(
+            "answers_together",
+            "Answers that are over, by how much of them others took part in.",
+            "others",
+        )
+        self._bits = counted(
+            "disclosed_bits",
+            "Evidence in the tokens of answers, and what they revealed where that is bounded.",
+            "kind",
+        )
+        self._told = counted("disclosed_tokens", "Tokens that left the device, or did not.", "kind")
 
     def take(self, record: Record) -> None:
         """The next record of this side."""
@@ -100,6 +116,13 @@ class HttpMetrics:
             self._accepted.labels(side).inc(counts.accepted[side])
         for cause, seconds in counts.waited_s.items():
             self._waited.labels(cause).inc(seconds)
+        alone = {None: "all", 0: "none"}.get(told.alone_from, "part")
+        self._together.labels(alone).inc()
+        ledger = reply.ledger()
+        for kind in ("evidence", "revealed"):
+            self._bits.labels(kind).inc(max(0.0, ledger.get(f"{kind}_bits") or 0.0))
+        for kind in ("sent", "withheld"):
+            self._told.labels(kind).inc(ledger[f"tokens_{kind}"])
         self._bytes.labels("sent").inc(reply.answer.bytes_sent)
         self._bytes.labels("received").inc(reply.answer.bytes_received)
 
@@ -107,16 +130,41 @@ class HttpMetrics:
         """A request got this instead of an answer."""
         self._refused.labels(str(status)).inc()
 
-    def page(self, device: Device, admission: Admission) -> bytes:
-        """The text that Prometheus reads."""
-        self._running.set(admission.running)
-        self._waiting.set(admission.waiting)
-        for name, connector in device.connectors.items():
-            peer = connector.peer
-            self._connected.labels(name).set(peer is not None)
-            self._sessions.labels(name).set(len(peer.connection.sessions) if peer else 0)
+    def read_from(
+        self, device: Device, admission: Admission, places: Places, news: IndexNews
+    ) -> None:
+        """Have each page tell how these are then, too."""
+
+        def now() -> Iterator[Metric]:
+            yield from _of_device(device)
+            yield gauge("answers_running", "Answers under way.", admission.running)
+            yield gauge("answers_waiting", "Requests that wait for their turn.", admission.waiting)
+            yield gauge("http_connections", "HTTP connections that are open.", places.open)
+            yield counter(
+                "http_connections_refused",
+                "HTTP connections for which was no place.",
+                places.refused,
+            )
+            yield from side_metrics(device.side, news)
+
+        ReadWhenAsked(self._registry, now)
+
+    def page(self) -> bytes:
+        """The text that Prometheus reads. It looks at files: not on the event loop."""
         return generate_latest(self._registry)
 
     @staticmethod
     def _times(reply: Reply) -> Iterator[float]:
         return (t for t, _ in reply.answer.decisions)
+
+
+def _of_device(device: Device) -> Iterator[Metric]:
+    """How the other sides are connected."""
+    links = device.connectors
+    peers = {name: link.peer for name, link in links.items()}
+    there = {name: peer is not None for name, peer in peers.items()}
+    again = {name: getattr(link, "reconnections", 0) for name, link in links.items()}
+    sessions = {name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()}
+    yield gauge("connected", "Whether the other side is connected.", there, "peer")
+    yield counter("reconnections", "Lost connections that were made again.", again, "peer")
+    yield gauge("sessions", "Sessions open with the other side.", sessions, "peer")

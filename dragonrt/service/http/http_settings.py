@@ -73,7 +73,7 @@ def check_libraries() -> None:
     """Raise DragonError unless there is all that serving needs beside the rest of the program."""
     for name in LIBRARIES:
         if find_spec(name) is None:
-            raise DragonError(f"serving needs {name}: pip install 'dragonrt[serve]'")
+            raise DragonError(f"serving needs {name}: pip install '.[serve]'")
 
 
 class ApiKeys:

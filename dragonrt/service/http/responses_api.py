@@ -7,65 +7,78 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragonrt.modes.mode import Finish
+from dragonrt.modes.question import MAX_RANKED
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
+    RankedToken,
     SseEvent,
     citation,
     closing_text,
     not_found,
     report,
+    timings,
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody, said
-from dragonrt.wire.limits import MAX_TOKENS
+from dragonrt.service.http.request_body import ApiRequest, Asked, Defaults, RequestBody, said
 
 TRACE = "dragonrt.trace"
 """What `include` names to hear how the answer comes about, and the type of the events that say."""
 
-WITHOUT_EFFECT = (
-    *("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("service_tier", "parallel_tool_calls"),
-)
-NEUTRAL: dict[str, Sequence[Any]] = {
-    "store": (False,),
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names to hear each token's probability."""
+
+UNLIKE_HERE: dict[str, Sequence[Any]] = {
     "background": (False,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "top_logprobs": (0,),
-    "truncation": ("auto",),
-    "text": ({"format": {"type": "text"}},),
+    "previous_response_id": (),
+    "conversation": (),
+    "prompt": (),
 }
-"""Values with which an unsupported field asks for what happens anyhow."""
+"""What asks for something that was kept here, or runs on: nothing is and nothing does."""
 
 
 def response_request(body: RequestBody, defaults: Defaults) -> ApiRequest:
     """What the body asks for; ApiError for what is not supported."""
-    body.pass_over(WITHOUT_EFFECT)
-    body.allow(NEUTRAL)
+    body.allow(UNLIKE_HERE)
+    body.pass_over(("truncation",))  # earlier turns make room for the question anyhow
     options = body.inner("stream_options")
     options.allow({"include_obfuscation": (False,)})
     options.close()
-    max_tokens = body.integer("max_output_tokens", 1, MAX_TOKENS)
-    traced = _traced(body)
+    text = body.inner("text")
+    text.plain_text("format")
+    text.close()
+    length = body.length("max_output_tokens")
+    included = _included(body)
+    top = body.integer("top_logprobs", 0, MAX_RANKED)
+    ranked = None
+    if LOGPROBS in included or top:
+        ranked = Asked("top_logprobs" if top else "include", top or 0)
     if body.has_text("input"):
-        messages = [RequestBody({"role": "user", "content": body.take("input")}, "input.")]
+        asked = {"role": "user", "content": body.take("input")}
+        messages = [RequestBody(asked, names={"content": "input"})]
     else:
         messages = body.entries("input")
     if instructions := body.take("instructions"):
         system = {"role": "system", "content": instructions}
-        messages = [RequestBody(system, "instructions."), *messages]
-    return defaults.request(body, said(messages), max_tokens, traced=traced)
+        messages = [RequestBody(system, names={"content": "instructions"}), *messages]
+    return defaults.request(
+        body,
+        said(messages, "input"),
+        length,
+        asked_in="input",
+        ranked=ranked,
+        traced=TRACE in included,
+    )
 
 
-def _traced(body: RequestBody) -> bool:
+def _included(body: RequestBody) -> list[Any]:
     name, included = body.name("include"), body.take("include") or []
     if not isinstance(included, list):
         raise invalid(name, "a list")
     for each in included:
-        if each != TRACE:
-            raise unsupported(name, f"nothing but {TRACE} can be included")
-    return bool(included)
+        if each not in (TRACE, LOGPROBS):
+            raise unsupported(name, f"nothing but {TRACE} and {LOGPROBS} can be included")
+    return included
 
 
 class ApiResponse:
@@ -79,18 +92,21 @@ class ApiResponse:
         self._created = int(time.time())  # a date, as OpenAI's API has it
         self._numbers = itertools.count()
         self._text = ""
+        self._tokens: list[dict[str, Any]] = []
 
     def begin(self) -> Iterable[SseEvent]:
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._object("in_progress", []))
         item = self._message("in_progress", [])
         yield self._event("response.output_item.added", output_index=0, item=item)
-        part = _part("", [])
+        part = self._part([])
         yield self._event("response.content_part.added", **self._place, part=part)
 
-    def text(self, piece: str) -> Iterable[SseEvent]:
+    def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> Iterable[SseEvent]:
         self._text += piece
-        yield self._event("response.output_text.delta", **self._place, delta=piece, logprobs=[])
+        ranked = [token.to_json() for token in tokens]
+        self._tokens += ranked
+        yield self._event("response.output_text.delta", **self._place, delta=piece, logprobs=ranked)
 
     def trace(self, events: Sequence[dict[str, Any]]) -> Iterable[SseEvent]:
         yield self._event(TRACE, events=list(events))
@@ -106,8 +122,9 @@ class ApiResponse:
                 annotation_index=number,
                 annotation=annotation,
             )
-        part = _part(self._text, annotations)
-        yield self._event("response.output_text.done", **self._place, text=self._text, logprobs=[])
+        part = self._part(annotations)
+        done = {"text": self._text, "logprobs": self._tokens}
+        yield self._event("response.output_text.done", **self._place, **done)
         yield self._event("response.content_part.done", **self._place, part=part)
         item = self._message(_status(reply), [part])
         yield self._event("response.output_item.done", output_index=0, item=item)
@@ -119,7 +136,7 @@ class ApiResponse:
 
     def whole(self, reply: Reply) -> dict[str, Any]:
         status, (given, written) = _status(reply), usage(reply)
-        message = self._message(status, [_part(self._text, _annotations(reply))])
+        message = self._message(status, [self._part(_annotations(reply))])
         incomplete = {"reason": "max_output_tokens"} if status == "incomplete" else None
         spent = {
             "input_tokens": given,
@@ -133,12 +150,21 @@ class ApiResponse:
             [message],
             incomplete_details=incomplete,
             usage=spent,
+            timings=timings(reply),
             dragonrt=report(reply),
         )
 
     @property
     def _place(self) -> dict[str, Any]:
         return {"item_id": self._item, "output_index": 0, "content_index": 0}
+
+    def _part(self, annotations: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "type": "output_text",
+            "text": self._text,
+            "annotations": annotations,
+            "logprobs": list(self._tokens),
+        }
 
     def _event(self, kind: str, **fields: Any) -> SseEvent:
         data = {"type": kind, "sequence_number": next(self._numbers), **fields}
@@ -183,10 +209,6 @@ class ApiResponse:
 
 def _status(reply: Reply) -> str:
     return "incomplete" if reply.answer.finish is Finish.LENGTH else "completed"
-
-
-def _part(text: str, annotations: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
 
 
 def _annotations(reply: Reply) -> list[dict[str, Any]]:

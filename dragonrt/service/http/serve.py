@@ -1,10 +1,12 @@
 """The device as a service: connected to its other sides, open to HTTP clients until it is ended."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
+from dragonrt.modes.ranking import unranked
 from dragonrt.modes.settings import Settings
 from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.library import Library
@@ -13,10 +15,12 @@ from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
+from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
+from dragonrt.service.http.side_metrics import IndexNews
 from dragonrt.service.http.web_server import listen_on, serve_until_signalled
 from retrieval import Report
 
@@ -44,18 +48,25 @@ async def serve_device(
     """
     keys, context = http.keys(), http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = Defaults(question, seed, stops, http.sources_in_text, longest)
+    defaults = Defaults(
+        question, seed, stops, http.sources_in_text, longest, partial(unranked, how)
+    )
     admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
+    places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
     documents = PrivateDocuments(settings, http.uploads)
+    skipped = 0 if library is None else library.skipped
+    news = IndexNews(watched=settings.watch, skipped=skipped)
 
     def reported(report: Report | DragonError) -> None:
         documents.heard(report)
+        news.heard(report)
         on_report(report)
 
     with listen_on(http.http_host, http.http_port) as listening:
         async with device(
             settings, model, library, members, how, on_notice, reported, metrics.take
         ) as connected:
+            metrics.read_from(connected, admission, places, news)
             service = HttpService(connected, documents, defaults, admission, metrics)
             scheme = "https" if context else "http"
             host = f"[{http.http_host}]" if ":" in http.http_host else http.http_host
@@ -64,5 +75,6 @@ async def serve_device(
                 admission,
                 listening,
                 context,
+                places,
                 lambda port: on_ready(f"{scheme}://{host}:{port}"),
             )

@@ -14,9 +14,8 @@ from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
 from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
 
-CONNECTIONS = 512
-"""Open at the same time; who comes later gets 503."""
 ENDING_S = 30
 """Answers under way may take so long when the service ends."""
 
@@ -27,7 +26,7 @@ class WebServer(uvicorn.Server):
     Signals belong to the process, not to uvicorn.
     """
 
-    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None) -> None:
+    def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, places: Places) -> None:
         # Streams end when their answers do: the library would cut them off at once.
         AppStatus.enable_automatic_graceful_drain = False
         super().__init__(
@@ -35,17 +34,34 @@ class WebServer(uvicorn.Server):
                 app,
                 lifespan="off",
                 ws="none",
-                http="httptools",
+                http=BoundedHttp,
                 log_config=None,
                 log_level=logging.WARNING,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=CONNECTIONS,
+                timeout_keep_alive=places.bounds.idle_s,
                 timeout_graceful_shutdown=ENDING_S,
-                ssl_context_factory=None if context is None else lambda config, usual: context,
             )
         )
+        self._places = places
+        self._context = context
+        self._accepting: list[asyncio.Task[None]] = []
+        self.servers = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; places are taken before TLS, so this does not leave accepting to uvicorn."""
+        more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        acceptor = Acceptor(self._places, self._context, more)
+        self._accepting = [asyncio.create_task(acceptor.run(each)) for each in sockets or ()]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more, and end as uvicorn does."""
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -69,10 +85,13 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 @asynccontextmanager
 async def serving(
-    app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None = None
+    app: ASGIApp,
+    listening: socket.socket,
+    context: ssl.SSLContext | None,
+    places: Places,
 ) -> AsyncIterator[WebServer]:
     """The server, until the context ends: then it waits for answers under way."""
-    server = WebServer(app, context)
+    server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
         yield server
@@ -86,11 +105,12 @@ async def serve_until_signalled(
     admission: Admission,
     listening: socket.socket,
     context: ssl.SSLContext | None,
+    places: Places,
     on_ready: Callable[[int], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    async with serving(app, listening, context) as server:
+    async with serving(app, listening, context, places) as server:
 
         def stop() -> None:
             admission.closing = True
