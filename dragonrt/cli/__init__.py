@@ -19,6 +19,7 @@ from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
+from dragonrt.runtime.ending import exit_on_sigterm
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
 
@@ -114,6 +115,7 @@ def launch(
 def main() -> None:
     """Run the command line: exit code 1 for what went wrong, 2 for what was called wrongly."""
     app.help_formatter = Help(everything=EVERYTHING in sys.argv)
+    exit_on_sigterm()
     try:
         sys.exit(app.meta(sys.argv[1:], exit_on_error=False, print_error=False))
     except UnusedCliTokensError as error:

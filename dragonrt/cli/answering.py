@@ -1,9 +1,9 @@
 """`dragonrt cloud` and `dragonrt device`, the two sides; `dragonrt serve`, a device over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_report
@@ -17,6 +17,10 @@ from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.library import Library
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
@@ -163,7 +167,7 @@ def device(
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library = load(chosen.side)
+    loaded, library, notice = _loaded(chosen, chosen.side)
     lines = BetweenAnswers()
 
     async def converse() -> None:
@@ -173,7 +177,7 @@ def device(
             library,
             chosen.others,
             chosen.how,
-            lines.saying(say),
+            lines.saying(notice),
             lines.saying(say_report),
         ) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
@@ -204,7 +208,7 @@ def serve(
     from dragonrt.service.http.serve import serve_device
 
     side = with_uploads(chosen.side, served.uploads)
-    loaded, library = load(side)
+    loaded, library, notice = _loaded(chosen, side)
     programs.run(
         serve_device(
             side,
@@ -216,7 +220,7 @@ def serve(
             chosen.question,
             chosen.seed,
             stop,
-            say,
+            notice,
             say_report,
             on_ready=lambda url: say_listening(f"serve: {loaded.name} answers at {url}"),
         )
@@ -245,6 +249,34 @@ def _chosen(
         say(f"--mode {mode}: {unread}", "yellow")
     trained_for(how)
     return _Chosen(question, how, others, side, values.get("seed"))
+
+
+def _loaded(
+    chosen: _Chosen, side: SideSettings
+) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
+    """The model, the documents, and what says lines about the other sides.
+
+    These are dialled once before the documents are indexed, which may take long. What was said then
+    is not said again.
+    """
+    from dragonrt.runtime import main as programs
+
+    said: list[str] = []
+
+    def first(line: str) -> None:
+        said.append(line)
+        say(line)
+
+    def notice(line: str) -> None:
+        if line in said:
+            said.remove(line)
+        else:
+            say(line)
+
+    def look(model: "LanguageModel") -> None:
+        programs.run(programs.look(model, chosen.others, chosen.how, first))
+
+    return *load(side, look), notice
 
 
 def _warn(network: NetworkSettings) -> None:

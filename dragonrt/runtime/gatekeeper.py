@@ -84,11 +84,8 @@ class Gatekeeper:
     @contextmanager
     def inside(self, peer: Peer) -> Iterator[None]:
         """A device is connected as long as the context lasts; BusyError if too many are."""
-        limits = self._limits
-        self._check_open()
-        if len(self._guests) >= limits.most_devices:
-            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
-        rate = limits.device_rate
+        self.check_room()
+        rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
         self._guests[peer] = _Guest(pace, asyncio.Semaphore(READ_AT_ONCE))
         try:
@@ -96,6 +93,12 @@ class Gatekeeper:
         finally:
             del self._guests[peer]
             self._guest_left.set()
+
+    def check_room(self) -> None:
+        """Raise BusyError unless another device may connect."""
+        self._check_open()
+        if len(self._guests) >= self._limits.most_devices:
+            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
 
     def answering(
         self, peer: Peer, message: Open

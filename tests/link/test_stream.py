@@ -3,8 +3,9 @@
 import asyncio
 import shutil
 import socket
+import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -371,6 +372,17 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return pem, key
 
 
+def secured(tls: ssl.SSLContext) -> Callable[[TcpStream], Awaitable[None]]:
+    """Echo in TLS."""
+
+    async def handle(stream: TcpStream) -> None:
+        with suppress(LinkError):
+            await stream.secure(tls)
+            await echo(stream)
+
+    return handle
+
+
 async def echo(stream: TcpStream) -> None:
     while data := await stream.receive():
         stream.write(data)
@@ -378,7 +390,7 @@ async def echo(stream: TcpStream) -> None:
 
 async def test_tls_carries_data(certificate: tuple[Path, Path]) -> None:
     tls = server_context(*certificate)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         client = await connect("127.0.0.1", server.port, tls=client_context(certificate[0]))
         client.write(b"secret")
         assert await receive_exactly(client, 6) == b"secret"
@@ -389,7 +401,7 @@ async def test_tls_carries_data(certificate: tuple[Path, Path]) -> None:
 async def test_tls_with_certificates_on_both_sides(certificate: tuple[Path, Path]) -> None:
     pem, key = certificate
     tls = server_context(pem, key, authority=pem)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         client = await connect("127.0.0.1", server.port, tls=client_context(pem, pem, key))
         client.write(b"secret")
         assert await receive_exactly(client, 6) == b"secret"
@@ -402,7 +414,7 @@ async def test_tls_with_certificates_on_both_sides(certificate: tuple[Path, Path
 
 
 async def test_an_unknown_certificate_is_not_trusted(certificate: tuple[Path, Path]) -> None:
-    async with await listen("127.0.0.1", 0, echo, tls=server_context(*certificate)) as server:
+    async with await listen("127.0.0.1", 0, secured(server_context(*certificate))) as server:
         with pytest.raises(LinkError, match=r"not trusted .*; give the authority .* --tls-ca"):
             await connect("127.0.0.1", server.port, tls=client_context())
 
@@ -440,7 +452,7 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
     authority, cloud, device = (tmp_path / f"{name}.pem" for name in ("authority", *SIDES))
     keys = {side: tmp_path / f"{side}.key" for side in SIDES}
     tls = server_context(cloud, keys["cloud"], authority)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         right = client_context(authority, device, keys["device"])
         client = await connect("127.0.0.1", server.port, tls=right)
         client.write(b"secret")
@@ -454,6 +466,6 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
             assert await posing.receive() == b""
         await posing.wait_closed()
     tls = server_context(device, keys["device"], authority)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         with pytest.raises(LinkError, match="not trusted"):
             await connect("127.0.0.1", server.port, tls=right)
