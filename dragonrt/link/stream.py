@@ -105,34 +105,6 @@ class TcpStream(asyncio.Protocol):
             self.abort()
             await self._closed.wait()
 
-    async def secure(self, tls: ssl.SSLContext) -> None:
-        """Speak TLS from now on, as the side that listens; raises LinkError if that fails.
-
-        To be called before anything is received, else what came in the clear would pass for TLS.
-        """
-        loop = asyncio.get_running_loop()
-        if self.bytes_received:
-            raise LinkError(f"{self._peer_name} spoke before TLS did")
-        try:
-            secured = await loop.start_tls(
-                self._transport,
-                self,
-                tls,
-                server_side=True,
-                ssl_handshake_timeout=USUAL.handshake_s,
-            )
-        except BaseException as error:  # nobody else ends the stream where the handshake failed
-            self._transport.abort()
-            self.connection_lost(None)
-            if isinstance(error, OSError):
-                kind = TlsError if isinstance(error, ssl.SSLError) else LinkError
-                raise kind(f"TLS with {self._peer_name} failed: {_words(error)}") from None
-            raise
-        if secured is None:  # it was gone before
-            raise LinkError(f"the connection to {self._peer_name} is closed")
-        self._transport = secured
-        self._transport.set_write_buffer_limits(high=HIGH_WATER)
-
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

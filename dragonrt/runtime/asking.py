@@ -191,13 +191,15 @@ class Asking:
     async def _reach(self) -> None:
         """Dial now what is not connected, where nothing is.
 
-        Raises NotConnectedError if nothing ever was and this side may not answer without.
+        Raises NotConnectedError if who is needed was never there.
         """
         connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
         if not any(connector.connected for connector in connectors):
             await asyncio.gather(*(connector.reach() for connector in connectors))
-        if not goes_alone(self.answer.settings) and not any(each.met for each in connectors):
-            why = next((each.absence for each in connectors if each.absence), "not reached yet")
+        enough = all if getattr(self.answer.settings, "require_all", False) else any
+        if not goes_alone(self.answer.settings) and not enough(each.met for each in connectors):
+            away = (each.absence for each in connectors if not each.met and each.absence)
+            why = next(away, "not dialled yet")
             raise NotConnectedError(f"nobody is there to answer with: {why}")
 
     def _join(self, session: AnswerSession) -> None:

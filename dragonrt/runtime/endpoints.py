@@ -15,6 +15,7 @@ from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Server, Stream, TcpStream, TlsError, connect, listen
+from dragonrt.link.tls_stream import TlsStream
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.patience import Patience
 from dragonrt.runtime.connector import Connector
@@ -119,7 +120,7 @@ def emulation(
 
 
 def _peer(
-    stream: TcpStream,
+    stream: Stream,
     address: Address,
     identity: Identity,
     patience: Patience,
@@ -175,27 +176,27 @@ async def serve(
 
     async def handle(stream: TcpStream) -> None:
         host = stream.peer_name.rpartition(":")[0]
-        secured = address.tls is None
 
         def heard() -> bool:
             return stream.bytes_received > 0
 
         def refuse(error: BusyError) -> None:
             # No key is agreed on yet: a device that has one takes the reason without it.
-            stream.write(encode_frame(encode(Goodbye(error.reason, error.text))))
+            carrier.write(encode_frame(encode(Goodbye(error.reason, error.text))))
 
         def dismiss() -> None:
-            if secured and not heard():
-                refuse(NO_PLACE)
+            if not heard():
+                refuse(NO_PLACE)  # who is about to speak hears why
+
+        carrier = stream if address.tls is None else TlsStream(stream, address.tls)
 
         # Devices number their sessions alike: a cloud's events name the device too.
         recorder = preparer.recorder.of(stream.peer_name)
-        peer = _peer(stream, address, identity, preparer.patience, recorder, gatekeeper.answering)
+        peer = _peer(carrier, address, identity, preparer.patience, recorder, gatekeeper.answering)
         try:
             async with waiting.place(host, heard, dismiss):
-                if address.tls is not None:
-                    await stream.secure(address.tls)
-                    secured = True
+                if isinstance(carrier, TlsStream):
+                    await carrier.secure()
                 gatekeeper.check_room()
                 await peer.handshake()
         except BusyError as error:

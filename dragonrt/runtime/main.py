@@ -137,16 +137,16 @@ async def run_cloud(
 class Device:
     """A device that dials its other sides: it asks one question after another.
 
-    `kit` is None until the mode has what it needs to know of the other `members`. `dropped` is what
-    C-SQS dropped in all answers so far: the next one goes on with its threshold.
+    `dropped` is what C-SQS dropped in all answers so far: the next one goes on with its threshold.
+    `unmet` are the other sides that the kit depends on, and that were not there yet.
     """
 
     side: LocalSide
     connectors: Mapping[str, Reachable]
     settings: Settings
-    kit: Kit | None
+    kit: Kit
     dropped: DroppedMass | None = None
-    members: Sequence[Member] = ()
+    unmet: Sequence[Member] = ()
 
     def asking(self, question: Question, on_record: OnRecord = lambda record: None) -> Asking:
         """An answer that can be asked for; `on_record` hears what happens.
@@ -168,9 +168,9 @@ class Device:
         return Asking(self.side, self.connectors, question, self.settings, kit, heard)
 
     def _completed(self) -> Kit:
-        if self.kit is None:
-            self.kit = kit_of(self.side, self.members, self.connectors, self.settings)
-            self.settings = completed(self.settings, self.kit)
+        if self.unmet:
+            self.kit = kit_of(self.side, self.unmet, self.connectors, self.settings)
+            self.settings, self.unmet = completed(self.settings, self.kit), ()
         return self.kit
 
 
@@ -193,12 +193,12 @@ async def device(
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
         connectors = _ways(members, model, side.patience, side.recorder, on_notice)
-        kit = None
+        kit, unmet = Kit(vocabulary=side.vocabulary), members
         async with _dialling(connectors, how, on_notice):
             with suppress(NotConnectedError):
-                kit = kit_of(side, members, connectors, how)
+                kit, unmet = kit_of(side, members, connectors, how), ()
                 how = completed(how, kit)
-            yield Device(side, connectors, how, kit, members=members)
+            yield Device(side, connectors, how, kit, unmet=unmet)
 
 
 async def look(
@@ -271,8 +271,8 @@ async def _dialling(
         keepers += (asyncio.create_task(each.run(), name="connector") for each in links.values())
         for name, error in zip(links, errors, strict=True):
             who = f"the worker {name}" if len(links) > 1 else "the cloud"
-            if mistaken(error):
-                raise DragonError(f"{who}: {error}") from error
+            if error is not None and mistaken(error):
+                raise error if len(links) == 1 else DragonError(f"{who}: {error}") from error
             if error is not None:
                 until = "going on without" if goes_alone(how) else "answering nothing without"
                 on_notice(f"{until} {who} until it can be reached: {error}")

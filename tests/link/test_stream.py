@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import pytest
@@ -21,6 +22,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
 from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.tls_stream import TlsStream
 from dragonrt.patience import Patience
 
 SIDES = ("cloud", "device")
@@ -82,9 +84,39 @@ async def far_encrypted_pair() -> AsyncIterator[tuple[Stream, Stream]]:
         yield cloud, device
 
 
+@asynccontextmanager
+async def tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    accepted: asyncio.Queue[TlsStream] = asyncio.Queue()
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        make_certificates(place, ["127.0.0.1"], datetime.now(UTC), 1)
+        tls = server_context(place / "cloud.pem", place / "cloud.key")
+        trusting = client_context(place / "authority.pem")
+
+    async def handler(stream: TcpStream) -> None:
+        cloud = TlsStream(stream, tls)
+        await cloud.secure()
+        accepted.put_nowait(cloud)
+        await stream.wait_closed()
+
+    async with await listen("127.0.0.1", 0, handler) as server:
+        client = await connect("127.0.0.1", server.port, tls=trusting)
+        yield client, await accepted.get()
+        client.close()
+        await client.wait_closed()
+
+
+@asynccontextmanager
+async def far_tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    async with tls_pair() as (device, cloud):
+        yield cloud, device
+
+
 @pytest.fixture(
     params=[
         tcp_pair,
+        tls_pair,
+        far_tls_pair,
         memory_pair,
         emulated_pair,
         far_emulated_pair,
@@ -377,13 +409,12 @@ def secured(tls: ssl.SSLContext) -> Callable[[TcpStream], Awaitable[None]]:
 
     async def handle(stream: TcpStream) -> None:
         with suppress(LinkError):
-            await stream.secure(tls)
-            await echo(stream)
+            await echo(TlsStream(stream, tls))
 
     return handle
 
 
-async def echo(stream: TcpStream) -> None:
+async def echo(stream: Stream) -> None:
     while data := await stream.receive():
         stream.write(data)
 
