@@ -1,7 +1,8 @@
-"""Starting without a cloud, being refused by one, strangers at its door, and SIGTERM at any moment."""
+"""Starting without a cloud, strangers at its door, and SIGTERM at any moment."""
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -169,3 +170,20 @@ def test_sigterm_ends_a_program_at_any_moment(
         said = [process.communicate()[1] for process in running]
     assert set(codes) <= {0, TERMINATED, -signal.SIGTERM}
     assert not any("Traceback" in each for each in said)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_first_process_of_a_container(tmp_path: Path) -> None:
+    """The kernel drops signals that a process of number 1 leaves to their default."""
+    isolate = ["unshare", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*isolate, "true"]).returncode:
+        pytest.skip("no process namespace can be had here")
+    program = "import time; print('here', flush=True); time.sleep(600)"
+    entry = f"import sys; from dragonrt.cli import app, main\n@app.command\ndef wait():\n {program}"
+    command = [*isolate, sys.executable, "-c", f"{entry}\nsys.argv[1:] = ['wait']\nmain()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == "here\n"
+        inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
+        os.kill(int(inner), signal.SIGTERM)
+        assert outer.wait(LONGEST_END_S + USUAL.answer_s) == TERMINATED
