@@ -16,11 +16,12 @@ from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, me
 from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
-from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 
 if TYPE_CHECKING:
     from dragonrt.language.model import LanguageModel
     from dragonrt.runtime.library import Library
+    from retrieval import Report
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
@@ -62,6 +63,11 @@ class HttpOptions:
     """Where and how the device is served."""
 
 
+@derived({StatusSettings: "HTTP"})
+class StatusOptions:
+    """Where operators look."""
+
+
 @derived({LinkSettings: LINK})
 class LinkOptions:
     """An emulated link."""
@@ -80,9 +86,13 @@ def cloud(
     own: CloudOptions | None = None,
     network: ListeningOptions | None = None,
     limits: LimitOptions | None = None,
+    http: StatusOptions | None = None,
     link: LinkOptions | None = None,
 ) -> None:
     """Serve devices with a model and public documents."""
+    where = settings(StatusSettings, http)
+    if where.http_port is not None:
+        check_libraries()
     reached = settings(NetworkSettings, network)
     address = reached.cloud_address(settings(LinkSettings, link))
     _warn(reached)
@@ -91,20 +101,32 @@ def cloud(
     from dragonrt.runtime import main as programs
 
     loaded, library = load(side)
-    programs.run(
-        programs.run_cloud(
-            side,
-            loaded,
-            library,
-            address,
-            on_change=say,
-            on_ready=lambda port: say_listening(
-                f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
-            ),
-            limits=settings(CloudLimits, limits),
-            on_report=say_report,
-        )
+
+    def listens(port: int) -> None:
+        say_listening(f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}")
+
+    bounds = settings(CloudLimits, limits)
+    if where.http_port is None:
+        run = programs.run_cloud(side, loaded, library, address, say, listens, bounds, say_report)
+        programs.run(run)
+        return
+
+    from dragonrt.service.http.cloud_status import CloudStatus
+    from dragonrt.service.http.side_metrics import IndexNews
+
+    news = IndexNews(watched=side.watch, skipped=0 if library is None else library.skipped)
+    status = CloudStatus(where, news, lambda url: say(f"cloud: tells how it is at {url}"))
+
+    def reported(report: "Report | DragonError") -> None:
+        news.heard(report)
+        say_report(report)
+
+    run = programs.run_cloud(
+        *(side, loaded, library, address, say, listens, bounds, reported),
+        status.beside,
+        status.take,
     )
+    programs.run(run)
 
 
 Mode = Annotated[

@@ -200,6 +200,7 @@ async def serve(
                 gatekeeper.check_room()
                 await peer.handshake()
         except BusyError as error:
+            gatekeeper.sent_away += 1
             refuse(error)
             lines.say(host, f"refused {stream.peer_name}: {error}")
             return

@@ -107,14 +107,16 @@ async def run_cloud(
     limits: CloudLimits = USUAL_LIMITS,
     on_report: OnReport = lambda report: None,
     beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
+    *listeners: Sink,
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
 
     Answers under way may finish, within this side's patience, unless a second signal comes.
-    `on_report` hears of the updates of an index that is watched. `beside` runs along.
+    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
+    `beside` runs along.
     """
     asked, insisted = asyncio.Event(), asyncio.Event()
-    async with local_side(settings, model, library, on_report) as side:
+    async with local_side(settings, model, library, on_report, *listeners) as side:
         gatekeeper, lobby = Gatekeeper(side, limits), Lobby(side.patience.handshake_s)
         known = identity("cloud", model, lambda: side.corpus)
         listening = await serve(address, known, side, gatekeeper, on_change, lobby)

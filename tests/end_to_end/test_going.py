@@ -1,18 +1,22 @@
 """Starting without a cloud, strangers at its door, and SIGTERM at any moment."""
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
@@ -89,8 +93,8 @@ def test_a_wrong_key_is_told_before_anything_is_indexed(
     index = tmp_path / "index"
     own = ("--index", str(cloud_index), "--key-file", str(tmp_path / "right"))
     with cloud_process(*own) as keyed:
-        device = ("device", "--model", "dragon-small", "--port", str(keyed.wait_ready()))
-        device += ("--documents", str(documents("device")), "--index", str(index))
+        device = ["device", "--model", "dragon-small", "--port", str(keyed.wait_ready())]
+        device += ["--documents", str(documents("device")), "--index", str(index)]
         with dragonrt(*device, "--key-file", str(tmp_path / "wrong"), "--ask", "Who?") as wrong:
             _, said = wrong.communicate(timeout=TIME_LIMIT_S)
     assert wrong.returncode == 1
@@ -147,8 +151,8 @@ def test_sigterm_ends_a_program_at_any_moment(
     program: str, tmp_path: Path, cloud: CloudProcess
 ) -> None:
     """In order (0) or, before it is ready, by the signal's own code; never later than its bound."""
-    side = "cloud" if program == "cloud" else "device"
-    options = [program, "--model", "dragon-small", "--documents", str(documents(side))]
+    known = documents("cloud" if program == "cloud" else "device")
+    options = [program, "--model", "dragon-small", "--documents", str(known)]
     options += {
         "cloud": ["--port", "0"],
         "serve": ["--http-port", "0", "--port", str(cloud.wait_ready())],
@@ -187,3 +191,42 @@ def test_sigterm_ends_the_first_process_of_a_container(tmp_path: Path) -> None:
         inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
         os.kill(int(inner), signal.SIGTERM)
         assert outer.wait(LONGEST_END_S + USUAL.answer_s) == TERMINATED
+
+
+@pytest.mark.slow
+def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with cloud_process("--index", str(cloud_index), "--http-port", "0") as told:
+        port = told.wait_ready()
+        url = told.wait_line(re.compile(r"http://127\.0\.0\.1:\d+$"))[0]
+
+        async def ask() -> None:
+            async with device_at(port) as device:
+                await device.ask(QUESTION)
+
+        def page(path: str) -> str:
+            with urllib.request.urlopen(url + path, timeout=TIME_LIMIT_S) as found:
+                return str(found.read(), "utf-8")
+
+        with closing(socket.create_connection(("127.0.0.1", port))) as stranger:
+            stranger.send(b"\0\0\0\1?")
+            stranger.recv(1)
+            asyncio.run(ask())
+        assert json.loads(page("/health")) == {"status": "ok"}
+        assert json.loads(page("/ready")) == {"ready": True}
+        text = page("/metrics")
+    metrics = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert metrics["dragonrt_answers_total"] == 1
+    assert metrics["dragonrt_device_connections_total"] == 1
+    assert metrics["dragonrt_strangers_refused_total"] == 1
+    assert metrics["dragonrt_index_chunks"] > 0
+    assert metrics["dragonrt_batch_size_count"] > 0
+    assert {"dragonrt_devices", "dragonrt_sessions", "dragonrt_engine_queue"} <= metrics.keys()
+    names = [path.name for path in documents("cloud").iterdir()]
+    assert not any(name in text for name in (*names, "127.0.0.1", "lemon"))
