@@ -19,7 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragonrt.bundled import documents
+from dragonrt.experiments.bench.http_kills import kills_over_http
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.modes.mode import OnLoss
 from dragonrt.patience import USUAL
 from dragonrt.runtime.connector import NotConnectedError
 from dragonrt.runtime.ending import LONGEST_END_S, TERMINATED
@@ -230,3 +232,13 @@ def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
     assert {"dragonrt_devices", "dragonrt_sessions", "dragonrt_engine_queue"} <= metrics.keys()
     names = [path.name for path in documents("cloud").iterdir()]
     assert not any(name in text for name in (*names, "127.0.0.1", "lemon"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_loss", ["alone", "wait"])
+def test_text_over_http_outlives_its_cloud(cloud: CloudProcess, on_loss: OnLoss) -> None:
+    cloud.wait_ready()
+    (kill,) = kills_over_http([7], on_loss)
+    assert kill.kept
+    assert kill.again
+    assert kill.whole or on_loss == "alone"
