@@ -35,8 +35,8 @@ from dragonrt.traces.events import Record, TokenDecided
 NOTE = (
     "Same text: as without a kill; with no host left, up to the token from which on the device "
     f"answers alone. Gap: the longest between two tokens; without a host {USUAL.rejoin_s:g} s "
-    "pass. Over HTTP the cloud is killed within shown text and started again; same: no piece was taken "
-    "back, and all before the kill is what both sides say; complete: the next answer is whole."
+    "pass. Over HTTP the cloud is killed within shown text and started again; same: no piece was "
+    "taken back, and all before the kill is what both sides say; complete: the next answer is."
 )
 WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
 """Every token waits for the cloud."""
