@@ -94,6 +94,7 @@ class Connector:
         self._made = 0
         self._absence = ""
         self._away = False
+        self._waited_for = 0
         self._peer: Peer | None = None
         self._connected = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -164,6 +165,7 @@ class Connector:
 
     async def wait_connected(self, timeout_s: float) -> Peer | None:
         """The living connection, waiting for it up to `timeout_s`; None if it does not come."""
+        self._waited_for += 1
         try:
             async with asyncio.timeout(timeout_s):
                 while (peer := self.peer) is None:  # it may be lost again before we wake
@@ -171,6 +173,8 @@ class Connector:
                 return peer
         except TimeoutError:
             return None
+        finally:
+            self._waited_for -= 1
 
     async def reach(self) -> Peer | None:
         """The living connection, dialled now if it is lost; None if that takes too long."""
@@ -230,8 +234,10 @@ class Connector:
                 self._absence = str(error)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not while somebody asks."""
+        """Wait, but not while somebody asks, and not long while an answer waits."""
         self._hurry.clear()
+        if self._waited_for:
+            seconds = min(seconds, self._patience.probe_s)
         try:
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()

@@ -171,6 +171,8 @@ class Device:
 
     def _completed(self) -> Kit:
         if self.unmet:
+            for link in self.connectors.values():
+                link.hurry()  # for the next question
             self.kit = kit_of(self.side, self.unmet, self.connectors, self.settings)
             self.settings, self.unmet = completed(self.settings, self.kit), ()
         return self.kit

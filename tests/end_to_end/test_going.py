@@ -21,13 +21,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from dragonrt.bundled import documents
 from dragonrt.experiments.bench.http_kills import kills_over_http
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.language.model import LanguageModel
 from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.settings import SprinterSettings
 from dragonrt.patience import USUAL
 from dragonrt.runtime.connector import NotConnectedError
 from dragonrt.runtime.ending import LONGEST_END_S, TERMINATED
+from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.lobby import MOST_STRANGERS
 
-from .conftest import BOTH, SHORT, DeviceAt, counts
+from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts
 
 QUESTION = "What do you need to make lemon cake?"
 TIME_LIMIT_S = 60.0
@@ -83,6 +86,26 @@ def dragonrt(*options: str) -> "subprocess.Popen[str]":
         env=environment | {"COLUMNS": "1000", "TERM": "dumb"},
         text=True,
     )
+
+
+@pytest.mark.slow
+async def test_a_mode_that_must_know_the_cloud_s_model_waits_for_it(
+    cloud: CloudProcess, cloud_index: Path, draft_model: LanguageModel
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with free_port() as port:
+        here = Address("127.0.0.1", port)
+        beginning = connected_device(draft_model, None, here, SprinterSettings())
+        device = await beginning.__aenter__()
+    try:
+        with pytest.raises(NotConnectedError, match="verifier"):
+            await device.ask(QUESTION)
+        with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
+            await asyncio.to_thread(late.wait_ready)
+            assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
+            assert counts(await device.ask(QUESTION)).alone_from is None
+    finally:
+        await beginning.__aexit__(None, None, None)
 
 
 @pytest.mark.slow
