@@ -19,6 +19,7 @@ from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
+from dragonrt.runtime.ending import exit_on_sigterm
 
 NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
 
@@ -110,6 +111,7 @@ def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
 def main() -> None:
     """Run the command line."""
     app.help_formatter = Help(everything=EVERYTHING in sys.argv)
+    exit_on_sigterm()
     run(app.meta)
 
 

@@ -1,9 +1,9 @@
 """`dragonrt cloud` and `dragonrt device`, the two sides; `dragonrt serve`, a device over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_report
@@ -16,7 +16,12 @@ from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, me
 from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.kits import trained_for
 from dragonrt.runtime.side_settings import SideSettings
-from dragonrt.service.http.http_settings import HttpSettings, check_libraries
+from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
+
+if TYPE_CHECKING:
+    from dragonrt.language.model import LanguageModel
+    from dragonrt.runtime.library import Library
+    from retrieval import Report
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
@@ -58,6 +63,11 @@ class HttpOptions:
     """Where and how the device is served."""
 
 
+@derived({StatusSettings: "HTTP"})
+class StatusOptions:
+    """Where operators look."""
+
+
 @derived({LinkSettings: LINK})
 class LinkOptions:
     """An emulated link."""
@@ -76,9 +86,13 @@ def cloud(
     own: CloudOptions | None = None,
     network: ListeningOptions | None = None,
     limits: LimitOptions | None = None,
+    http: StatusOptions | None = None,
     link: LinkOptions | None = None,
 ) -> None:
     """Serve devices with a model and public documents."""
+    where = settings(StatusSettings, http)
+    if where.http_port is not None:
+        check_libraries()
     reached = settings(NetworkSettings, network)
     address = reached.cloud_address(settings(LinkSettings, link))
     _warn(reached)
@@ -87,20 +101,32 @@ def cloud(
     from dragonrt.runtime import main as programs
 
     loaded, library = load(side)
-    programs.run(
-        programs.run_cloud(
-            side,
-            loaded,
-            library,
-            address,
-            on_change=say,
-            on_ready=lambda port: say_listening(
-                f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}"
-            ),
-            limits=settings(CloudLimits, limits),
-            on_report=say_report,
-        )
+
+    def listens(port: int) -> None:
+        say_listening(f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}")
+
+    bounds = settings(CloudLimits, limits)
+    if where.http_port is None:
+        run = programs.run_cloud(side, loaded, library, address, say, listens, bounds, say_report)
+        programs.run(run)
+        return
+
+    from dragonrt.service.http.cloud_status import CloudStatus
+    from dragonrt.service.http.side_metrics import IndexNews
+
+    news = IndexNews(watched=side.watch, skipped=0 if library is None else library.skipped)
+    status = CloudStatus(where, news, lambda url: say(f"cloud: tells how it is at {url}"))
+
+    def reported(report: "Report | DragonError") -> None:
+        news.heard(report)
+        say_report(report)
+
+    run = programs.run_cloud(
+        *(side, loaded, library, address, say, listens, bounds, reported),
+        status.beside,
+        status.take,
     )
+    programs.run(run)
 
 
 Mode = Annotated[
@@ -163,7 +189,7 @@ def device(
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
-    loaded, library = load(chosen.side)
+    loaded, library, notice = _loaded(chosen, chosen.side)
     lines = BetweenAnswers()
 
     async def converse() -> None:
@@ -173,7 +199,7 @@ def device(
             library,
             chosen.others,
             chosen.how,
-            lines.saying(say),
+            lines.saying(notice),
             lines.saying(say_report),
         ) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
@@ -204,7 +230,7 @@ def serve(
     from dragonrt.service.http.serve import serve_device
 
     side = with_uploads(chosen.side, served.uploads)
-    loaded, library = load(side)
+    loaded, library, notice = _loaded(chosen, side)
     programs.run(
         serve_device(
             side,
@@ -216,7 +242,7 @@ def serve(
             chosen.question,
             chosen.seed,
             stop,
-            say,
+            notice,
             say_report,
             on_ready=lambda url: say_listening(f"serve: {loaded.name} answers at {url}"),
         )
@@ -245,6 +271,34 @@ def _chosen(
         say(f"--mode {mode}: {unread}", "yellow")
     trained_for(how)
     return _Chosen(question, how, others, side, values.get("seed"))
+
+
+def _loaded(
+    chosen: _Chosen, side: SideSettings
+) -> "tuple[LanguageModel, Library | None, Callable[[str], None]]":
+    """The model, the documents, and what says lines about the other sides.
+
+    These are dialled once before the documents are indexed, which may take long. What was said then
+    is not said again.
+    """
+    from dragonrt.runtime import main as programs
+
+    said: list[str] = []
+
+    def first(line: str) -> None:
+        said.append(line)
+        say(line)
+
+    def notice(line: str) -> None:
+        if line in said:
+            said.remove(line)
+        else:
+            say(line)
+
+    def look(model: "LanguageModel") -> None:
+        programs.run(programs.look(model, chosen.others, chosen.how, first))
+
+    return *load(side, look), notice
 
 
 def _warn(network: NetworkSettings) -> None:

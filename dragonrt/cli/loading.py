@@ -61,9 +61,14 @@ def counting(what: str) -> Iterator[Counting]:
         yield show
 
 
-def load(settings: "SideSettings") -> "tuple[LanguageModel, Library | None]":
+def load(
+    settings: "SideSettings",
+    before_indexing: "Callable[[LanguageModel], None]" = lambda model: None,
+) -> "tuple[LanguageModel, Library | None]":
     """Load a side's model and index a portion of its documents; the rest is for `local_side`."""
     model = load_model(settings)
+    if settings.documents:
+        before_indexing(model)
 
     from dragonrt.runtime.process import open_library
 

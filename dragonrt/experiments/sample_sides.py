@@ -81,6 +81,8 @@ class LoadedSide:
         async with programs.device(
             self.settings, self.model, self.library, [cloud], DragonSettings()
         ) as device:
+            if not device.connectors["cloud"].connected:
+                raise DragonError(device.connectors["cloud"].absence)
             yield RealArena(device.side, device.connectors)
 
 

@@ -8,8 +8,9 @@ is nothing to negotiate, so nothing to talk down: with a key a side takes nothin
     cloud -> device   0030 | e, ee
     both              length (2 bytes) | sealed        as often as needed, at most 65,535 bytes each
 
-Who cannot take the other's first message answers with a Goodbye in the clear. Its frame begins with
-two zero bytes, as every frame of a handshake without a key does, and no message of Noise does.
+Who cannot take the other's first message, or has no place for it, answers with a Goodbye in the
+clear. Its frame begins with two zero bytes, as every frame of a handshake without a key does, and
+no message of Noise does. Anybody on the way could have sent it: only its reason counts.
 """
 
 import hashlib
@@ -21,10 +22,11 @@ from noise.exceptions import NoiseInvalidMessage
 
 from dragonrt.errors import LinkError
 from dragonrt.link.stream import Stream
-from dragonrt.wire.encoding import encode
-from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.connection import HANDSHAKE_LIMIT
+from dragonrt.wire.encoding import decode, encode
+from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.messages import Goodbye
-from dragonrt.wire.reasons import HandshakeError, Reason
+from dragonrt.wire.reasons import HandshakeError, Reason, WireError
 
 LENGTH_BYTES = 2
 MOST_SEALED = 65_535
@@ -33,6 +35,7 @@ REKEY_AFTER = 2**16
 """Records of one direction that are sealed with one key; the next one follows from it."""
 
 KEYS_DIFFER = "shared key does not match; give both sides the same --key-file"
+NO_PLACE = "the cloud has no place for another connection now"
 
 _PROTOCOL: Final = b"Noise_NNpsk0_25519_ChaChaPoly_SHA256"
 _PROLOGUE: Final = b"dragonrt link 1"
@@ -111,15 +114,11 @@ class EncryptedStream:
 
     async def _agree(self) -> bool:
         """Take the other side's first message; False if the stream ended before."""
-        while len(self._sealed) < LENGTH_BYTES + _FIRST:
-            self._check_first()
+        while (first := self._take_first()) is None:
             data = await self._stream.receive()
             if not data:
                 return False
             self._sealed += data
-        self._check_first()
-        first = bytes(self._sealed[LENGTH_BYTES : LENGTH_BYTES + _FIRST])
-        del self._sealed[: LENGTH_BYTES + _FIRST]
         try:
             self._noise.read_message(first)
         except (InvalidTag, ValueError):  # another key, or a point that is none
@@ -133,18 +132,39 @@ class EncryptedStream:
     def _say_first(self) -> None:
         self._stream.write(_FIRST.to_bytes(LENGTH_BYTES, "big") + self._noise.write_message())
 
-    def _check_first(self) -> None:
-        """Refuse what cannot become a first message as soon as it shows."""
+    def _take_first(self) -> bytes | None:
+        """The first message, once it is whole; what cannot become one is refused when it shows."""
         length = int.from_bytes(self._sealed[:LENGTH_BYTES], "big")
-        if len(self._sealed) < LENGTH_BYTES or length == _FIRST:
-            return
+        if len(self._sealed) < LENGTH_BYTES:
+            return None
         if length == 0:
+            if self._dials and not self._refused_for_good():
+                return None
             raise self._refusal(Reason.KEY, KEYS_DIFFER)
-        raise self._refusal(
-            Reason.MALFORMED,
-            "the other side does not speak this protocol: is dragonrt running there, and is TLS on "
-            "at both ends or at neither?",
-        )
+        if length != _FIRST:
+            raise self._refusal(
+                Reason.MALFORMED,
+                "the other side does not speak this protocol: is dragonrt running there, and is "
+                "TLS on at both ends or at neither?",
+            )
+        if len(self._sealed) < LENGTH_BYTES + _FIRST:
+            return None
+        first = bytes(self._sealed[LENGTH_BYTES : LENGTH_BYTES + _FIRST])
+        del self._sealed[: LENGTH_BYTES + _FIRST]
+        return first
+
+    def _refused_for_good(self) -> bool:
+        """Read a Goodbye in the clear: whether it is whole; raises if it is for now only."""
+        frames = FrameDecoder(HANDSHAKE_LIMIT)
+        frames.feed(bytes(self._sealed))
+        try:
+            body = frames.next_body()
+            said = decode(body, {Goodbye}) if body is not None else None
+        except WireError:
+            return True
+        if isinstance(said, Goodbye) and said.reason is Reason.BUSY:
+            raise HandshakeError(Reason.BUSY, NO_PLACE)
+        return body is not None
 
     def _refusal(self, reason: Reason, text: str) -> HandshakeError:
         if not self._dials:

@@ -19,6 +19,10 @@ from dragonrt.patience import USUAL
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
 
 
+class TlsError(LinkError):
+    """The other end is not trusted, or does not speak TLS; the options of one side are wrong."""
+
+
 class Stream(Protocol):
     """An ordered, reliable stream of bytes to one peer, used by one reader and one writer."""
 
@@ -163,14 +167,14 @@ async def connect(
             f"{where}: no answer within {timeout_s:g} s; check the address and the firewall"
         ) from None
     except ssl.SSLCertVerificationError as error:
-        raise LinkError(
+        raise TlsError(
             f"{where}: its certificate is not trusted ({error.verify_message}); "
             "give the authority that signed it with --tls-ca"
         ) from None
     except (ssl.SSLError, ConnectionResetError) as error:
-        raise LinkError(
-            f"{where}: {_words(error)}; is TLS on at both ends or at neither?"
-        ) from None
+        ended = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
+        kind = LinkError if isinstance(error, ended) else TlsError
+        raise kind(f"{where}: {_words(error)}; is TLS on at both ends or at neither?") from None
     except socket.gaierror:
         raise LinkError(f"{where}: no such host; check its name") from None
     except OSError as error:
@@ -217,9 +221,9 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    async def _listen(self, host: str, port: int) -> None:
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: TcpStream(self._connected), host, port, ssl=tls
+            lambda: TcpStream(self._connected), host, port
         )
 
     def _connected(self, stream: TcpStream) -> None:
@@ -241,13 +245,7 @@ class Server:
             await stream.wait_closed()
 
 
-async def listen(
-    host: str,
-    port: int,
-    handler: Callable[[TcpStream], Awaitable[None]],
-    *,
-    tls: ssl.SSLContext | None = None,
-) -> Server:
+async def listen(host: str, port: int, handler: Callable[[TcpStream], Awaitable[None]]) -> Server:
     """Listen on `host`:`port` (0: any free port) and run `handler` for every connection.
 
     The stream is closed when its handler ends. Raises LinkError if the address cannot be used.
@@ -255,7 +253,7 @@ async def listen(
     server = Server(handler)
     where = f"cannot listen on {_address_name(host, port)}"
     try:
-        await server._listen(host, port, tls)
+        await server._listen(host, port)
     except socket.gaierror:
         raise LinkError(f"{where}: no such host; check its name") from None
     except OSError as error:

@@ -357,6 +357,11 @@ class SprinterSettings:
 Settings = DragonSettings | SpeculativeSettings | FederatedSettings | SprinterSettings
 
 
+def goes_alone(how: Settings) -> bool:
+    """Return whether a device answers without the other sides while they are not there."""
+    return getattr(how, "on_loss", "wait") == "alone"
+
+
 def _rule(name: str) -> SpeculativeRule:
     return speculative_rule(name, Noise(0), Sampler())
 

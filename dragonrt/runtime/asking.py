@@ -8,11 +8,11 @@ from dragonrt.modes.catalogue import Kit, entry_of
 from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings
+from dragonrt.modes.settings import Settings, goes_alone
 from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.runtime.citing import Passage
-from dragonrt.runtime.connector import Reachable
+from dragonrt.runtime.connector import NotConnectedError, Reachable
 from dragonrt.runtime.preparing import PrefillResult, Preparer
 from dragonrt.traces.events import (
     AnswerClosed,
@@ -96,7 +96,7 @@ class Asking:
         self._driver.stop(reason)
 
     async def ask(self) -> Answer:
-        """Answer the question; DragonError if this side cannot."""
+        """Answer the question; DragonError if this side cannot, or may not alone."""
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()
         answer.asked_s = asyncio.get_running_loop().time()
@@ -190,10 +190,18 @@ class Asking:
     # Joining, and joining again.
 
     async def _reach(self) -> None:
-        """Dial now what is not connected, where nothing is."""
+        """Dial now what is not connected, where nothing is.
+
+        Raises NotConnectedError if who is needed was never there.
+        """
         connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
         if not any(connector.connected for connector in connectors):
             await asyncio.gather(*(connector.reach() for connector in connectors))
+        enough = all if getattr(self.answer.settings, "require_all", False) else any
+        if not goes_alone(self.answer.settings) and not enough(each.met for each in connectors):
+            away = (each.absence for each in connectors if not each.met and each.absence)
+            why = next(away, "not dialled yet")
+            raise NotConnectedError(f"nobody is there to answer with: {why}")
 
     def _join(self, session: AnswerSession) -> None:
         """Open a session that goes on from the decided tokens, if there is a connection now."""

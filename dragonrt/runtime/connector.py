@@ -1,11 +1,11 @@
-"""The device's connection to the cloud: made at the start, made again with back-off when lost."""
+"""The device's connection to the cloud: dialled with back-off while there is none."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from dragonrt.errors import DragonError
+from dragonrt.link.stream import TlsError
 from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL, BackOff, Patience
 from dragonrt.runtime.peer import Peer
@@ -14,7 +14,19 @@ from dragonrt.wire.reasons import HandshakeError, Reason
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 """Ends of a handshake after which another one may succeed."""
 
-log = logging.getLogger("dragonrt")
+
+class NotConnectedError(DragonError):
+    """A question that needs another side, of which none has been reached yet."""
+
+
+def mistaken(error: BaseException | None) -> bool:
+    """Return whether somebody has to change an option before dialling can succeed.
+
+    A wrong key, version, model or certificate is such a mistake; a cloud that is not there is none.
+    """
+    if isinstance(error, HandshakeError):
+        return error.reason not in PASSING
+    return isinstance(error, TlsError) or (error is not None and mistaken(error.__cause__))
 
 
 class Reachable(Protocol):
@@ -26,6 +38,18 @@ class Reachable(Protocol):
 
     @property
     def connected(self) -> bool: ...
+
+    @property
+    def met(self) -> bool:
+        """Whether there was ever a connection."""
+
+    @property
+    def reconnections(self) -> int:
+        """How often a lost connection was made again."""
+
+    @property
+    def absence(self) -> str:
+        """Why there was no connection when it was last looked for or lost; "" if it never was."""
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far, over all connections."""
@@ -50,11 +74,27 @@ class Reachable(Protocol):
 
 
 class Connector:
-    """Implements Reachable: keeps one Peer alive, which `dial` makes on a fresh stream."""
+    """Implements Reachable: keeps one Peer alive, which `dial` makes on a fresh stream.
 
-    def __init__(self, dial: Callable[[], Awaitable[Peer]], patience: Patience = USUAL) -> None:
+    `on_notice` gets one line when the connection is lost, when it is there again, and when the
+    other side refuses it for another reason than before; `who` names the other side in it.
+    """
+
+    def __init__(
+        self,
+        dial: Callable[[], Awaitable[Peer]],
+        patience: Patience = USUAL,
+        on_notice: Callable[[str], None] = lambda text: None,
+        who: str = "the cloud",
+    ) -> None:
         self._dial = dial
         self._patience = patience
+        self._on_notice = on_notice
+        self._who = who
+        self._made = 0
+        self._absence = ""
+        self._away = False
+        self._waited_for = 0
         self._peer: Peer | None = None
         self._connected = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -72,6 +112,18 @@ class Connector:
     @property
     def connected(self) -> bool:
         return self._connected.is_set()
+
+    @property
+    def met(self) -> bool:
+        return self._made > 0
+
+    @property
+    def reconnections(self) -> int:
+        return max(0, self._made - 1)
+
+    @property
+    def absence(self) -> str:
+        return self._absence
 
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far, over all connections."""
@@ -101,13 +153,19 @@ class Connector:
         return seconds
 
     async def connect(self) -> None:
-        """The first connection; raises the error that says why there is none."""
-        peer = await self._dial()
-        await peer.handshake()
+        """Dial once, now; raises the error that says why there is no connection."""
+        try:
+            peer = await self._dial()
+            await peer.handshake()
+        except DragonError as error:
+            self._back_off.take()
+            self._absence, self._away = str(error), True
+            raise
         self._use(peer)
 
     async def wait_connected(self, timeout_s: float) -> Peer | None:
         """The living connection, waiting for it up to `timeout_s`; None if it does not come."""
+        self._waited_for += 1
         try:
             async with asyncio.timeout(timeout_s):
                 while (peer := self.peer) is None:  # it may be lost again before we wake
@@ -115,6 +173,8 @@ class Connector:
                 return peer
         except TimeoutError:
             return None
+        finally:
+            self._waited_for -= 1
 
     async def reach(self) -> Peer | None:
         """The living connection, dialled now if it is lost; None if that takes too long."""
@@ -128,7 +188,7 @@ class Connector:
     async def run(self) -> None:
         """Work on the connection, and on those that follow it, until cancelled.
 
-        Ends by itself only when the cloud refuses the handshake: trying again would not help.
+        While there is none it is dialled, also after a refusal: who refuses may be mended.
         """
         clock = asyncio.get_running_loop().time
         while True:
@@ -136,18 +196,17 @@ class Connector:
                 since_s = clock()
                 await self._peer.run()
                 self._back_off.lasted(clock() - since_s)
-                log.info("connection lost: %s", self._peer.lost_reason)
                 self._forget(self._peer)
-            try:
-                self._use(await self._dial_again())
-            except HandshakeError as error:
-                log.warning("not connecting again: %s", error)
-                return
+            self._use(await self._dial_again())
 
     def _use(self, peer: Peer) -> None:
         peer.on_end = self._connected.clear
         self._peer = peer
+        self._made += 1
         self._connected.set()
+        if self._away:
+            self._away = False
+            self._on_notice(f"{self._who} is there{' again' if self.reconnections else ''}")
         self.on_connected()
 
     def _forget(self, peer: Peer) -> None:
@@ -157,6 +216,8 @@ class Connector:
         self._padding = self.padding()
         self._peer = None
         self._connected.clear()
+        self._absence, self._away = peer.lost_reason or "the connection ended", True
+        self._on_notice(f"{self._who} is lost, and dialled again: {self._absence}")
 
     async def _dial_again(self) -> Peer:
         while True:
@@ -166,13 +227,17 @@ class Connector:
                 await peer.handshake()
                 return peer
             except DragonError as error:
-                if isinstance(error, HandshakeError) and error.reason not in PASSING:
-                    raise
-                log.debug("cannot reconnect yet: %s", error)
+                lost = isinstance(error, HandshakeError) and error.reason is Reason.LOST
+                refused = mistaken(error) or (isinstance(error, HandshakeError) and not lost)
+                if refused and str(error) != self._absence:
+                    self._on_notice(f"{self._who} does not let this side in: {error}")
+                self._absence = str(error)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not while somebody asks."""
+        """Wait, but not while somebody asks, and not long while an answer waits."""
         self._hurry.clear()
+        if self._waited_for:
+            seconds = min(seconds, self._patience.probe_s)
         try:
             async with asyncio.timeout(seconds):
                 await self._hurry.wait()

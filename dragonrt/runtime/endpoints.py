@@ -14,21 +14,25 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.models import JitterKind
 from dragonrt.link.profile import LinkProfile
-from dragonrt.link.stream import Server, Stream, TcpStream, connect, listen
+from dragonrt.link.stream import Server, Stream, TcpStream, TlsError, connect, listen
+from dragonrt.link.tls_stream import TlsStream
 from dragonrt.link.units import parse_bandwidth, parse_duration
+from dragonrt.patience import Patience
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.gatekeeper import BoundedLines, Gatekeeper
+from dragonrt.runtime.lobby import Lobby, MadeWayError
 from dragonrt.runtime.peer import Answerer, ConnectionLostError, Peer, log
 from dragonrt.runtime.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.connection import Connection
+from dragonrt.wire.encoding import encode
+from dragonrt.wire.frames import encode_frame
 from dragonrt.wire.limits import NONCE_BYTES
-from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
-from dragonrt.wire.reasons import BusyError, HandshakeError
+from dragonrt.wire.messages import PROTOCOL_VERSION, Goodbye, Hello
+from dragonrt.wire.reasons import BusyError
 
-MAX_STRANGERS = 64
-"""Connections that may be in their handshake at the same time."""
+NO_PLACE = BusyError("too many connections have not said who they are", 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,33 +120,35 @@ def emulation(
 
 
 def _peer(
-    stream: TcpStream,
+    stream: Stream,
     address: Address,
     identity: Identity,
-    preparer: Preparer,
+    patience: Patience,
     recorder: Recorder,
     answerer: Answerer | None = None,
     first_session: int = 1,
 ) -> Peer:
     link = address.around(stream, identity.side)
     connection = Connection(identity.side, identity.hello(), address.key)
-    return Peer(link, connection, recorder, answerer, preparer.patience, first_session)
+    return Peer(link, connection, recorder, answerer, patience, first_session)
 
 
 def connector(
     address: Address,
     identity: Identity,
-    preparer: Preparer,
+    patience: Patience,
     recorder: Recorder,
     first_session: int = 1,
+    on_notice: Callable[[str], None] = log.info,
+    who: str = "the cloud",
 ) -> Connector:
-    """The device's connection to the cloud at `address`, not yet connected."""
+    """The device's connection to the cloud at `address`, not yet connected; see Connector."""
 
     async def dial() -> Peer:
         stream = await connect(address.host, address.port, tls=address.tls)
-        return _peer(stream, address, identity, preparer, recorder, first_session=first_session)
+        return _peer(stream, address, identity, patience, recorder, first_session=first_session)
 
-    return Connector(dial, preparer.patience)
+    return Connector(dial, patience, on_notice, who)
 
 
 async def serve(
@@ -151,6 +157,7 @@ async def serve(
     preparer: Preparer,
     gatekeeper: Gatekeeper,
     on_change: Callable[[str], None] = log.info,
+    lobby: Lobby | None = None,
 ) -> Server:
     """Listen as the cloud; `on_change` hears a line when a device comes, goes or is refused.
 
@@ -164,28 +171,44 @@ async def serve(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
             "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
         )
-    strangers = 0
+    waiting = Lobby(preparer.patience.handshake_s) if lobby is None else lobby
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 
     async def handle(stream: TcpStream) -> None:
-        # Devices number their sessions alike: a cloud's events name the device too.
-        nonlocal strangers
         host = stream.peer_name.rpartition(":")[0]
-        if strangers >= MAX_STRANGERS:
-            line = f"refused {stream.peer_name}: {strangers} others have not said who they are"
-            lines.say(host, line)
-            return
+
+        def heard() -> bool:
+            return stream.bytes_received > 0
+
+        def refuse(error: BusyError) -> None:
+            # No key is agreed on yet: a device that has one takes the reason without it.
+            carrier.write(encode_frame(encode(Goodbye(error.reason, error.text))))
+
+        def dismiss() -> None:
+            if not heard():
+                refuse(NO_PLACE)  # who is about to speak hears why
+
+        carrier = stream if address.tls is None else TlsStream(stream, address.tls)
+
+        # Devices number their sessions alike: a cloud's events name the device too.
         recorder = preparer.recorder.of(stream.peer_name)
-        peer = _peer(stream, address, identity, preparer, recorder, gatekeeper.answering)
-        strangers += 1
+        peer = _peer(carrier, address, identity, preparer.patience, recorder, gatekeeper.answering)
         try:
-            await peer.handshake()
-        except (HandshakeError, ConnectionLostError) as error:
-            if stream.bytes_received or isinstance(error, ConnectionLostError):
+            async with waiting.place(host, heard, dismiss):
+                if isinstance(carrier, TlsStream):
+                    await carrier.secure()
+                gatekeeper.check_room()
+                await peer.handshake()
+        except BusyError as error:
+            gatekeeper.sent_away += 1
+            refuse(error)
+            lines.say(host, f"refused {stream.peer_name}: {error}")
+            return
+        except (DragonError, MadeWayError) as error:
+            # Not of who leaves without a word, as balancers do that look whether it listens.
+            if heard() or isinstance(error, ConnectionLostError | TlsError | MadeWayError):
                 lines.say(host, f"refused {stream.peer_name}: {error}")
             return
-        finally:
-            strangers -= 1
         try:
             with gatekeeper.inside(peer):
                 lines.say(host, f"{stream.peer_name} connected")
@@ -196,7 +219,7 @@ async def serve(
             return
         lines.say(host, f"{stream.peer_name} left: {peer.lost_reason or 'done'}")
 
-    return await listen(address.host, address.port, handle, tls=address.tls)
+    return await listen(address.host, address.port, handle)
 
 
 def is_loopback(host: str) -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Connector, mistaken
 from dragonrt.runtime.peer import Peer
 
 Holdings = tuple[str, str]
@@ -56,6 +56,19 @@ class Fleet:
     def connected(self) -> bool:
         return self.peer is not None
 
+    @property
+    def met(self) -> bool:
+        return any(connector.met for connector in self.hosts.values())
+
+    @property
+    def reconnections(self) -> int:
+        return sum(connector.reconnections for connector in self.hosts.values())
+
+    @property
+    def absence(self) -> str:
+        why = ((name, connector.absence) for name, connector in self.hosts.items())
+        return next((f"host {name}: {text}" for name, text in why if text), "")
+
     def traffic(self) -> tuple[int, int]:
         """Bytes sent and received so far, over all connections to all hosts."""
         return _sums(connector.traffic() for connector in self.hosts.values())
@@ -94,7 +107,10 @@ class Fleet:
     # The hosts.
 
     async def connect(self) -> None:
-        """Connect to each that can be reached; raises the first one's error where none can."""
+        """Connect to each that can be reached; raises an error where none can.
+
+        It is one after which dialling again may help, if there is such a one.
+        """
         names, self._connecting = list(self.hosts), True
         found = await asyncio.gather(
             *(connector.connect() for connector in self.hosts.values()), return_exceptions=True
@@ -109,7 +125,7 @@ class Fleet:
             else:
                 self._connected(name)
         if not self.connected:
-            name = next(iter(errors))
+            name = next((each for each in errors if not mistaken(errors[each])), next(iter(errors)))
             raise DragonError(f"host {name}: {errors[name]}") from errors[name]
         for name, error in errors.items():
             self._on_notice(f"going on without the host {name} until it can be reached: {error}")
@@ -172,6 +188,18 @@ class Route:
     @property
     def connected(self) -> bool:
         return any(map(self._takes, self._order))
+
+    @property
+    def met(self) -> bool:
+        return self._fleet.met
+
+    @property
+    def reconnections(self) -> int:
+        return self._fleet.reconnections
+
+    @property
+    def absence(self) -> str:
+        return self._fleet.absence
 
     def _takes(self, name: str) -> bool:
         now = asyncio.get_running_loop().time()

@@ -70,7 +70,10 @@ class _Guest:
 
 
 class Gatekeeper:
-    """See the module; the sessions of the devices inside are counted, never booked."""
+    """See the module; the sessions of the devices inside are counted, never booked.
+
+    So many devices were `admitted`, and so many of them or of their sessions `sent_away` for now.
+    """
 
     def __init__(self, preparer: Preparer, limits: CloudLimits) -> None:
         self._preparer = preparer
@@ -80,27 +83,51 @@ class Gatekeeper:
         self._next_free_s = 0.0
         self._closing = False
         self._guest_left = asyncio.Event()
+        self.admitted = self.sent_away = 0
 
     @contextmanager
     def inside(self, peer: Peer) -> Iterator[None]:
         """A device is connected as long as the context lasts; BusyError if too many are."""
-        limits = self._limits
-        self._check_open()
-        if len(self._guests) >= limits.most_devices:
-            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
-        rate = limits.device_rate
+        self.check_room()
+        rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
         self._guests[peer] = _Guest(pace, asyncio.Semaphore(READ_AT_ONCE))
+        self.admitted += 1
         try:
             yield
         finally:
             del self._guests[peer]
             self._guest_left.set()
 
+    @property
+    def devices(self) -> int:
+        """Devices that are connected."""
+        return len(self._guests)
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that they have open."""
+        return sum(len(peer.connection.sessions) for peer in tuple(self._guests))
+
+    def check_room(self) -> None:
+        """Raise BusyError unless another device may connect."""
+        self._check_open()
+        if len(self._guests) >= self._limits.most_devices:
+            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
+
     def answering(
         self, peer: Peer, message: Open
     ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
         """What a cloud's peers call for every session that a device opens; BusyError for now."""
+        try:
+            self._check_places(peer)
+        except BusyError:
+            self.sent_away += 1
+            raise
+        session, work = answering(self._preparer, peer, message, self._guests[peer].turns)
+        return session, self._timed(peer, work)
+
+    def _check_places(self, peer: Peer) -> None:
         guest, limits, now = self._guests[peer], self._limits, _now()
         self._check_open()
         wait_s = guest.pace.take(now)
@@ -111,11 +138,9 @@ class Gatekeeper:
         if len(peer.connection.sessions) > limits.device_answers:
             text = f"{limits.device_answers} answers of this device are under way"
             raise BusyError(text, self._retry_s(limits.device_answers))
-        if sum(len(each.connection.sessions) for each in self._guests) > limits.most_answers:
+        if self.sessions > limits.most_answers:
             text = f"the cloud gives {limits.most_answers} answers already"
             raise BusyError(text, self._retry_s(limits.most_answers))
-        session, work = answering(self._preparer, peer, message, guest.turns)
-        return session, self._timed(peer, work)
 
     async def drain(self, seconds: float) -> None:
         """Begin nothing any more, and wait until the answers under way are over, so long at most.

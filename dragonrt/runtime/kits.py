@@ -15,6 +15,7 @@ from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.runtime.addresses import Member
+from dragonrt.runtime.connector import NotConnectedError
 
 if TYPE_CHECKING:
     from dragonrt.runtime.connector import Reachable
@@ -46,7 +47,10 @@ def kit_of(
     connectors: "Mapping[str, Reachable]",
     how: Settings,
 ) -> Kit:
-    """What the mode needs beside its settings; raises DragonError for what does not fit."""
+    """What the mode needs beside its settings; raises DragonError for what does not fit.
+
+    NotConnectedError if that depends on another side, which is not there.
+    """
     kit = Kit(
         vocabulary=side.vocabulary,
         patience=side.patience,
@@ -62,7 +66,10 @@ def kit_of(
         peer = connectors[members[0].name].peer
         cloud = peer.connection.peer if peer is not None else None
         if cloud is None:
-            raise DragonError("the cloud was lost as soon as it was reached: try again")
+            raise NotConnectedError(
+                "the verifier is chosen by the cloud's model, and the cloud is not there: "
+                f"{connectors[members[0].name].absence}"
+            )
         kind: Kind = "specdec++" if specdec else "sprinter"
         found = verifier_of(side.model.fingerprint, cloud.weights, trained.verifier, kind)
         return replace(kit, acceptance=found) if specdec else replace(kit, verifier=found)

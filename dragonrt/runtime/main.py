@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -15,28 +15,28 @@ from dragonrt.errors import DragonError
 from dragonrt.language.model import LanguageModel
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import Question, Turn
-from dragonrt.modes.settings import (
-    FederatedSettings,
-    Settings,
-)
+from dragonrt.modes.settings import Settings, goes_alone
+from dragonrt.patience import USUAL, Patience
 from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.answer import OnRecord
 from dragonrt.runtime.asking import Asking
-from dragonrt.runtime.connector import PASSING, Connector, Reachable
+from dragonrt.runtime.connector import Connector, NotConnectedError, Reachable, mistaken
+from dragonrt.runtime.ending import handler_kept, on_signals, terminable
 from dragonrt.runtime.endpoints import Address, Identity, connector, serve
 from dragonrt.runtime.fleet import Fleet
 from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.runtime.kits import completed, kit_of
 from dragonrt.runtime.library import Library
+from dragonrt.runtime.lobby import Lobby
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.process import local_side
 from dragonrt.runtime.reindexing import OnReport
 from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import AnswerClosed, AnswerOpened, Record, ThresholdMoved
 from dragonrt.traces.file import Recorder, Sink
-from dragonrt.wire.reasons import HandshakeError
 
 T = TypeVar("T")
 
@@ -51,14 +51,14 @@ SWITCH_S = 0.0005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a process's coroutine, on uvloop where there is one."""
+    """Run a process's coroutine, on uvloop where there is one; SIGTERM ends it by SystemExit."""
     _share_memory()
     # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
     gc.freeze()
     # The model's thread must not keep the loop waiting for the interpreter: 5 ms by default.
     sys.setswitchinterval(SWITCH_S)
-    with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(main)
+    with handler_kept(), asyncio.Runner(loop_factory=_loop) as runner:
+        return runner.run(terminable(main))
 
 
 def _share_memory() -> None:
@@ -82,17 +82,21 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def identity(side: LocalSide) -> Identity:
-    """What this side says of itself in the handshake."""
-    model = side.model
-    return Identity(
-        side.side,
-        model.tokenizer_fingerprint,
-        model.vocabulary,
-        model.name,
-        model.fingerprint,
-        lambda: side.corpus if side.side == "cloud" else "unknown",
-    )
+def identity(
+    side: Side, model: LanguageModel, corpus: Callable[[], str] = lambda: "unknown"
+) -> Identity:
+    """What a side with this model says of itself in the handshake."""
+    fingerprint = model.tokenizer_fingerprint
+    return Identity(side, fingerprint, model.vocabulary, model.name, model.fingerprint, corpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """What there is to be seen of a cloud that runs."""
+
+    side: LocalSide
+    gatekeeper: Gatekeeper
+    lobby: Lobby
 
 
 async def run_cloud(
@@ -104,19 +108,22 @@ async def run_cloud(
     on_ready: Callable[[int], None],
     limits: CloudLimits = USUAL_LIMITS,
     on_report: OnReport = lambda report: None,
+    beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
+    *listeners: Sink,
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
 
     Answers under way may finish, within this side's patience, unless a second signal comes.
-    `on_report` hears of the updates of an index that is watched.
+    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
+    `beside` runs along.
     """
     asked, insisted = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: (insisted if asked.is_set() else asked).set())
-    async with local_side(settings, model, library, on_report) as side:
-        gatekeeper = Gatekeeper(side, limits)
-        async with await serve(address, identity(side), side, gatekeeper, on_change) as server:
+    async with local_side(settings, model, library, on_report, *listeners) as side:
+        gatekeeper, lobby = Gatekeeper(side, limits), Lobby(side.patience.handshake_s)
+        known = identity("cloud", model, lambda: side.corpus)
+        listening = await serve(address, known, side, gatekeeper, on_change, lobby)
+        async with listening as server, beside(Cloud(side, gatekeeper, lobby)):
+            on_signals((signal.SIGINT, signal.SIGTERM), asked.set, insisted.set)
             on_ready(server.port)
             await asked.wait()
             server.stop_listening()
@@ -132,10 +139,11 @@ async def run_cloud(
 
 @dataclass(slots=True)
 class Device:
-    """A device that is connected to its other sides: it asks one question after another.
+    """A device that dials its other sides: it asks one question after another.
 
     `dropped` is what C-SQS dropped in all answers so far: the next one goes on with its threshold.
     `shown` is what a cloud may read of the latest answers, where drafts are not disclosed.
+    `unmet` are the other sides that the kit depends on, and that were not there yet.
     """
 
     side: LocalSide
@@ -143,6 +151,7 @@ class Device:
     settings: Settings
     kit: Kit
     dropped: DroppedMass | None = None
+    unmet: Sequence[Member] = ()
     shown: dict[Turn, str] = field(default_factory=dict)
 
     def remember(self, turn: Turn, shown: str) -> None:
@@ -153,8 +162,11 @@ class Device:
             del self.shown[next(iter(self.shown))]
 
     def asking(self, question: Question, on_record: OnRecord = lambda record: None) -> Asking:
-        """An answer that can be asked for; `on_record` hears what happens."""
-        kit, told = self.kit, AnswerCounts()
+        """An answer that can be asked for; `on_record` hears what happens.
+
+        Raises DragonError while the other side, whose model the mode must know, was never there.
+        """
+        kit, told = self._completed(), AnswerCounts()
         if self.dropped is not None:
             kit = replace(kit, threshold=self.dropped.threshold)
 
@@ -168,6 +180,14 @@ class Device:
 
         return Asking(self.side, self.connectors, question, self.settings, kit, heard)
 
+    def _completed(self) -> Kit:
+        if self.unmet:
+            for link in self.connectors.values():
+                link.hurry()  # for the next question
+            self.kit = kit_of(self.side, self.unmet, self.connectors, self.settings)
+            self.settings, self.unmet = completed(self.settings, self.kit), ()
+        return self.kit
+
 
 @asynccontextmanager
 async def device(
@@ -180,79 +200,102 @@ async def device(
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[Device]:
-    """A device that is connected to its other sides, until the context ends.
+    """A device that dials its other sides as long as the context lasts, whether or not they answer.
 
-    One of several that cannot be reached now is tried again and again; `on_notice` hears of it, and
-    `on_report` of the updates of an index that is watched; `listeners` hear of every event.
-    Raises DragonError if none can be reached or, where all are required, not all, or if one does
-    not fit.
+    `on_notice` hears when one is not there, lost or there again, `on_report` of the updates of an
+    index that is watched; `listeners` hear of every event. Raises DragonError if one does not let
+    this side in, for a reason that somebody has to mend.
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
-        # The events of a connection name its worker: sessions are numbered alike on each.
-        several = len(members) > 1
-        connectors = {
-            member.name: _way(
-                member,
-                side,
-                side.recorder.of(member.name) if several else side.recorder,
-                on_notice,
-            )
-            for member in members
+        connectors = _ways(members, model, side.patience, side.recorder, on_notice)
+        kit, unmet = Kit(vocabulary=side.vocabulary), members
+        async with _dialling(connectors, how, on_notice):
+            with suppress(NotConnectedError):
+                kit, unmet = kit_of(side, members, connectors, how), ()
+                how = completed(how, kit)
+            yield Device(side, connectors, how, kit, unmet=unmet)
+
+
+async def look(
+    model: LanguageModel,
+    members: Sequence[Member],
+    how: Settings,
+    on_notice: Callable[[str], None],
+) -> None:
+    """Dial each other side once, and leave; `on_notice` hears who is not there.
+
+    Raises DragonError as `device` does, before anything that takes long is begun.
+    """
+    recorder = Recorder(asyncio.get_running_loop().time, "device", ())
+    ways = _ways(members, model, USUAL, recorder, on_notice)
+    async with _dialling(ways, how, on_notice):
+        pass
+
+
+Link = Fleet | Connector
+
+
+def _ways(
+    members: Sequence[Member],
+    model: LanguageModel,
+    patience: Patience,
+    recorder: Recorder,
+    on_notice: Callable[[str], None],
+) -> dict[str, Link]:
+    """The connections to the members, or to their hosts, by the members' names."""
+    # The events of a connection name its worker: sessions are numbered alike on each.
+    several = len(members) > 1
+
+    def way(host: Member, to: Recorder, who: str, first_session: int = 1) -> Connector:
+        known = identity("device", model)
+        return connector(host.address, known, patience, to, first_session, on_notice, who)
+
+    def link(member: Member) -> Link:
+        to = recorder.of(member.name) if several else recorder
+        if not member.hosts:
+            return way(member, to, f"the worker {member.name}" if several else "the cloud")
+        # Sessions of several hosts have other numbers.
+        hosts = {
+            host.name: way(host, to, f"the host {host.name}", 1 + number * SESSIONS_APART)
+            for number, host in enumerate(member.hosts)
         }
-        keepers: list[asyncio.Task[None]] = []
+        return Fleet(hosts, on_notice, patience)
 
-        def keep(link: Fleet | Connector) -> None:
-            keepers.append(asyncio.create_task(link.run(), name="connector"))
+    return {member.name: link(member) for member in members}
 
-        async def attach(link: Fleet | Connector) -> DragonError | None:
-            try:
-                await link.connect()
-            except DragonError as error:
-                return error
-            keep(link)
-            return None
 
+@asynccontextmanager
+async def _dialling(
+    links: Mapping[str, Link], how: Settings, on_notice: Callable[[str], None]
+) -> AsyncIterator[None]:
+    """Dial each once, and then work on the connections until the context ends.
+
+    Raises DragonError if dialling one cannot succeed before somebody mends something.
+    """
+
+    async def attach(link: Link) -> DragonError | None:
         try:
-            errors = await asyncio.gather(*map(attach, connectors.values()))
-            failed = {n: e for n, e in zip(connectors, errors, strict=True) if e is not None}
-            require_all = isinstance(how, FederatedSettings) and how.require_all
-            _check_reached(failed, len(members), require_all=require_all)
-            for name, error in failed.items():
-                on_notice(f"going on without the worker {name} until it can be reached: {error}")
-                keep(connectors[name])  # not before: a refusal would be told twice
-            kit = kit_of(side, members, connectors, how)
-            yield Device(side, connectors, completed(how, kit), kit)
-        finally:
-            # To end a cadence early would tell when the answer ended.
-            await asyncio.gather(*(link.settled() for link in connectors.values()))
-            await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
-            for keeper in keepers:
-                keeper.cancel()
-            await asyncio.gather(*keepers, return_exceptions=True)
+            await link.connect()
+        except DragonError as error:
+            return error
+        return None
 
-
-def _way(
-    member: Member, side: LocalSide, recorder: Recorder, on_notice: Callable[[str], None]
-) -> Fleet | Connector:
-    """The connection to a member, or those to its hosts, whose sessions have other numbers."""
-
-    def way(host: Member, first_session: int = 1) -> Connector:
-        return connector(host.address, identity(side), side, recorder, first_session)
-
-    if not member.hosts:
-        return way(member)
-    hosts = {
-        host.name: way(host, 1 + number * SESSIONS_APART)
-        for number, host in enumerate(member.hosts)
-    }
-    return Fleet(hosts, on_notice, side.patience)
-
-
-def _check_reached(failed: Mapping[str, DragonError], count: int, *, require_all: bool) -> None:
-    """Raise DragonError where it makes no sense to begin."""
-    for name, error in failed.items():
-        hopeless = isinstance(error, HandshakeError) and error.reason not in PASSING
-        if count == 1:
-            raise error
-        if require_all or hopeless or len(failed) == count:
-            raise DragonError(f"worker {name}: {error}") from error
+    keepers: list[asyncio.Task[None]] = []
+    try:
+        errors = await asyncio.gather(*map(attach, links.values()))
+        keepers += (asyncio.create_task(each.run(), name="connector") for each in links.values())
+        for name, error in zip(links, errors, strict=True):
+            who = f"the worker {name}" if len(links) > 1 else "the cloud"
+            if error is not None and mistaken(error):
+                raise error if len(links) == 1 else DragonError(f"{who}: {error}") from error
+            if error is not None:
+                until = "going on without" if goes_alone(how) else "answering nothing without"
+                on_notice(f"{until} {who} until it can be reached: {error}")
+        yield
+    finally:
+        # To end a cadence early would tell when the answer ended.
+        await asyncio.gather(*(link.settled() for link in links.values()))
+        await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.gather(*keepers, return_exceptions=True)

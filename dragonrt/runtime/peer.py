@@ -195,7 +195,10 @@ class Peer:
                 while self._connection.state not in (State.OPEN, State.CLOSED):
                     self._early += await self._receive_once()
             if self._connection.state is State.CLOSED:  # opened and ended by what came at once
-                raise ConnectionLostError(f"{self.name} ended the connection as soon as it began")
+                last = self._early[-1][0]
+                why = last.text if isinstance(last, Goodbye) else ""
+                what = f"{self.name} ended the connection as soon as it began"
+                raise ConnectionLostError(f"{what}: {why}" if why else what)
         except TimeoutError:
             await self._close_stream()
             raise ConnectionLostError(

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -84,6 +84,8 @@ async def talk(
     `lines` wait for the end of an answer.
     """
     lines = lines or BetweenAnswers()
+    with suppress(NotImplementedError):  # Windows
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     if question is None:
         await _chat(conversation, console, lines, as_json=as_json)
         return

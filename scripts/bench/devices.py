@@ -120,7 +120,8 @@ async def _crowd(
 
 async def _connected(side: LocalSide, port: int, stack: AsyncExitStack) -> Connector:
     """A device of its own, for as long as the stack lives."""
-    link = connector(Address("127.0.0.1", port), identity(side), side, side.recorder)
+    known = identity("device", side.model)
+    link = connector(Address("127.0.0.1", port), known, side.patience, side.recorder)
     await link.connect()
     keeper = asyncio.create_task(link.run(), name="connector")
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
+from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.patience import USUAL
@@ -28,12 +29,15 @@ from dragonrt.runtime.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
+from scripts.bench.http_kills import HttpKill, kills_over_http
 from scripts.bench.report import bench_table, print_report
 from scripts.papers.model_sides import run
 
 NOTE = (
     "Same text: as without a kill; with no host left, up to the token from which on the device "
-    f"answers alone. Gap: the longest between two tokens; without a host {USUAL.rejoin_s:g} s pass."
+    f"answers alone. Gap: the longest between two tokens; without a host {USUAL.rejoin_s:g} s "
+    "pass. Over HTTP the cloud is killed within shown text and started again; same: no piece was "
+    "taken back, and all before the kill is what both sides say; complete: the next answer is."
 )
 WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
 """Every token waits for the cloud."""
@@ -79,6 +83,12 @@ def bench_kill(
                 kills += run(_round(device, ports, question, points), virtual=False)
     table = bench_table("hosts left", "kills", "same text", "complete", "alone", "longest gap")
     results = [_result(left, [each for each in kills if each.left == left]) for left in (1, 0)]
+    ways: tuple[OnLoss, ...] = ("alone", "wait")
+    for on_loss in ways:
+        points = [chance.randrange(2, tokens // 2) for _ in range(rounds)]
+        with messages.status(f"over HTTP, --on-loss {on_loss}"):
+            found = kills_over_http(points, on_loss, tokens=tokens)
+        results.append(_http_result(on_loss, found))
     for result in results:
         table.add_row(
             str(result["left"]),
@@ -98,6 +108,20 @@ def _result(left: int, kills: Sequence[Kill]) -> dict[str, Any]:
         "same": sum(each.same for each in kills),
         "complete": sum(each.complete for each in kills),
         "alone": sum(each.alone_from is not None for each in kills),
+        "longest_gap_s": round(max(each.gap_s for each in kills), 3),
+        "points": [each.point for each in kills],
+        "gaps_s": [round(each.gap_s, 3) for each in kills],
+    }
+
+
+def _http_result(on_loss: OnLoss, kills: Sequence[HttpKill]) -> dict[str, Any]:
+    gone = sum(not each.whole for each in kills)
+    return {
+        "left": f"0, HTTP, {on_loss}",
+        "kills": len(kills),
+        "same": sum(each.kept for each in kills),
+        "complete": sum(each.again for each in kills),
+        "alone": gone,
         "longest_gap_s": round(max(each.gap_s for each in kills), 3),
         "points": [each.point for each in kills],
         "gaps_s": [round(each.gap_s, 3) for each in kills],

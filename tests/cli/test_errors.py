@@ -92,7 +92,8 @@ def test_what_is_missing_when_everything_is_loaded_is_one_line(
     assert "is no size" in run("index", ".", "--largest-file", "many").line
     lacking = run("index", ".", "--parser", "docling")
     assert (lacking.code, "pip install '.[docling]'" in lacking.line) == (1, True)
-    assert "is `dragonrt cloud` running there?" in run("device", "--port", "1").line
+    away = run("device", "--port", "1", "--on-loss", "wait", "--ask", "Who?")
+    assert (away.code, "is `dragonrt cloud` running there?" in away.errors) == (1, True)
     assert "listening on 0.0.0.0 lets anyone in" in run("cloud", "--host", "0.0.0.0").line
     assert "cannot write the trace nowhere/t" in run("cloud", "--trace", "nowhere/t").line
 

@@ -19,6 +19,7 @@ from dragonrt.modes.settings import FederatedSettings
 from dragonrt.runtime import main as programs
 from dragonrt.runtime.addresses import Member
 from dragonrt.runtime.asking import Answer
+from dragonrt.runtime.connector import NotConnectedError
 from dragonrt.runtime.endpoints import Address
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler, mixture
@@ -145,5 +146,5 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     found = counts(given).counts
     assert found.missing == {places[0].name: found.verified}
     assert [places[0].name in line for line in lines] == [True]
-    with pytest.raises(DragonError, match="cannot reach"):
+    with pytest.raises(NotConnectedError, match="cannot reach"):
         await answer(places, draft_model, replace(PATIENT, require_all=True), trace)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.errors import DragonError, LinkError
+from dragonrt.errors import LinkError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
@@ -89,9 +89,9 @@ async def test_tls_has_to_be_on_at_both_ends_and_trusted(
     guarded: CloudProcess, cloud: CloudProcess, papers: Papers, device_at: DeviceAt
 ) -> None:
     trusting: ssl.SSLContext = client_context(papers.authority)
-    with pytest.raises(DragonError, match="is TLS on at both ends"):
-        async with device_at(guarded.wait_ready(), key=KEY):
-            pass
+    async with device_at(guarded.wait_ready(), key=KEY) as device:
+        assert not device.connector.connected
+        assert "is TLS on at both ends" in device.connector.absence
     with pytest.raises(LinkError, match="TLS"):
         async with device_at(cloud.wait_ready(), tls=trusting):
             pass

@@ -57,7 +57,8 @@ async def cloud_here(
     settings = SideSettings("cloud", on="cpu")
     async with process.local_side(settings, model, None, lambda _: None, *listeners) as side:
         keeper, where = Gatekeeper(side, USUAL_LIMITS), Address("127.0.0.1", 0)
-        async with await serve(where, identity(side), side, keeper, lines.put_nowait) as server:
+        known = identity("cloud", side.model, lambda: side.corpus)
+        async with await serve(where, known, side, keeper, lines.put_nowait) as server:
             yield server.port, lines
 
 

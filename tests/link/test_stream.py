@@ -3,11 +3,13 @@
 import asyncio
 import shutil
 import socket
+import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
 import pytest
@@ -20,6 +22,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
 from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.tls_stream import TlsStream
 from dragonrt.patience import Patience
 
 SIDES = ("cloud", "device")
@@ -81,9 +84,39 @@ async def far_encrypted_pair() -> AsyncIterator[tuple[Stream, Stream]]:
         yield cloud, device
 
 
+@asynccontextmanager
+async def tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    accepted: asyncio.Queue[TlsStream] = asyncio.Queue()
+    with TemporaryDirectory() as name:
+        place = Path(name)
+        make_certificates(place, ["127.0.0.1"], datetime.now(UTC), 1)
+        tls = server_context(place / "cloud.pem", place / "cloud.key")
+        trusting = client_context(place / "authority.pem")
+
+    async def handler(stream: TcpStream) -> None:
+        cloud = TlsStream(stream, tls)
+        await cloud.secure()
+        accepted.put_nowait(cloud)
+        await stream.wait_closed()
+
+    async with await listen("127.0.0.1", 0, handler) as server:
+        client = await connect("127.0.0.1", server.port, tls=trusting)
+        yield client, await accepted.get()
+        client.close()
+        await client.wait_closed()
+
+
+@asynccontextmanager
+async def far_tls_pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    async with tls_pair() as (device, cloud):
+        yield cloud, device
+
+
 @pytest.fixture(
     params=[
         tcp_pair,
+        tls_pair,
+        far_tls_pair,
         memory_pair,
         emulated_pair,
         far_emulated_pair,
@@ -371,14 +404,24 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return pem, key
 
 
-async def echo(stream: TcpStream) -> None:
+def secured(tls: ssl.SSLContext) -> Callable[[TcpStream], Awaitable[None]]:
+    """Echo in TLS."""
+
+    async def handle(stream: TcpStream) -> None:
+        with suppress(LinkError):
+            await echo(TlsStream(stream, tls))
+
+    return handle
+
+
+async def echo(stream: Stream) -> None:
     while data := await stream.receive():
         stream.write(data)
 
 
 async def test_tls_carries_data(certificate: tuple[Path, Path]) -> None:
     tls = server_context(*certificate)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         client = await connect("127.0.0.1", server.port, tls=client_context(certificate[0]))
         client.write(b"secret")
         assert await receive_exactly(client, 6) == b"secret"
@@ -389,7 +432,7 @@ async def test_tls_carries_data(certificate: tuple[Path, Path]) -> None:
 async def test_tls_with_certificates_on_both_sides(certificate: tuple[Path, Path]) -> None:
     pem, key = certificate
     tls = server_context(pem, key, authority=pem)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         client = await connect("127.0.0.1", server.port, tls=client_context(pem, pem, key))
         client.write(b"secret")
         assert await receive_exactly(client, 6) == b"secret"
@@ -402,7 +445,7 @@ async def test_tls_with_certificates_on_both_sides(certificate: tuple[Path, Path
 
 
 async def test_an_unknown_certificate_is_not_trusted(certificate: tuple[Path, Path]) -> None:
-    async with await listen("127.0.0.1", 0, echo, tls=server_context(*certificate)) as server:
+    async with await listen("127.0.0.1", 0, secured(server_context(*certificate))) as server:
         with pytest.raises(LinkError, match=r"not trusted .*; give the authority .* --tls-ca"):
             await connect("127.0.0.1", server.port, tls=client_context())
 
@@ -440,7 +483,7 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
     authority, cloud, device = (tmp_path / f"{name}.pem" for name in ("authority", *SIDES))
     keys = {side: tmp_path / f"{side}.key" for side in SIDES}
     tls = server_context(cloud, keys["cloud"], authority)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         right = client_context(authority, device, keys["device"])
         client = await connect("127.0.0.1", server.port, tls=right)
         client.write(b"secret")
@@ -454,6 +497,6 @@ async def test_made_certificates_prove_each_side_in_its_own_role(tmp_path: Path)
             assert await posing.receive() == b""
         await posing.wait_closed()
     tls = server_context(device, keys["device"], authority)
-    async with await listen("127.0.0.1", 0, echo, tls=tls) as server:
+    async with await listen("127.0.0.1", 0, secured(tls)) as server:
         with pytest.raises(LinkError, match="not trusted"):
             await connect("127.0.0.1", server.port, tls=right)

@@ -1,20 +1,23 @@
-"""Connections that are made again: with back-off, in virtual time, unless the cloud refuses."""
+"""Connections that are made, and made again: with back-off, in virtual time."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from dragonrt.errors import LinkError
+from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
+from dragonrt.link.stream import TlsError
 from dragonrt.patience import USUAL
-from dragonrt.runtime.connector import Connector
+from dragonrt.runtime.connector import Connector, mistaken
+from dragonrt.runtime.gatekeeper import CloudLimits
 from dragonrt.runtime.peer import ConnectionLostError, Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
 from dragonrt.testing.scripted import Script
-from dragonrt.wire.reasons import HandshakeError
+from dragonrt.wire.reasons import HandshakeError, Reason
 
 
 def side(name: str, vocabulary: int = 32) -> SimulatedSide:
@@ -29,6 +32,7 @@ class Network:
         self.reachable = True
         self.cut: Cut | None = None
         self.dials: list[float] = []
+        self.told: list[str] = []
 
     async def dial(self) -> Peer:
         self.dials.append(asyncio.get_running_loop().time())
@@ -42,7 +46,7 @@ class Network:
 
 async def with_connector(network: Network, act: Callable[[Connector], object]) -> object:
     """What `act` returns, while a connector keeps its connection."""
-    connector = Connector(network.dial)
+    connector = Connector(network.dial, on_notice=network.told.append)
     await connector.connect()
     keeper = asyncio.create_task(connector.run(), name="connector")
     try:
@@ -95,10 +99,11 @@ def test_back_off_doubles_up_to_its_bound() -> None:
     async def wait(connector: Connector) -> None:
         network.reachable = False
         await network.cloud.kill()
-        assert await connector.wait_connected(100.0) is None
+        await asyncio.sleep(100.0)
         assert connector.peer is None
         network.reachable = True
-        assert await connector.wait_connected(USUAL.longest_back_off_s) is not None
+        await asyncio.sleep(USUAL.longest_back_off_s)
+        assert connector.peer is not None
 
     network = Network()
     run(with_connector(network, wait))
@@ -108,6 +113,25 @@ def test_back_off_doubles_up_to_its_bound() -> None:
         assert gap == pytest.approx(expected)
         expected = min(2 * expected, USUAL.longest_back_off_s)
     assert gaps[-1] == pytest.approx(USUAL.longest_back_off_s)
+
+
+def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
+    async def wait(connector: Connector) -> float:
+        loop = asyncio.get_running_loop()
+        network.reachable = False
+        await asyncio.sleep(0.01)
+        await network.cloud.kill()
+        waiting = asyncio.create_task(connector.wait_connected(USUAL.answer_s))
+        await asyncio.sleep(0.8 * USUAL.answer_s)
+        network.reachable = True
+        back_s = loop.time()
+        assert await waiting is not None
+        return loop.time() - back_s
+
+    network = Network()
+    waited_s = run(with_connector(network, wait))
+    assert isinstance(waited_s, float)
+    assert waited_s <= USUAL.probe_s
 
 
 def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
@@ -123,17 +147,91 @@ def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
     run(with_connector(network, wait))
 
 
-def test_a_refusal_is_final(caplog: pytest.LogCaptureFixture) -> None:
+def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
     async def wait(connector: Connector) -> None:
         await network.cloud.kill()
         network.cloud = SimulatedCloud(side("cloud", vocabulary=33))
         assert await connector.wait_connected(100.0) is None
+        assert "has 32 tokens" in connector.absence
+        await network.cloud.kill()
+        network.cloud = SimulatedCloud(side("cloud"))
+        assert await connector.wait_connected(2 * USUAL.longest_back_off_s) is not None
+        assert connector.reconnections == 1
 
     network = Network()
     run(with_connector(network, wait))
-    assert len(network.dials) == 2
-    assert "not connecting again" in caplog.text
-    assert "has 32 tokens" in caplog.text
+    lost, refused, found = network.told
+    assert "lost" in lost
+    assert "has 32 tokens" in refused
+    assert "there again" in found
+
+
+def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
+    async def start() -> None:
+        network = Network()
+        network.reachable = False
+        connector = Connector(network.dial, on_notice=network.told.append)
+        with pytest.raises(LinkError):
+            await connector.connect()
+        keeper = asyncio.create_task(connector.run(), name="connector")
+        assert await connector.wait_connected(100.0) is None
+        assert not connector.met
+        assert network.told == []  # whoever called `connect` has the error
+        network.reachable = True
+        assert await connector.wait_connected(USUAL.longest_back_off_s) is not None
+        assert connector.met
+        assert connector.reconnections == 0
+        (found,) = network.told
+        assert "again" not in found
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        await network.cloud.wait_idle()
+
+    run(start())
+
+
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        (LinkError("no such host"), False),
+        (TlsError("not trusted"), True),
+        (HandshakeError(Reason.BUSY, "full"), False),
+        (HandshakeError(Reason.LOST, "it closed"), False),
+        (HandshakeError(Reason.KEY, "another key"), True),
+        (HandshakeError(Reason.VERSION, "another version"), True),
+        (None, False),
+    ],
+)
+def test_a_mistake_is_what_somebody_has_to_mend(error: DragonError | None, whose: bool) -> None:
+    assert mistaken(error) is whose
+    wrapped = DragonError("host a")
+    wrapped.__cause__ = error
+    assert mistaken(wrapped) is whose
+
+
+def test_a_full_cloud_is_the_reason_that_is_given() -> None:
+    """Also where it says so in the same breath as the end of the handshake."""
+
+    async def connect() -> None:
+        network = Network()
+        network.cloud = SimulatedCloud(side("cloud"), CloudLimits(most_devices=1))
+        first = Connector(network.dial)
+        await first.connect()
+        keeper = asyncio.create_task(first.run(), name="connector")
+        second = Connector(network.dial, on_notice=network.told.append)
+        with suppress(DragonError):
+            await second.connect()
+        again = asyncio.create_task(second.run(), name="connector")
+        await asyncio.sleep(1.0)
+        assert "devices already" in second.absence
+        keeper.cancel()
+        await asyncio.gather(keeper, return_exceptions=True)
+        assert await second.wait_connected(2 * USUAL.longest_back_off_s) is not None
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
+        await network.cloud.wait_idle()
+
+    run(connect())
 
 
 def test_a_cloud_that_never_completes_the_handshake_is_reported() -> None:

@@ -10,6 +10,7 @@ import httpx2
 from openai import AsyncOpenAI
 
 from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
@@ -23,7 +24,7 @@ from dragonrt.service.http.web_server import WebServer, listen_on, serving
 
 from .conftest import RecitingSide, reciting_device
 
-USUAL = HttpBounds()
+USUAL, ALONE = HttpBounds(), DragonSettings()
 BOUND_S = 20.0
 """What a test waits for comes at once, or never."""
 
@@ -63,9 +64,11 @@ async def served(
     tls: ssl.SSLContext | None = None,
     trusted: ssl.SSLContext | bool = True,
     bounds: HttpBounds = USUAL,
+    how: DragonSettings = ALONE,
 ) -> AsyncIterator[Served]:
-    """The service in front of a device that knows these answers."""
+    """The service in front of a device that knows these answers and has no cloud."""
     device, side = reciting_device(answers, halt_at=halt_at)
+    device.settings = how
     defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), HttpMetrics()
     side.sinks = (metrics.take,)

@@ -9,6 +9,7 @@ import httpx2
 import openai
 import pytest
 
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.runtime.asking import Asking
 from dragonrt.runtime.local_side import LongQuestionError
 
@@ -391,3 +392,14 @@ async def until(true: Any) -> None:
     async with asyncio.timeout(BOUND_S):
         while not true():  # noqa: ASYNC110 (what a server does is no event of ours)
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_question_that_may_not_be_answered_alone_is_told_when_to_come_back(
+    stream: bool,
+) -> None:
+    async with served(KNOWN, how=DragonSettings(on_loss="wait")) as service:
+        refused = await service.chat("a?", stream=stream)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "not_connected")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await service.http.get("/ready")).status_code == 503

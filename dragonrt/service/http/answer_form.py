@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from dragonrt.errors import DragonError
+from dragonrt.patience import USUAL
+from dragonrt.runtime.connector import NotConnectedError
 from dragonrt.runtime.local_side import LongQuestionError
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
@@ -93,6 +95,8 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
             code="context_length_exceeded",
             param=request.asked_in,
         )
+    if isinstance(error, NotConnectedError):
+        return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
     return ApiError(500, str(error), code="answer_failed")
 
 

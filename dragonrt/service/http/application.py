@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from dragonrt import __version__
 from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.settings import goes_alone
 from dragonrt.runtime.main import Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
@@ -144,7 +145,7 @@ class HttpService:
     async def _ready(self, request: Request) -> Response:
         """Whether an answer could begin now: with the other sides lost, where it may go alone."""
         connected = {name: each.connected for name, each in self._device.connectors.items()}
-        alone = getattr(self._device.settings, "on_loss", "wait") == "alone"
+        alone = goes_alone(self._device.settings)
         ready = not self._admission.closing and (alone or any(connected.values()))
         return JSONResponse({"ready": ready, "connected": connected}, 200 if ready else 503)
 

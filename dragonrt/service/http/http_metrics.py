@@ -163,7 +163,7 @@ def _of_device(device: Device) -> Iterator[Metric]:
     links = device.connectors
     peers = {name: link.peer for name, link in links.items()}
     there = {name: peer is not None for name, peer in peers.items()}
-    again = {name: getattr(link, "reconnections", 0) for name, link in links.items()}
+    again = {name: link.reconnections for name, link in links.items()}
     sessions = {name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()}
     yield gauge("connected", "Whether the other side is connected.", there, "peer")
     yield counter("reconnections", "Lost connections that were made again.", again, "peer")

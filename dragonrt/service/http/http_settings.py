@@ -69,6 +69,16 @@ class HttpSettings:
         return None if self.api_keys is None else ApiKeys.read(self.api_keys)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSettings:
+    """Where a cloud tells its operators how it is."""
+
+    http_host: str = setting("127.0.0.1", "Tell health and metrics here, to anyone who asks.")
+    http_port: int | None = setting(
+        None, "At this port, 0 for a free one; not at all without.", low=0, high=65535
+    )
+
+
 def check_libraries() -> None:
     """Raise DragonError unless there is all that serving needs beside the rest of the program."""
     for name in LIBRARIES:

@@ -13,6 +13,7 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
+from dragonrt.runtime.ending import on_signals
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
 
@@ -109,7 +110,7 @@ async def serve_until_signalled(
     on_ready: Callable[[int], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    stopped = asyncio.Event()
     async with serving(app, listening, context, places) as server:
 
         def stop() -> None:
@@ -118,7 +119,6 @@ async def serve_until_signalled(
                 server.stop()
             stopped.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+        on_signals((signal.SIGINT, signal.SIGTERM), stop, stop)
         on_ready(listening.getsockname()[1])
         await stopped.wait()

@@ -1,0 +1,91 @@
+"""How a process ends when a signal asks it to: in order while that is soon done, else at once."""
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
+LONGEST_END_S = 10.0
+"""Closing takes no longer: who is still there then ends without."""
+
+
+def exit_on_sigterm() -> None:
+    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
+
+    The default is not enough in a container: the kernel drops what process 1 does not handle.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
+        _end_soon()
+        raise SystemExit(TERMINATED)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+@contextmanager
+def handler_kept() -> Iterator[None]:
+    """Have SIGTERM do after the context what it did before: a loop that ends restores nothing."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
+    """Call a step for each of these signals that comes, the first at first; on the running loop.
+
+    After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
+    """
+    left = list(steps)
+
+    def signalled() -> None:
+        if not left:
+            os._exit(TERMINATED)
+        step = left.pop(0)
+        if not left:
+            _end_soon()
+        step()
+
+    loop = asyncio.get_running_loop()
+    for number in numbers:
+        loop.add_signal_handler(number, signalled)
+
+
+async def terminable(main: Coroutine[Any, Any, T]) -> T:
+    """Return what `main` returns; SIGTERM cancels it and raises SystemExit."""
+    task, ended = asyncio.current_task(), False
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        if task is not None:
+            task.cancel()
+
+    try:
+        on_signals((signal.SIGTERM,), end)
+    except (NotImplementedError, RuntimeError):  # Windows, or a thread that gets no signals
+        return await main
+    try:
+        return await main
+    except asyncio.CancelledError:
+        if ended:
+            raise SystemExit(TERMINATED) from None
+        raise
+
+
+def _end_soon() -> None:
+    """End the process after LONGEST_END_S, whatever hangs by then."""
+    limit = threading.Timer(LONGEST_END_S, os._exit, (TERMINATED,))
+    limit.daemon = True
+    limit.start()

@@ -1,0 +1,110 @@
+"""Connections that have not said yet who they are: how many there may be, and for how long.
+
+Places are bounded for each source address and in all. Nobody is kept out by those who wait: when
+there is no place the oldest silent connection loses its own, else the oldest one.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+MOST_STRANGERS = 64
+MOST_OF_A_SOURCE = 16
+FIRST_BYTE_S = 2.0
+"""How long a connection may be silent."""
+NETWORK_BITS = 64
+"""Of an IPv6 address: one machine has all that begin alike."""
+
+
+class MadeWayError(Exception):
+    """The connection lost its place, for the reason that the text gives."""
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    source: str
+    heard: Callable[[], bool]
+    dismiss: Callable[[], None]
+    limit: asyncio.Timeout
+    lost: str = ""
+
+
+class Lobby:
+    """The places; `turned_away` counts the connections that did not get beyond theirs."""
+
+    def __init__(
+        self,
+        handshake_s: float,
+        most: int = MOST_STRANGERS,
+        most_of_a_source: int = MOST_OF_A_SOURCE,
+    ) -> None:
+        self.turned_away = 0
+        self._handshake_s = handshake_s
+        self._most = most
+        self._most_of_a_source = most_of_a_source
+        self._places: dict[_Place, None] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @asynccontextmanager
+    async def place(
+        self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Have a place for as long as the context lasts; `heard` says whether a byte has come.
+
+        Raises MadeWayError if the connection is silent or unknown for too long, or if its place is
+        needed, after `dismiss`; what runs in the context is cancelled then.
+        """
+        loop, source = asyncio.get_running_loop(), _source(host)
+        self._make_room(source)
+        place: _Place | None = None
+        try:
+            async with asyncio.timeout(self._handshake_s) as limit:
+                place = _Place(source, heard, dismiss, limit)
+                self._places[place] = None
+                silent = loop.call_later(FIRST_BYTE_S, self._check_heard, place)
+                try:
+                    yield
+                except BaseException:
+                    self.turned_away += 1
+                    raise
+                finally:
+                    silent.cancel()
+                    self._places.pop(place, None)
+        except TimeoutError:
+            late = f"it did not complete the handshake in {self._handshake_s:g} s"
+            raise MadeWayError(place.lost or late if place else late) from None
+
+    def _check_heard(self, place: _Place) -> None:
+        if place in self._places and not place.heard():
+            self._end(place, f"it said nothing for {FIRST_BYTE_S:g} s")
+
+    def _make_room(self, source: str) -> None:
+        own = [place for place in self._places if place.source == source]
+        full = len(own) >= self._most_of_a_source
+        if full or len(self._places) >= self._most:
+            waiting = own if full else list(self._places)
+            silent = (place for place in waiting if not place.heard())
+            leaving = next(silent, waiting[0])
+            leaving.dismiss()
+            self._end(leaving, "others need its place")
+
+    def _end(self, place: _Place, why: str) -> None:
+        del self._places[place]
+        if not place.limit.expired():
+            place.lost = why
+            place.limit.reschedule(asyncio.get_running_loop().time())
+
+
+def _source(host: str) -> str:
+    """The part of an address that one machine has for itself."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))

@@ -1,0 +1,267 @@
+"""Starting without a cloud, strangers at its door, and SIGTERM at any moment."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from dragonrt.bundled import documents
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt.language.model import LanguageModel
+from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.settings import SprinterSettings
+from dragonrt.patience import USUAL
+from dragonrt.runtime.connector import NotConnectedError
+from dragonrt.runtime.ending import LONGEST_END_S, TERMINATED
+from dragonrt.runtime.endpoints import Address
+from dragonrt.runtime.lobby import MOST_STRANGERS
+from scripts.bench.http_kills import kills_over_http
+
+from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts
+
+QUESTION = "What do you need to make lemon cake?"
+TIME_LIMIT_S = 60.0
+"""Only stops a test that hangs."""
+KEY = b"0123456789abcdef0123456789abcdef"
+MOMENTS = [0.1, 0.4, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0]
+"""Seconds from the start of a program to its signal: it imports, loads, indexes, dials, listens."""
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port where nobody listens as long as the context lasts."""
+    with closing(socket.socket()) as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.mark.slow
+async def test_a_device_begins_without_its_cloud_and_finds_it(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with free_port() as port:
+        beginning = device_at(port)
+        device = await beginning.__aenter__()
+    try:
+        assert not device.connector.connected
+        alone = await device.ask("What do I do when the printer beeps?")
+        assert "press green twice" in alone.text
+        assert counts(alone).alone_from == 0
+        patient = replace(BOTH, on_loss="wait")
+        with pytest.raises(NotConnectedError, match="cannot reach"):
+            await device.ask(QUESTION, SHORT, patient)
+        with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
+            await asyncio.to_thread(late.wait_ready)
+            assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
+            together = await device.ask(QUESTION, SHORT, patient)
+            assert "three lemons" in together.text
+            assert counts(together).alone_from is None
+            assert device.connector.reconnections == 0
+    finally:
+        await beginning.__aexit__(None, None, None)
+
+
+def dragonrt(*options: str) -> "subprocess.Popen[str]":
+    """The program, in a process of its own."""
+    environment = {n: value for n, value in os.environ.items() if not n.startswith("DRAGONRT_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "dragonrt", "--config", os.devnull, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment | {"COLUMNS": "1000", "TERM": "dumb"},
+        text=True,
+    )
+
+
+@pytest.mark.slow
+async def test_a_mode_that_must_know_the_cloud_s_model_waits_for_it(
+    cloud: CloudProcess, cloud_index: Path, draft_model: LanguageModel
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with free_port() as port:
+        here = Address("127.0.0.1", port)
+        beginning = connected_device(draft_model, None, here, SprinterSettings())
+        device = await beginning.__aenter__()
+    try:
+        with pytest.raises(NotConnectedError, match="verifier"):
+            await device.ask(QUESTION)
+        with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
+            await asyncio.to_thread(late.wait_ready)
+            assert await device.connector.wait_connected(TIME_LIMIT_S) is not None
+            assert counts(await device.ask(QUESTION)).alone_from is None
+    finally:
+        await beginning.__aexit__(None, None, None)
+
+
+@pytest.mark.slow
+def test_a_wrong_key_is_told_before_anything_is_indexed(
+    cloud_index: Path, cloud: CloudProcess, tmp_path: Path
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    for name, key in (("right", KEY), ("wrong", KEY[::-1])):
+        (tmp_path / name).write_bytes(key)
+    index = tmp_path / "index"
+    own = ("--index", str(cloud_index), "--key-file", str(tmp_path / "right"))
+    with cloud_process(*own) as keyed:
+        device = ["device", "--model", "dragon-small", "--port", str(keyed.wait_ready())]
+        device += ["--documents", str(documents("device")), "--index", str(index)]
+        with dragonrt(*device, "--key-file", str(tmp_path / "wrong"), "--ask", "Who?") as wrong:
+            _, said = wrong.communicate(timeout=TIME_LIMIT_S)
+    assert wrong.returncode == 1
+    assert len(said.splitlines()) == 1
+    assert not index.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [None, KEY])
+async def test_a_full_cloud_says_so_and_is_found_when_it_has_a_place(
+    cloud: CloudProcess, cloud_index: Path, tmp_path: Path, device_at: DeviceAt, key: bytes | None
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    options = ["--index", str(cloud_index), "--most-devices", "1"]
+    if key is not None:
+        (tmp_path / "key").write_bytes(key)
+        options += ["--key-file", str(tmp_path / "key")]
+    with cloud_process(*options) as small:
+        port = await asyncio.to_thread(small.wait_ready)
+        first = device_at(port, key=key)
+        await first.__aenter__()
+        async with device_at(port, key=key) as second:
+            assert not second.connector.connected
+            assert "TLS" not in second.connector.absence
+            assert "devices already" in second.connector.absence or key is not None
+            reply = await second.ask(QUESTION)
+            assert counts(reply).alone_from == 0
+            await first.__aexit__(None, None, None)
+            limit_s = 2 * USUAL.longest_back_off_s
+            assert await second.connector.wait_connected(limit_s) is not None
+            assert counts(await second.ask(QUESTION)).alone_from is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], [f"127.0.2.{n}" for n in range(1, 100)]])
+async def test_silent_sockets_lock_nobody_out(
+    cloud: CloudProcess, device_at: DeviceAt, addresses: Sequence[str]
+) -> None:
+    """More of them than there are places, from the device's own address or from many."""
+    port = cloud.wait_ready()
+    with ExitStack() as stack:
+        for number in range(2 * MOST_STRANGERS):
+            source = (addresses[number % len(addresses)], 0)
+            stranger = socket.create_connection(("127.0.0.1", port), source_address=source)
+            stack.enter_context(closing(stranger))
+        async with device_at(port) as device:
+            assert device.connector.connected
+            assert counts(await device.ask(QUESTION)).alone_from is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["cloud", "serve", "device"])
+def test_sigterm_ends_a_program_at_any_moment(
+    program: str, tmp_path: Path, cloud: CloudProcess
+) -> None:
+    """In order (0) or, before it is ready, by the signal's own code; never later than its bound."""
+    known = documents("cloud" if program == "cloud" else "device")
+    options = [program, "--model", "dragon-small", "--documents", str(known)]
+    options += {
+        "cloud": ["--port", "0"],
+        "serve": ["--http-port", "0", "--port", str(cloud.wait_ready())],
+        "device": ["--port", str(cloud.wait_ready()), "--ask", QUESTION, "--max-tokens", "200"],
+    }[program]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(dragonrt(*options, "--index", str(tmp_path / str(number))))
+            for number in range(len(MOMENTS))
+        ]
+        before = 0.0
+        for process, moment in zip(running, MOMENTS, strict=True):
+            try:
+                process.wait(moment - before)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)
+            before = moment
+        codes = [process.wait(LONGEST_END_S + USUAL.answer_s) for process in running]
+        said = [process.communicate()[1] for process in running]
+    assert set(codes) <= {0, TERMINATED, -signal.SIGTERM}
+    assert not any("Traceback" in each for each in said)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_the_first_process_of_a_container(tmp_path: Path) -> None:
+    """The kernel drops signals that a process of number 1 leaves to their default."""
+    isolate = ["unshare", "--pid", "--fork", "--kill-child"]
+    if shutil.which("unshare") is None or subprocess.run([*isolate, "true"]).returncode:
+        pytest.skip("no process namespace can be had here")
+    program = "import time; print('here', flush=True); time.sleep(600)"
+    entry = f"import sys; from dragonrt.cli import app, main\n@app.command\ndef wait():\n {program}"
+    command = [*isolate, sys.executable, "-c", f"{entry}\nsys.argv[1:] = ['wait']\nmain()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as outer:
+        assert outer.stdout is not None
+        assert outer.stdout.readline() == "here\n"
+        inner = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0]
+        os.kill(int(inner), signal.SIGTERM)
+        assert outer.wait(LONGEST_END_S + USUAL.answer_s) == TERMINATED
+
+
+@pytest.mark.slow
+def test_a_cloud_tells_its_operators_how_it_is_and_nothing_private(
+    cloud: CloudProcess, cloud_index: Path, device_at: DeviceAt
+) -> None:
+    cloud.wait_ready()  # the index is complete
+    with cloud_process("--index", str(cloud_index), "--http-port", "0") as told:
+        port = told.wait_ready()
+        url = told.wait_line(re.compile(r"http://127\.0\.0\.1:\d+$"))[0]
+
+        async def ask() -> None:
+            async with device_at(port) as device:
+                await device.ask(QUESTION)
+
+        def page(path: str) -> str:
+            with urllib.request.urlopen(url + path, timeout=TIME_LIMIT_S) as found:
+                return str(found.read(), "utf-8")
+
+        with closing(socket.create_connection(("127.0.0.1", port))) as stranger:
+            stranger.send(b"\0\0\0\1?")
+            stranger.recv(1)
+            asyncio.run(ask())
+        assert json.loads(page("/health")) == {"status": "ok"}
+        assert json.loads(page("/ready")) == {"ready": True}
+        text = page("/metrics")
+    metrics = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert metrics["dragonrt_answers_total"] == 1
+    assert metrics["dragonrt_device_connections_total"] == 1
+    assert metrics["dragonrt_strangers_refused_total"] == 1
+    assert metrics["dragonrt_index_chunks"] > 0
+    assert metrics["dragonrt_batch_size_count"] > 0
+    assert {"dragonrt_devices", "dragonrt_sessions", "dragonrt_engine_queue"} <= metrics.keys()
+    names = [path.name for path in documents("cloud").iterdir()]
+    assert not any(name in text for name in (*names, "127.0.0.1", "lemon"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("on_loss", ["alone", "wait"])
+def test_text_over_http_outlives_its_cloud(cloud: CloudProcess, on_loss: OnLoss) -> None:
+    cloud.wait_ready()
+    (kill,) = kills_over_http([7], on_loss)
+    assert kill.kept
+    assert kill.again
+    assert kill.whole or on_loss == "alone"
