@@ -115,6 +115,7 @@ def update_index(
             settings.parser,
             settings.exclude,
             parse_size(settings.largest_file),
+            follow_links=settings.follow_links,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -253,4 +254,5 @@ def _order(settings: SideSettings) -> Order:
         settings.exclude,
         parse_size(settings.largest_file),
         settings.watch,
+        settings.follow_links,
     )
