@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -159,6 +160,11 @@ def _main() -> None:
         say({"error": str(error)})
     except KeyboardInterrupt:
         pass
+    except Exception as error:  # its message may quote a document
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        where = f"{Path(frame.f_code.co_filename).name}:{line}"
+        say({"error": f"it broke off ({type(error).__name__} at {where})"})
+        sys.exit(1)
 
 
 def _end_with_input() -> None:

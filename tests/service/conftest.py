@@ -18,6 +18,7 @@ from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import Prepared
+from dragonrt.runtime.reindexing import Following
 from dragonrt.simulation.pair import SimulatedSide
 from dragonrt.simulation.scripted import Script, SimulatedContext, SimulatedSaid
 
@@ -90,6 +91,7 @@ class RecitingSide(SimulatedSide):
     on_close: Callable[[], None] = lambda: None
     halt_at: int | None = None
     library: None = None
+    following: Following | None = None
     read: str = "What is known."
 
     async def prepare(self, question: Question, *, verifies: bool) -> Prepared:

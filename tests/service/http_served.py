@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -58,13 +59,14 @@ async def served(
     keys: ApiKeys | None = None,
     tls: ssl.SSLContext | None = None,
     trusted: ssl.SSLContext | bool = True,
+    uploads: Path | None = None,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers."""
     device, side = reciting_device(answers, halt_at=halt_at)
     defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), HttpMetrics()
     side.sinks = (metrics.take,)
-    documents = PrivateDocuments(SideSettings("device"), None)
+    documents = PrivateDocuments(SideSettings("device"), uploads)
     service = HttpService(device, documents, defaults, admission, metrics)
     with listen_on("127.0.0.1", 0) as listening:
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"

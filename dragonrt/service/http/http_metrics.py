@@ -67,6 +67,9 @@ class HttpMetrics:
         self._running = gauge("answers_running", "Answers under way.")
         self._waiting = gauge("answers_waiting", "Requests that wait for their turn.")
         self._sessions = gauge("sessions", "Sessions open with the other side.", "peer")
+        self._watcher = gauge("watcher_alive", "Whether changes of the documents are noticed.")
+        self._restarts = counter("watcher_restarts", "Times the watcher was started again.")
+        self._restarted = 0
 
     def take(self, record: Record) -> None:
         """The next record of this side."""
@@ -115,6 +118,10 @@ class HttpMetrics:
             peer = connector.peer
             self._connected.labels(name).set(peer is not None)
             self._sessions.labels(name).set(len(peer.connection.sessions) if peer else 0)
+        if (following := device.side.following) is not None:
+            self._watcher.set(not following.stopped)
+            self._restarts.inc(following.restarts - self._restarted)
+            self._restarted = following.restarts
         return generate_latest(self._registry)
 
     @staticmethod
