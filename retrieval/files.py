@@ -8,21 +8,21 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 MOST = 2**20
 """Bytes of a file of settings, keys or the like."""
 
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _UNSHOWN = re.compile(
     "[\\\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef]"
 )
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> BufferedReader:
     """Open a regular file for reading, without waiting; OSError if it is none."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
@@ -33,7 +33,12 @@ def opened(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path, most: float = MOST) -> bytes:
-    """Return the content of a regular file of at most `most` bytes; OSError for any other."""
+    """Return the content of a regular file of at most `most` bytes; OSError for any other.
+
+    The null device stands for an empty file.
+    """
+    if str(path) == os.devnull:
+        return b""
     with opened(path) as file:
         data = file.read() if most == float("inf") else file.read(int(most) + 1)
     if len(data) > most:
@@ -66,34 +71,20 @@ def make_directory(path: Path) -> None:
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
-def narrow(directory: Path, *patterns: str) -> bool:
-    """Take a directory, and the files in it with such names, from others; whether they had them.
+def narrow(paths: Iterable[Path]) -> bool:
+    """Take files and directories from all but their owner; whether others had any of them.
 
-    What is another user's is left as it is.
+    What is another user's, and what is gone, is left as it is.
     """
-    found = [each for each in (directory, *_named(directory, patterns)) if _wide(each)]
-    for path in found:
-        path.chmod(0o700 if path.is_dir() else 0o600)
-    return bool(found)
-
-
-def _named(directory: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
-    for pattern in patterns:
-        yield from directory.glob(pattern)
-
-
-def _wide(path: Path) -> bool:
-    if os.name != "posix":
-        return False
-    try:
-        found = path.lstat()
-    except OSError:  # it has gone
-        return False
-    return (
-        found.st_uid == os.geteuid()
-        and not stat.S_ISLNK(found.st_mode)
-        and bool(stat.S_IMODE(found.st_mode) & _OTHERS)
-    )
+    narrowed = False
+    for path in paths if os.name == "posix" else ():
+        with suppress(OSError):
+            found = path.lstat()
+            others = stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+            if others and found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
+                path.chmod(stat.S_IMODE(found.st_mode) - others)
+                narrowed = True
+    return narrowed
 
 
 def shown(name: str) -> str:

@@ -43,7 +43,7 @@ class Order:
     exclude: Sequence[str]
     largest: float
     watch: bool
-    follow_links: bool
+    follow_links: bool = False
 
 
 def changes(

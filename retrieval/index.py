@@ -128,6 +128,10 @@ class Index:
         """The chunk with one of the `ids`."""
         return self._store.chunks([number])[number]
 
+    def longer(self, characters: int) -> Iterator[Chunk]:
+        """The chunks whose text and title have more characters."""
+        return map(self.chunk, self._store.longer(characters))
+
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
         return map(self.chunk, self.ids().values())

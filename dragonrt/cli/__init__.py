@@ -20,8 +20,6 @@ from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 
-NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
-
 COMMANDS = {
     "demo": (
         "measurements:demo",
@@ -94,7 +92,7 @@ def launch(
     config: Annotated[
         Path | None, option("Settings: a TOML file with one table per command.")
     ] = None,
-    verbose: Annotated[bool, option("Log everything, and show errors in full.")] = False,
+    verbose: Annotated[bool, option("Log more, but no text, and show errors in full.")] = False,
     log_format: Annotated[
         Literal["text", "json"],
         option("What is said on stderr: text, or json, one object per line.", default="text"),
@@ -102,8 +100,6 @@ def launch(
 ) -> Any:
     """Run a command with its settings."""
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=log_format == "json")
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its warnings are for programmers

@@ -45,6 +45,7 @@ from dragonrt.runtime.process import load_model
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.setting import flat
 from retrieval import Embedder, Hit, Index, Retriever
+from retrieval.files import create
 
 NOTE = (
     "One prompt holds what both sides found: what sending documents would give. Contains and F1 "
@@ -124,12 +125,9 @@ def bench_isolation(
     results = [*_summaries(rows), *_compared(rows), *costs]
     if rows_file is not None:
         settings = flat(question) | {"model": model.name, "fingerprint": model.fingerprint}
-        rows_file.write_text(
-            json.dumps(
-                {"settings": settings, "results": results, "rows": rows}, default=str, indent=1
-            ),
-            encoding="utf-8",
-        )
+        written = {"settings": settings, "results": results, "rows": rows}
+        with create(rows_file) as out:
+            out.write(json.dumps(written, default=str, indent=1).encode())
     _report(output, results, question.seed)
 
 
