@@ -106,13 +106,23 @@ def _expression(pattern: str) -> str:
     body = ""
     for part in re.findall(r"\*\*/|\*\*|\[!?[^]/]+\]|.", pattern.strip("/"), re.DOTALL):
         if part.startswith("[") and len(part) > 1:
-            body += "(?!/)" + part.replace("\\", r"\\").replace("[!", "[^", 1)
+            inside = re.sub(r"([\\\[&~|])", r"\\\1", part[1:-1])
+            body += _set(f"[{'^' + inside[1:] if inside[0] == '!' else inside}]")
         else:
             body += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(
                 part, re.escape(part)
             )
     anywhere = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
     return f"{anywhere}{body}/.*" if pattern.endswith("/") else f"{anywhere}{body}(?:/.*)?"
+
+
+def _set(expression: str) -> str:
+    """An expression for one of several characters; a range from z to a has none."""
+    try:
+        re.compile(expression)
+    except re.error:
+        return "(?!)"
+    return f"(?!/){expression}"
 
 
 def content_hash(path: Path) -> str:

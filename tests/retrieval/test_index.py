@@ -505,6 +505,8 @@ def test_what_is_excluded_too_large_or_no_file_is_left_out(
 @pytest.mark.parametrize(
     ("pattern", "fits", "does_not"),
     [
+        ("x[z-a]", [], ["xz", "xa", "x[z-a]"]),
+        ("[[&]a.txt", ["[a.txt", "&a.txt"], ["a.txt", "aa.txt"]),
         ("*.log", ["a.log", "x/y/a.log", "old.log/a.txt"], ["a.log.txt", "log"]),
         ("/top.txt", ["top.txt"], ["x/top.txt"]),
         ("x/*.txt", ["x/a.txt"], ["x/y/a.txt", "y/x/a.txt"]),
