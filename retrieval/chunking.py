@@ -14,11 +14,13 @@ _WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,40}}")
 _LETTER = re.compile(f"[{_CJK}]")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
-_LETTERS = re.compile(r"[a-z]{1,3}")
+_LETTERS = re.compile(r"[a-z]+")
+_LONGEST = 15  # letters of most words
 _TABLE = 4
 """A table of so many times a chunk's words is still one chunk."""
-_TOKENS = 6
+_TOKENS = 3
 """Tokens for each word that a chunk may have: English prose takes 1.3, and ends by its words."""
+_SPARSE = 4  # characters of a token that is estimated, with spaces, at the most
 
 
 def chunk(
@@ -33,11 +35,12 @@ def chunk(
     end of its second half, so within a section it is between half full and full; a section of up
     to `words` words is one chunk. A table of up to 4 `words` words is in one chunk, even if that is
     then emptier or fuller; a larger one is cut between its lines, with room for its `header`. No
-    chunk has more than 6 `words` tokens, as `tokens_of` estimates them, unless it is one word.
+    chunk but of one word has more than 3 `words` tokens, of which `tokens_of` estimates those of
+    words, and white space but single blanks has one a byte.
 
     Args:
         starts: the characters at which sections start.
-        tables: first character and end of every table.
+        tables: first character and end of every table, in order.
 
     Raises:
         RetrievalError: `words` is not positive.
@@ -46,25 +49,25 @@ def chunk(
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
     found = list(_WORD.finditer(text))
     begins = [word.start() for word in found]
-    gaps = (text[a.end() : b.start()] not in ("", " ") for a, b in pairwise([*found[:1], *found]))
+    gaps = [_gap(text[a.end() : b.start()]) for a, b in pairwise([*found[:1], *found])] + [0]
     costs = [0, *accumulate(map(add, gaps, (tokens_of(word[0]) for word in found)))]
     sections = sorted({0, *(bisect_left(begins, start) for start in starts), len(found)})
     rows = [(bisect_left(begins, a), bisect_left(begins, b)) for a, b in tables]
+    ends = [end for _, end in rows]
 
-    def full(first: int, most: int, beside: Sequence[str] = ()) -> int:
-        """Where a chunk from `first` on ends at the latest, with `most` words, some `beside`."""
-        tokens = _TOKENS * words - sum(map(tokens_of, beside))
-        last = bisect_right(costs, costs[first] + tokens) - 1
-        return max(first + 1, min(first + most - len(beside), last))
+    def full(first: int, most: int, above: str = "") -> int:
+        """Where a chunk from `first` on ends at the latest, with `most` words, some of `above`."""
+        before = costs[first] + gaps[first]
+        last = bisect_right(costs, before + _TOKENS * words - _cost(above)) - 1
+        return max(first + 1, min(first + most - len(_WORD.findall(above)), last))
 
     spans: list[tuple[int, int]] = []
     for first, end in pairwise(sections):
         while first < end:
-            above = _WORD.findall(header(text, begins[first], tables, words))
-            limit = full(first, words, above)
+            limit = full(first, words, header(text, begins[first], tables, words))
             last = _end_of_chunk(text, found, first, end, limit)
-            table = next(((a, b) for a, b in rows if a < last <= b and b > first), None)
-            if table is not None and last < table[1] <= end:
+            table = (*rows, (len(found), 0))[bisect_left(ends, last)]
+            if table[0] < last < table[1] <= end:
                 if table[0] > first:
                     last = table[0]
                 elif table[0] == first and full(first, _TABLE * words) >= table[1]:
@@ -81,20 +84,38 @@ def header(text: str, start: int, tables: Sequence[tuple[int, int]], words: int)
 
     Empty elsewhere, and where that line would take more than half of a chunk.
     """
-    for begin, end in tables:
+    for begin, end in tables[max(0, bisect_right(tables, start, key=_first) - 1) :][:1]:
         line = text[begin : text.find("\n", begin, end)] if begin < start < end else ""
-        if line and begin + len(line) < start and 2 * len(_WORD.findall(line)) <= words:
+        if not line or begin + len(line) >= start or len(line) > _SPARSE * _TOKENS * words:
+            continue
+        if 2 * len(_WORD.findall(line)) <= words and 2 * _cost(line) <= _TOKENS * words:
             return line
     return ""
+
+
+def _first(table: tuple[int, int]) -> int:
+    return table[0]
+
+
+def _cost(text: str) -> int:
+    """The tokens of a text, and of the line's end behind it, as a chunk counts them."""
+    return sum(tokens_of(word) for word in _WORD.findall(text)) + len(text.split()) + 1
+
+
+def _gap(space: str) -> int:
+    """The tokens of the white space between two words."""
+    return 0 if space in ("", " ") else len(space.encode("utf-8", "surrogatepass"))
 
 
 def tokens_of(word: str) -> int:
     """At most about so many tokens does a model's tokenizer make of a word.
 
-    That is one for three small Latin letters, and for every other byte.
+    That is one for three small Latin letters, two in a run that is no word of a language, and one
+    for every other byte.
     """
-    letters = _LETTERS.findall(word)
-    return len(word.encode("utf-8", "surrogatepass")) - sum(map(len, letters)) + len(letters)
+    runs = list(map(len, _LETTERS.findall(word)))
+    letters = sum(-(-run // 3) if run <= _LONGEST else -(-2 * run // 3) for run in runs)
+    return len(word.encode("utf-8", "surrogatepass")) - sum(runs) + letters
 
 
 def spaced(text: str) -> str:

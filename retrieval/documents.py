@@ -5,6 +5,7 @@ the same document. The title is the format's own (HTML title, document propertie
 e-mail's subject), else the first heading, else the first line.
 """
 
+import math
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Literal
 
 from . import office, plain
 from .failures import DocumentError, RetrievalError
-from .layout import Document, laid_out, one_line
+from .files import read_bytes
+from .layout import Document, laid_out
 
-Loader = Callable[[Path], tuple[str, str]]
+Loader = Callable[[bytes], tuple[str, str]]
 Parser = Literal["pdfium", "docling"]
 """What reads PDF: PDFium its text as it lies, docling its layout, and scanned pages."""
 
@@ -28,39 +30,50 @@ def require(parser: Parser) -> None:
         )
 
 
-def way(path: Path, parser: Parser) -> str:
+def way(suffix: str, parser: Parser) -> str:
     """How a file is read where there is more than one way: "docling", else empty."""
-    return "docling" if parser == "docling" and path.suffix.lower() == ".pdf" else ""
+    return "docling" if parser == "docling" and suffix.lower() == ".pdf" else ""
 
 
 def load(path: Path, parser: Parser = "pdfium") -> Document:
-    """Read a file of one of the `SUFFIXES`.
+    """Read a file in this process, whatever that takes: one that nobody else made.
 
     Raises:
-        DocumentError: the file is unreadable, damaged, empty, of another kind, or needs a library
-            that is not installed; the message is a reason, without the file's name.
+        DocumentError: as `parse`; or it is no file that can be read.
     """
-    loader = _LOADERS.get(path.suffix.lower())
+    try:
+        data = read_bytes(path, math.inf)
+    except OSError as error:
+        raise DocumentError(f"cannot be read: {error.strerror or error}") from error
+    return parse(data, path.suffix, parser)
+
+
+def parse(data: bytes, suffix: str, parser: Parser = "pdfium") -> Document:
+    """Read the content of a file of one of the `SUFFIXES`.
+
+    Raises:
+        DocumentError: it is damaged, empty, of another kind, or needs a library that is not
+            installed; the message is a reason, without the file's name or anything of its text.
+        MemoryError: it needs more than there is.
+    """
+    loader = _LOADERS.get(suffix.lower())
     if loader is None:
-        raise DocumentError(
-            f"unknown type {path.suffix or '(none)'}, known are {' '.join(SUFFIXES)}"
-        )
+        raise DocumentError(f"unknown type {suffix or '(none)'}, known are {' '.join(SUFFIXES)}")
     kind, read = loader
     extra = "documents"
-    if way(path, parser):
+    if way(suffix, parser):
         read, extra = office.read_pdf_layout, "docling"
     try:
-        document = laid_out(*read(path))
-    except DocumentError:
+        document = laid_out(*read(data))
+    except (DocumentError, MemoryError):
         raise
     except ImportError as error:
         raise DocumentError(
             f"{kind} files need more libraries: pip install 'dragonrt[{extra}]'"
         ) from error
-    except OSError as error:
-        raise DocumentError(f"cannot be read: {error.strerror or error}") from error
     except Exception as error:  # of whatever type the libraries raise for damaged files
-        raise DocumentError(f"is not a readable {kind} file: {one_line(str(error))}") from error
+        # Its message may quote the file: it is not for a log.
+        raise DocumentError(f"is not a readable {kind} file: {type(error).__name__}") from error
     if not document.text.strip():
         scanned = " (scanned pages need OCR first)" if kind == "PDF" else ""
         raise DocumentError(f"holds no text{scanned}")

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from .documents import SUFFIXES, Parser
 from .embedding import Embedder
 from .failures import RetrievalError
 from .index import Index, Report
-from .ingestion import excluded, index_name
+from .ingestion import excluded, relative_name
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _SETTLED_MS = 500  # files are often written in several steps
@@ -42,6 +43,7 @@ class Order:
     exclude: Sequence[str]
     largest: float
     watch: bool
+    follow_links: bool = False
 
 
 def changes(
@@ -74,22 +76,35 @@ def changes(
             return False
         below = [path.relative_to(folder) for folder in folders if path.is_relative_to(folder)]
         shown = any(not any(part.startswith(".") for part in found.parts) for found in below)
-        return shown and not left_out(index_name(documents, path))
+        return shown and not left_out(relative_name(documents, path))
 
     # A file that is replaced in one step is seen by its directory alone.
     watched = folders | {path.parent for path in named}
-    try:
-        for batch in watchfiles.watch(
-            *watched,
-            watch_filter=wanted,
-            debounce=_SETTLED_MS,
-            step=_SETTLED_MS,
-            rust_timeout=_SETTLED_MS,
-            yield_on_timeout=True,
-        ):
-            yield {Path(name) for _, name in batch}
-    except FileNotFoundError as error:
-        raise RetrievalError(f"there is no file or directory {error}") from error
+    missed: set[Path] = set()
+    while True:
+        try:
+            for batch in watchfiles.watch(
+                *watched,
+                watch_filter=wanted,
+                debounce=_SETTLED_MS,
+                step=_SETTLED_MS,
+                rust_timeout=_SETTLED_MS,
+                yield_on_timeout=True,
+            ):
+                yield {Path(name) for _, name in batch} | missed
+                missed = set()
+            return
+        except FileNotFoundError as error:
+            raise RetrievalError(f"there is no file or directory {error}") from error
+        except UnicodeEncodeError as error:
+            raise RetrievalError("a directory whose name is not UTF-8 cannot be watched") from error
+        except (OSError, RuntimeError) as error:
+            # It breaks off at the name of a file that is not UTF-8; what changed is found again.
+            if "decode" not in str(error):
+                raise RetrievalError(f"the documents cannot be watched: {error}") from error
+            if missed:
+                yield missed
+            missed = watched
 
 
 def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
@@ -120,6 +135,7 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
                 parser=order.parser,
                 exclude=order.exclude,
                 largest=order.largest,
+                follow_links=order.follow_links,
             )
         except RetrievalError as error:
             say({"error": str(error)})
@@ -144,6 +160,11 @@ def _main() -> None:
         say({"error": str(error)})
     except KeyboardInterrupt:
         pass
+    except Exception as error:  # its message may quote a document
+        *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+        where = f"{Path(frame.f_code.co_filename).name}:{line}"
+        say({"error": f"it broke off ({type(error).__name__} at {where})"})
+        sys.exit(1)
 
 
 def _end_with_input() -> None:

@@ -12,10 +12,11 @@ import numpy as np
 from .documents import Parser, require, way
 from .embedding import Embedder, Vectors
 from .failures import DocumentError, RetrievalError
-from .ingestion import CUT, FoundFiles, content_hash, find, look, read_file
+from .ingestion import CUT, FoundFiles, find, indexed_file, look
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
 from .questions import words_of
+from .reader import Reader
 from .sqlite_store import SqliteStore
 from .store import Chunk, IndexedFile, Manifest, Search, Store
 
@@ -23,7 +24,7 @@ _AT_ONCE = 64  # chunks embedded before they are kept
 _PORTION, _SHARE = 256, 4
 """New chunks of a portion: so many, or a quarter of what is indexed if that is more."""
 _PORTION_S = 30.0
-"""A portion that takes more of the processor is smaller: some files take long to read."""
+"""A portion that takes longer is smaller: some files take long to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,10 @@ class Index:
         """The chunk with one of the `ids`."""
         return self._store.chunks([number])[number]
 
+    def longer(self, characters: int) -> Iterator[Chunk]:
+        """The chunks whose text and title have more characters."""
+        return map(self.chunk, self._store.longer(characters))
+
     def chunks(self) -> Iterator[Chunk]:
         """All chunks, in the order of their files."""
         return map(self.chunk, self.ids().values())
@@ -174,6 +179,8 @@ class Index:
         parser: Parser = "pdfium",
         exclude: Sequence[str] = (),
         largest: float = math.inf,
+        *,
+        follow_links: bool = False,
     ) -> Report:
         """Make the index in `directory` hold exactly `documents`, a directory or files.
 
@@ -186,7 +193,7 @@ class Index:
             progress: called after every file, and in a long one; an exception it raises stops the
                 update.
             on_portion: called with the report so far whenever about 256 new chunks (or a quarter of
-                what there is) can be found, or after half a minute of the processor; the update
+                what there is) can be found, or after half a minute; the update
                 ends there if it says False. Files that are still to be read are then in the index
                 as they were.
             rebuild: ignore the present index, whatever model made it and whatever its state.
@@ -195,7 +202,8 @@ class Index:
             wait_s: how long to wait for another process that updates the index.
             parser: what reads PDF; one that was read by another is read again.
             exclude: patterns of names that are left out, see `ingestion.excluded`.
-            largest: bytes of a file that is not skipped.
+            largest: bytes of a file, and of its text, that is not skipped.
+            follow_links: read what links out of the documents lead to.
 
         Raises:
             RetrievalError: the documents do not exist, another process is updating the index, the
@@ -203,19 +211,21 @@ class Index:
                 disk refuses.
         """
         require(parser)
-        found = find(documents, directory, exclude)
+        found = find(documents, directory, exclude, follow_links=follow_links)
         writing = (
             PostgresStore.writing(url, rebuild, wait_s)
             if url
             else SqliteStore.writing(directory, rebuild, wait_s)
         )
-        with writing as store:
+        with writing as store, Reader() as reader:
             old = None if rebuild else store.manifest()
             if old is not None:
                 store.require(embedder, old)
             settings = Manifest(found.root, embedder.name, embedder.fingerprint, words)
             progress = progress or (lambda now: None)
-            update = _Update(store, old, settings, found, embedder, progress, parser, largest)
+            update = _Update(
+                store, old, settings, found, embedder, progress, parser, largest, reader
+            )
             report = update.run(on_portion)
             if not report.left:
                 prune_kv(directory, store.ids())
@@ -238,6 +248,7 @@ class _Update:
     _progress: Callable[[Progress], None]
     _parser: Parser
     _largest: float
+    _reader: Reader
     _kept: set[str] = field(default_factory=set)
     _changes: dict[str, IndexedFile] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
@@ -248,6 +259,7 @@ class _Update:
     def __post_init__(self) -> None:
         self._old = self._store.files() if self._manifest else {}
         self._same_cut = self._manifest is not None and self._manifest.words == self._settings.words
+        self._skipped += self._found.skipped
         self._waiting = sorted(self._to_read())
         self._total = sum(size for size, _ in self._waiting)
         self._begin_portion()
@@ -273,7 +285,7 @@ class _Update:
                 yield size, name
 
     def _mark(self, path: Path, stamp: str) -> str:
-        return f"{stamp}/{way(path, self._parser)}{CUT}"
+        return f"{stamp}/{way(path.suffix, self._parser)}{CUT}"
 
     def run(self, on_portion: Callable[[Report], bool] | None) -> Report:
         """Bring the index up to date, or a portion of it."""
@@ -299,7 +311,7 @@ class _Update:
     def _portion(self, on_portion: Callable[[Report], bool]) -> bool:
         """Commit what there is, if it is time to; whether the update goes on."""
         many = max(_PORTION, (self._manifest.chunks if self._manifest else 0) // _SHARE)
-        new, took_s = self._embedded - self._before, time.process_time() - self._begun_s
+        new, took_s = self._embedded - self._before, time.monotonic() - self._begun_s
         if new < many and took_s < _PORTION_S:
             return True
         self._commit(last=False)
@@ -307,7 +319,7 @@ class _Update:
         return on_portion(self._report())
 
     def _begin_portion(self) -> None:
-        self._before, self._begun_s = self._embedded, time.process_time()
+        self._before, self._begun_s = self._embedded, time.monotonic()
 
     def _commit(self, *, last: bool) -> None:
         # Of files that are still to be read the index keeps what it has, if that was cut alike.
@@ -345,13 +357,16 @@ class _Update:
     def _take(self, name: str, path: Path) -> Iterator[float]:
         """Read a file, if it has changed; yields the part of it that will not be done again."""
         known, before = self._old.get(name, ("", ""))
-        mark = self._mark(path, look(path)[1])
-        content = content_hash(path)
-        same = self._same_cut and content == known
-        if same and before.partition("/")[2] == mark.partition("/")[2]:
+        size, stamp = look(path)
+        mark, words = self._mark(path, stamp), self._settings.words
+        same_way = self._same_cut and before.partition("/")[2] == mark.partition("/")[2]
+        content, pieces = self._reader.read(
+            path, size, known if same_way else "", words, self._parser, self._largest
+        )
+        if pieces is None:
             self._stamps[name] = mark
             return
-        file = read_file(name, path, content, self._settings.words, mark, self._parser)
+        file = indexed_file(name, content, pieces, mark)
         new = self._store.without_vector(self._embedder.fingerprint, file.chunks)
         for first in range(0, len(new), _AT_ONCE):
             part = new[first : first + _AT_ONCE]
@@ -361,7 +376,7 @@ class _Update:
             self._embedded += len(part)
             if first + _AT_ONCE < len(new):
                 yield (first + _AT_ONCE) / len(new)
-        if same and file.chunks == self._store.chunks_in(name):
+        if self._same_cut and content == known and file.chunks == self._store.chunks_in(name):
             self._stamps[name] = mark
         else:
             self._changes[name] = file

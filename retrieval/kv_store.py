@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .failures import MissingKvError, RetrievalError
+from .files import create, make_directory
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -63,10 +64,13 @@ class KvStore:
         path = self._path(digest)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
+            make_directory(self.directory)
+            with create(temporary) as file:
+                file.write(data)
             temporary.replace(path)
         except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
             raise RetrievalError(
                 f"cannot write {self.directory}: {error.strerror or error}"
             ) from error

@@ -1,6 +1,7 @@
 """Readers of office documents and books, each by a library that is imported when it is needed.
 
-Each reader gives a text with the marks of `layout`, and the title if the file has one.
+Each takes a file's content, and gives a text with the marks of `layout` and the title if the file
+has one.
 """
 
 import posixpath
@@ -8,7 +9,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -18,11 +19,11 @@ from .layout import HEADING, PAGE, heading, page, table
 from .plain import decoded, markdown_text
 
 
-def read_pdf(path: Path) -> tuple[str, str]:
+def read_pdf(data: bytes) -> tuple[str, str]:
     """The text of a PDF, page by page."""
     import pypdfium2
 
-    with pypdfium2.PdfDocument(path) as pdf:
+    with pypdfium2.PdfDocument(data) as pdf:
         pages = []
         for index in range(len(pdf)):
             opened = pdf[index]
@@ -33,11 +34,11 @@ def read_pdf(path: Path) -> tuple[str, str]:
     return "".join(page(re.sub("[\x02\ufffe](?:\r?\n)?", "", text)) for text in pages), title
 
 
-def read_pdf_layout(path: Path) -> tuple[str, str]:
+def read_pdf_layout(data: bytes) -> tuple[str, str]:
     """A PDF by docling: in reading order, with headings and tables, and scanned pages by OCR."""
     blocks: list[str] = []
     title, pages = "", 0
-    document = _docling().convert(path).document
+    document = _docling().convert(_stream(data)).document
     for item, _ in document.iterate_items():
         block = getattr(item, "text", "")  # a picture has none
         if item.label in ("table", "document_index"):
@@ -53,6 +54,12 @@ def read_pdf_layout(path: Path) -> tuple[str, str]:
     return _paragraphs(blocks), title
 
 
+def _stream(data: bytes) -> Any:
+    from docling.datamodel.base_models import DocumentStream
+
+    return DocumentStream(name="document.pdf", stream=BytesIO(data))
+
+
 @cache
 def _docling() -> Any:
     """The converter, which loads its models once."""
@@ -61,12 +68,12 @@ def _docling() -> Any:
     return DocumentConverter()
 
 
-def read_docx(path: Path) -> tuple[str, str]:
+def read_docx(data: bytes) -> tuple[str, str]:
     """A Word document: its paragraphs, headings by their styles, and tables."""
     import docx
     from docx.table import Table
 
-    document = docx.Document(str(path))
+    document = docx.Document(BytesIO(data))
     blocks = []
     for block in document.iter_inner_content():
         if isinstance(block, Table):
@@ -86,19 +93,19 @@ def _level(style: Any) -> int:
     return 0
 
 
-def read_odt(path: Path) -> tuple[str, str]:
+def read_odt(data: bytes) -> tuple[str, str]:
     """An OpenDocument text."""
     import odfdo
 
-    document = odfdo.Document(path)
+    document = odfdo.Document(BytesIO(data))
     return markdown_text(str(document.to_markdown())), document.meta.title or ""
 
 
-def read_pptx(path: Path) -> tuple[str, str]:
+def read_pptx(data: bytes) -> tuple[str, str]:
     """A presentation: a page for each slide, under its title, with tables and notes."""
     import pptx
 
-    presentation = pptx.Presentation(str(path))
+    presentation = pptx.Presentation(BytesIO(data))
     slides = [page(_paragraphs(_slide(slide))) for slide in presentation.slides]
     return "".join(slides), presentation.core_properties.title or ""
 
@@ -116,11 +123,11 @@ def _slide(slide: Any) -> Iterator[str]:
         yield slide.notes_slide.notes_text_frame.text
 
 
-def read_xlsx(path: Path) -> tuple[str, str]:
+def read_xlsx(data: bytes) -> tuple[str, str]:
     """A workbook: a table for each sheet, under its name."""
     import python_calamine
 
-    workbook = python_calamine.CalamineWorkbook.from_path(path)
+    workbook = python_calamine.CalamineWorkbook.from_filelike(BytesIO(data))
     sheets = [(name, workbook.get_sheet_by_name(name).to_python()) for name in workbook.sheet_names]
     return "".join(heading(n) + table(map(_cells, rows)) for n, rows in sheets if rows), ""
 
@@ -130,12 +137,12 @@ def _cells(row: list[Any]) -> list[Any]:
     return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
 
 
-def read_epub(path: Path) -> tuple[str, str]:
+def read_epub(data: bytes) -> tuple[str, str]:
     """A book: the pages of its spine (EPUB 3.3, sections 4.2 and 5), in their order.
 
     One without a heading has its title for one, unless it goes on from the page before.
     """
-    with zipfile.ZipFile(path) as book:
+    with zipfile.ZipFile(BytesIO(data)) as book:
         container = ElementTree.fromstring(book.read("META-INF/container.xml"))
         name = _named(container, "rootfile")[0].attrib["full-path"]
         package = ElementTree.fromstring(book.read(name))

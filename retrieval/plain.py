@@ -1,18 +1,14 @@
 """Readers of files that are text: plain, Markdown, HTML, CSV, e-mail.
 
-Each reader gives a text with the marks of `layout`, and the title if the format has one.
+Each takes a file's content, and gives a text with the marks of `layout` and the title if the format
+has one.
 """
 
 import csv
 import email
 import email.policy
-import mailbox
 import re
-from contextlib import closing
 from email.message import EmailMessage
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 
@@ -21,19 +17,21 @@ from .html import marked_text
 from .layout import heading, table
 
 _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
+_ENVELOPE = re.compile(rb"^From .*\n", re.MULTILINE)
 _FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
+csv.field_size_limit(2**31 - 1)  # a long cell is a text like any other
 # The breaks of lines are the author's: addresses and times stand in lines of their own.
 _MARKDOWN = MarkdownIt("commonmark", {"breaks": True}).enable("table")
 
 
-def read_text(path: Path) -> tuple[str, str]:
+def read_text(data: bytes) -> tuple[str, str]:
     """A text as it is."""
-    return decoded(path.read_bytes()), ""
+    return decoded(data), ""
 
 
-def read_markdown(path: Path) -> tuple[str, str]:
+def read_markdown(data: bytes) -> tuple[str, str]:
     """CommonMark with tables; the title is that of the front matter."""
-    source = decoded(path.read_bytes()).replace("\r\n", "\n")
+    source = decoded(data).replace("\r\n", "\n")
     title = ""
     if front := _FRONT_MATTER.match(source):
         source = source[front.end() :]
@@ -47,35 +45,32 @@ def markdown_text(source: str) -> str:
     return marked_text(_MARKDOWN.render(source))[0]
 
 
-def read_html(path: Path) -> tuple[str, str]:
+def read_html(data: bytes) -> tuple[str, str]:
     """A page, in the encoding that it declares."""
-    data = path.read_bytes()
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[:2048], re.IGNORECASE)
     return marked_text(decoded(data, declared[1].decode("ascii") if declared else None))
 
 
-def read_csv(path: Path) -> tuple[str, str]:
+def read_csv(data: bytes) -> tuple[str, str]:
     """One table, whose cells are separated by what most lines have most of."""
-    text = decoded(path.read_bytes())
+    text = decoded(data)
     separator = max(",;\t|", key=text.count)
     return table(csv.reader(text.splitlines(), delimiter=separator)), ""
 
 
-def read_eml(path: Path) -> tuple[str, str]:
+def read_eml(data: bytes) -> tuple[str, str]:
     """One message: its senders, its date and its text; the title is the subject."""
-    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    message = email.message_from_bytes(data, policy=email.policy.default)
     return _message_text(message), str(message["Subject"] or "")
 
 
-def read_mbox(path: Path) -> tuple[str, str]:
+def read_mbox(data: bytes) -> tuple[str, str]:
     """All messages of a mailbox, each under its subject."""
-    parsed: Any = partial(email.message_from_binary_file, policy=email.policy.default)
-    messages: mailbox.Mailbox[Any] = mailbox.mbox(path, parsed, create=False)
-    with closing(messages):
-        return "".join(
-            heading(str(message["Subject"] or "(no subject)")) + _message_text(message)
-            for message in messages
-        ), ""
+    text = ""
+    for part in _ENVELOPE.split(data)[1:]:
+        message = email.message_from_bytes(part, policy=email.policy.default)
+        text += heading(str(message["Subject"] or "(no subject)")) + _message_text(message)
+    return text, ""
 
 
 def _message_text(message: EmailMessage) -> str:

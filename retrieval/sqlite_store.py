@@ -8,6 +8,7 @@ kv/              see `kv_store`
 """
 
 import heapq
+import logging
 import os
 import shlex
 import shutil
@@ -26,6 +27,7 @@ from . import nearest
 from .chunking import spaced
 from .embedding import Vectors
 from .failures import RetrievalError
+from .files import create, make_directory, narrow
 from .store import (
     FORMAT,
     FREQUENT,
@@ -39,7 +41,11 @@ from .store import (
     other_format,
 )
 
+log = logging.getLogger(__name__)
+
 _FILE = "index.sqlite"
+_LEAST_FREE = 2**20  # bytes, below which SQLite says many things
+_OURS = (f"{_FILE}*", "nearest-*", "writer.lock", "kv", "kv/*", "kv/*/*")
 _FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
 
 _SCHEMA = f"""
@@ -73,6 +79,8 @@ class SqliteStore(Store):
         if mode == "ro" and not path.exists():
             _refuse_former(directory)
             raise self.missing()
+        if narrow((directory, *(p for name in _OURS for p in directory.glob(name)))):
+            log.warning("others could read the index in %s: it is its owner's alone now", directory)
         try:
             uri = f"{path.absolute().as_uri()}?mode={mode}"
             super().__init__(sqlite3.connect(uri, uri=True, check_same_thread=False))
@@ -93,11 +101,11 @@ class SqliteStore(Store):
                 disk refuses.
         """
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
         except OSError as error:
             raise RetrievalError(f"cannot create {directory}: {error.strerror or error}") from error
         try:
-            with filelock.FileLock(directory / "writer.lock", timeout=wait_s):
+            with filelock.FileLock(directory / "writer.lock", timeout=wait_s, mode=0o600):
                 if not rebuild:
                     _refuse_former(directory)
                 with cls._opened(directory, rebuild) as store:
@@ -111,6 +119,8 @@ class SqliteStore(Store):
     @classmethod
     def _opened(cls, directory: Path, rebuild: bool) -> "SqliteStore":
         try:
+            if not (directory / _FILE).exists():
+                create(directory / _FILE).close()  # its log has the mode that it has
             store = cls(directory, "rwc")
             # Deleted text is overwritten; a committed change survives a loss of power.
             for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
@@ -121,6 +131,10 @@ class SqliteStore(Store):
                 store._create()
             if rebuild and store.run("PRAGMA quick_check(1)") != [("ok",)]:
                 raise RetrievalError("damaged")
+        except OSError as error:
+            raise RetrievalError(
+                f"cannot write {directory / _FILE}: {error.strerror or error}"
+            ) from error
         except RetrievalError:
             if not rebuild:
                 raise
@@ -211,6 +225,7 @@ class SqliteStore(Store):
             path = _nearest_file(self.where, manifest)
             temporary = path.with_suffix(".tmp")
             try:
+                create(temporary).close()
                 nearest.write(self._built(manifest), temporary)
                 with temporary.open("rb+") as file:
                     os.fsync(file.fileno())
@@ -223,7 +238,8 @@ class SqliteStore(Store):
         """As `Store.explained`."""
         path = self.where / _FILE
         if isinstance(error, sqlite3.OperationalError):
-            return RetrievalError(f"cannot use {path}: {error}")
+            full = shutil.disk_usage(self.where).free < _LEAST_FREE
+            return RetrievalError(f"cannot use {path}: {'the disk is full' if full else error}")
         return RetrievalError(
             f"{path} is damaged ({error}): make the index anew with dragonrt index "
             f"DIR{self.options} --rebuild"

@@ -257,6 +257,11 @@ class Store(ABC):
         """The id of every chunk by its digest, in the order of their files."""
         return dict(self.run(f"SELECT digest, chunk FROM {PLACES} ORDER BY path, first"))
 
+    def longer(self, characters: int) -> list[int]:
+        """The ids of the chunks whose text and title have more characters."""
+        sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
+        return [number for (number,) in self.run(sql, characters)]
+
     def files(self) -> dict[str, tuple[str, str]]:
         """The content hash and the stamp of every file, by its path."""
         rows = self.run("SELECT path, content, stamp FROM files")

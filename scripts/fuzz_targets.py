@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
+from scripts.fuzz_documents import documents, file_names, indexes
 
 from dragonrt.distributions import codec, decode_block, decode_distribution
 from dragonrt.distributions.protocol import Codec, Step
@@ -237,6 +238,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     each.__name__: each
     for each in (
         *(frames, messages, handshake, connection, codecs, names, encryption, http_bodies),
+        *(documents, file_names, indexes),
     )
 }
 

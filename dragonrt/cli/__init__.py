@@ -21,8 +21,6 @@ from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 from dragonrt.runtime.ending import exit_on_sigterm
 
-NOISY = ("asyncio", "httpx", "sentence_transformers", "transformers", "filelock", "faiss")
-
 COMMANDS = {
     "demo": (
         "demo:demo",
@@ -86,7 +84,7 @@ def launch(
     config: Annotated[
         Path | None, option("Settings: a TOML file with one table per command.")
     ] = None,
-    verbose: Annotated[bool, option("Log everything, and show errors in full.")] = False,
+    verbose: Annotated[bool, option("Log more, but no text, and show errors in full.")] = False,
     log_format: Annotated[
         Literal["text", "json"],
         option("What is said on stderr: text, or json, one object per line.", default="text"),
@@ -99,10 +97,8 @@ def launch(
 
 
 def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
-    """Log to stderr, and silence what libraries say for programmers."""
+    """Log to stderr; libraries say warnings only, and none for programmers."""
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=as_json)
-    for name in NOISY:
-        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

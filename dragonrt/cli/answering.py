@@ -114,7 +114,7 @@ def cloud(
     from dragonrt.service.http.cloud_status import CloudStatus
     from dragonrt.service.http.side_metrics import IndexNews
 
-    news = IndexNews(watched=side.watch, skipped=0 if library is None else library.skipped)
+    news = IndexNews(0 if library is None else library.skipped)
     status = CloudStatus(where, news, lambda url: say(f"cloud: tells how it is at {url}"))
 
     def reported(report: "Report | DragonError") -> None:

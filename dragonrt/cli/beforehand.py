@@ -17,7 +17,7 @@ from dragonrt.runtime.side_settings import SideSettings
     only=(
         *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
         *("embedder", "chunk_words", "kv_cache", "kv_type", "parser"),
-        *("exclude", "largest_file", "rebuild"),
+        *("exclude", "largest_file", "follow_links", "rebuild"),
     ),
 )
 class IndexOptions:

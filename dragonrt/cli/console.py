@@ -4,8 +4,10 @@ import json
 import logging
 import os
 import socket
+import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import Console
 
@@ -35,7 +37,16 @@ def say_listening(line: str) -> None:
             notify.send(b"READY=1")
 
 
-class JsonLines(logging.Formatter):
+class Lines(logging.Formatter):
+    """Entries without the messages of exceptions, which may quote a document or an answer."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+        """Where it happened, and what kind of exception it was."""
+        kind, _, frames = ei
+        return f"{''.join(traceback.format_tb(frames))}{kind.__name__}"
+
+
+class JsonLines(Lines):
     """One JSON object per entry, on one line: time (UTC), level, logger, message."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -51,12 +62,14 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Where log entries go, and with `as_json` what is said, too."""
+    """Where log entries go, and with `as_json` what is said, too.
+
+    `level` is the program's own: libraries log what passes through them, documents and answers.
+    """
     handler = logging.StreamHandler()
-    handler.setFormatter(
-        JsonLines() if as_json else logging.Formatter("%(levelname)s %(name)s: %(message)s")
-    )
-    logging.basicConfig(level=level, handlers=[handler])
+    handler.setFormatter(JsonLines() if as_json else Lines("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("dragonrt").setLevel(level)
     _said.handlers = [handler] if as_json else []
     _said.propagate = False
     _said.setLevel(logging.INFO)

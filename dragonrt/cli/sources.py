@@ -14,6 +14,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict, Env
 
 from dragonrt.errors import DragonError
+from retrieval.files import read_text
 
 NAME = "dragonrt.toml"
 
@@ -52,7 +53,7 @@ class SettingsFile(Dict):
             return cls({})
         path = places[0]
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = tomllib.loads(read_text(path))
         except OSError as error:
             raise SettingsError(f"cannot read the settings {path}: {error.strerror}") from None
         except ValueError as error:

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from dragonrt.errors import ModelError
 from dragonrt.language.linear import Linear, Pointwise
+from retrieval.files import read_bytes
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _KEY = re.compile(r"base_model\.model\.(.+)\.lora_(A|B)\.weight")
@@ -57,10 +58,10 @@ class Adapter:
     def read(cls, directory: Path) -> "Adapter":
         """Read a directory. Raises ModelError if it holds no LoRA that can be applied."""
         try:
-            text = (directory / _CONFIG).read_bytes()
+            text = read_bytes(directory / _CONFIG)
             config = json.loads(text)
+            content = read_bytes(directory / _WEIGHTS, math.inf)
             tensors = load_file(directory / _WEIGHTS)
-            content = (directory / _WEIGHTS).read_bytes()
         except (OSError, ValueError, SafetensorError) as error:
             raise ModelError(f"{directory} cannot be read as an adapter: {error}") from error
         if not isinstance(config, dict):

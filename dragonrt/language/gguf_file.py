@@ -23,6 +23,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, dequanti
 from numpy.typing import NDArray
 
 from dragonrt.errors import ModelError
+from retrieval.files import opened
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -81,7 +82,7 @@ class GgufFile:
         """Read the header. Raises ModelError if it is not one, or claims what the file lacks."""
         self.path = path
         try:
-            self._file = path.open("rb", buffering=0)
+            self._file = opened(path).detach()
             weakref.finalize(self, self._file.close)
             self.size = path.stat().st_size
             self._lock = threading.Lock()

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from jinja2 import TemplateError
 
 from dragonrt.errors import ModelError
+from retrieval.files import read_text
 
 Turn = tuple[str, str]  # an earlier question and its answer
 TextKind = Literal["answers", "prose"]
@@ -77,7 +78,7 @@ class PromptTemplate:
             ModelError: the file cannot be read, is not TOML, or is no template.
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = tomllib.loads(read_text(path))
         except OSError as error:
             raise ModelError(f"cannot read the prompt {path}: {error.strerror}") from None
         except ValueError as error:

@@ -12,6 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dragonrt.errors import LinkError
 from dragonrt.link.shared_key import write_secret
+from retrieval.files import make_directory, read_bytes
 
 AUTHORITY = "authority.pem"
 
@@ -25,7 +26,7 @@ def make_certificates(
     own key is not kept: nobody can make a third certificate. Raises LinkError.
     """
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         raise LinkError(f"cannot make {directory}: {error.strerror}") from None
     paths = [directory / name for name in (AUTHORITY, *_files("cloud"), *_files("device"))]
@@ -49,7 +50,7 @@ def make_certificates(
 def last_day(certificate: Path) -> date:
     """The last day on which every certificate of a PEM file is good. Raises LinkError."""
     try:
-        found = x509.load_pem_x509_certificates(certificate.read_bytes())
+        found = x509.load_pem_x509_certificates(read_bytes(certificate))
     except OSError as error:
         raise LinkError(f"cannot read the certificate {certificate}: {error.strerror}") from None
     except ValueError:

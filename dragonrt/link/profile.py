@@ -17,7 +17,9 @@ from dragonrt.link.models import (
     RttSeries,
 )
 from dragonrt.link.units import parse_bandwidth, parse_duration
+from retrieval.files import read_text
 
+_LARGEST = 2**26  # bytes of a trace
 OWN_PROFILES = Path("profiles")
 """Where people keep their own, below the directory that the program is started in."""
 
@@ -69,7 +71,7 @@ class LinkProfile:
         is_path = name.endswith(".toml") or "/" in name or "\\" in name
         path = Path(name) if is_path else _named(name)
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = tomllib.loads(read_text(path))
         except FileNotFoundError:
             own = (file.stem for file in OWN_PROFILES.glob("*.toml"))
             names = ", ".join(sorted({*bundled.links(), *own}))
@@ -112,7 +114,7 @@ def _named(name: str) -> Path:
 def read_delivery_trace(path: Path) -> DeliveryTrace:
     """A Mahimahi file: one line per opportunity, the time in whole milliseconds."""
     try:
-        return DeliveryTrace(tuple(int(line) for line in path.read_text("ascii").split()))
+        return DeliveryTrace(tuple(int(line) for line in read_text(path, _LARGEST).split()))
     except (OSError, ValueError, LinkError) as error:
         raise LinkError(f"cannot use the delivery trace {path}: {error}") from None
 
@@ -120,8 +122,8 @@ def read_delivery_trace(path: Path) -> DeliveryTrace:
 def read_rtt_series(path: Path) -> RttSeries:
     """A CSV file with the columns time_s and rtt_ms."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [(float(row["time_s"]), float(row["rtt_ms"])) for row in csv.DictReader(file)]
+        lines = read_text(path, _LARGEST).splitlines()
+        rows = [(float(row["time_s"]), float(row["rtt_ms"])) for row in csv.DictReader(lines)]
         return RttSeries(tuple(time for time, _ in rows), tuple(rtt / 1000 for _, rtt in rows))
     except KeyError as error:
         raise LinkError(f"cannot use the RTT series {path}: it has no column {error}") from None

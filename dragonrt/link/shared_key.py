@@ -7,7 +7,6 @@ file may also hold another word, or other bytes that are no text, of at least 16
 """
 
 import hashlib
-import os
 import re
 import secrets
 from datetime import date
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from dragonrt.errors import LinkError
+from retrieval.files import create, read_bytes
 
 FEWEST_BYTES, MOST_BYTES = 16, 4096
 KEY_BITS, MONTH_BITS, CHECK_BITS = 128, 12, 20
@@ -61,7 +61,7 @@ def renewal(key: bytes) -> date | None:
 def read_key(path: Path) -> bytes:
     """The shared key in a file; LinkError if there is none worth having."""
     try:
-        key = path.read_bytes().strip()
+        key = read_bytes(path).strip()
     except OSError as error:
         raise LinkError(f"cannot read the key file {path}: {error.strerror}") from None
     if kind := _other(key):
@@ -92,7 +92,7 @@ def _other(content: bytes) -> str:
 def write_secret(path: Path, content: bytes) -> None:
     """Write a new file that only its owner can read; LinkError if it exists or cannot be made."""
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with create(path, new=True) as file:
             file.write(content)
     except FileExistsError:
         raise LinkError(f"{path} exists and is left as it is: choose another file") from None

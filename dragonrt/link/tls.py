@@ -4,6 +4,9 @@ import ssl
 from pathlib import Path
 
 from dragonrt.errors import LinkError
+from retrieval.files import read_bytes
+
+_LARGEST = 2**24  # bytes of a bundle of authorities
 
 
 def server_context(
@@ -40,6 +43,8 @@ def client_context(
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
     try:
+        for path in (certificate, private_key):  # a pipe would be waited for
+            read_bytes(path)
         # A key behind a passphrase would stop a server to ask for it; an empty one fails instead.
         context.load_cert_chain(certificate, private_key, password="")
     except (OSError, ValueError) as error:
@@ -51,6 +56,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, private_key: P
 
 def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
     try:
+        read_bytes(authority, _LARGEST)
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
         raise LinkError(

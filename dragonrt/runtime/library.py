@@ -20,6 +20,9 @@ from retrieval import (
     Retriever,
 )
 
+PROMPT, BYTES = 64, 4
+"""Tokens that a prompt may put around a text, and bytes of a character, each at most."""
+
 
 @dataclass(slots=True)
 class Library:
@@ -67,6 +70,12 @@ class Library:
                 "not read the rest: index it with fewer --chunk-words"
             )
         return tokens[:most]
+
+    def check(self, model: LanguageModel) -> None:
+        """Give notice of the files with pieces that are longer than `model` reads."""
+        least = max(0, model.context_length // 2 - PROMPT) // BYTES
+        for chunk in self.retriever.index.longer(least):
+            self.tokens(model, chunk)
 
     def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
         """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""

@@ -23,6 +23,7 @@ from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.engine import Engine, ModelContext
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.preparing import PrefillResult
+from dragonrt.runtime.reindexing import Following
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.side import Side
 from dragonrt.traces.file import Recorder
@@ -50,7 +51,8 @@ class LocalSide:
     `engine` runs the model, `librarian` the retrieval, so that neither waits for the other.
     `library` may be None: the side then answers without documents. `profile` is the offline decode
     profile of the model on this machine. `pool` bounds what answers keep in memory. Without
-    `share_sources` the side names none of the documents it used to the other side.
+    `share_sources` the side names none of the documents it used to the other side. `following` is
+    how the process fares that indexes beside it, if there is one.
     """
 
     side: Side
@@ -64,6 +66,7 @@ class LocalSide:
     patience: Patience = USUAL
     pinned: dict[Question, list[Hit]] = field(default_factory=dict)
     pool: KvPool = field(default_factory=KvPool)
+    following: Following | None = None
 
     @property
     def vocabulary(self) -> int:

@@ -19,12 +19,14 @@ async def prefilling(
     """Compute the KV that chunks lack whenever no answer is open, until the context ends.
 
     One chunk at a time; a question stops it between two layers, and it begins anew when no answer
-    is open any more. Gives what has it turn to the library's newest snapshot.
+    is open any more. Gives what has it turn to the library's newest snapshot, of which files that
+    `model` does not read whole are named.
     """
     changed = asyncio.Event()
     changed.set()
 
     async def compute() -> None:
+        await asyncio.to_thread(library.check, model)
         missing = await asyncio.to_thread(MissingKv, library)
         while (chunk := await asyncio.to_thread(missing.next)) is not None:
             if changed.is_set():

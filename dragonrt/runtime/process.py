@@ -21,7 +21,7 @@ from dragonrt.runtime.host_profile import load_profile
 from dragonrt.runtime.library import Library, MissingKv
 from dragonrt.runtime.local_side import LocalSide
 from dragonrt.runtime.prefilling import prefilling
-from dragonrt.runtime.reindexing import OnReport, reindexing
+from dragonrt.runtime.reindexing import Following, OnReport, reindexing
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.runtime.worker import WorkerThread
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
@@ -115,6 +115,7 @@ def update_index(
             settings.parser,
             settings.exclude,
             parse_size(settings.largest_file),
+            follow_links=settings.follow_links,
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -208,6 +209,8 @@ async def local_side(
             sinks.append(trace.write)
         recorder = Recorder(clock, settings.side, tuple(sinks))
         recorder.event(0, start(model.name))
+        followed = library is not None and (settings.watch or library.incomplete)
+        following = Following() if followed else None
         side = LocalSide(
             side=settings.side,
             model=model,
@@ -218,6 +221,7 @@ async def local_side(
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
             pool=KvPool(_kv_limit(settings, model)),
+            following=following,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()
@@ -236,9 +240,9 @@ async def local_side(
                 changed()
                 on_report(report)
 
-            if settings.watch or library.incomplete:
+            if following is not None:
                 order = _order(settings)
-                await stack.enter_async_context(reindexing(order, library, reported))
+                await stack.enter_async_context(reindexing(order, library, reported, following))
         yield side
 
 
@@ -253,4 +257,5 @@ def _order(settings: SideSettings) -> Order:
         settings.exclude,
         parse_size(settings.largest_file),
         settings.watch,
+        settings.follow_links,
     )

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from dragonrt.errors import DragonError
@@ -19,30 +19,94 @@ from retrieval import Report, RetrievalError
 from retrieval.following import Order
 
 END_S = 2.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+"""Before a process that died is started again; doubled each time that it dies soon."""
 _LONGEST = 2**24  # bytes of a report, which names the files that could not be read
-
-
-class NotWatchedError(DragonError):
-    """Nothing notices changes of the documents any more."""
-
 
 OnReport = Callable[[Report | DragonError], None]
 """Hears what an update did, or why there was none."""
 
 
+@dataclass(slots=True)
+class Following:
+    """How the process fares that indexes beside a side.
+
+    `stopped` says why there is none, `failed` why its last update came to nothing; both are empty
+    while all is well.
+    """
+
+    stopped: str = ""
+    failed: str = ""
+    restarts: int = 0
+
+
 @asynccontextmanager
-async def reindexing(order: Order, library: Library, on_report: OnReport) -> AsyncIterator[None]:
+async def reindexing(
+    order: Order, library: Library, on_report: OnReport, following: Following
+) -> AsyncIterator[None]:
     """Make an index, and the library opened from it, as the documents are, until the context ends.
 
-    Raises DragonError if they cannot be watched.
+    A process that dies is started again, at once or after up to a minute if that is in vain.
+    Raises DragonError if the documents cannot be watched.
     """
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "retrieval.following"),
-        stdin=pipe,
-        stdout=pipe,
-        limit=_LONGEST,
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        _kept_up(order, library, on_report, following, begun), name="reindexing"
     )
+    try:
+        await asyncio.shield(begun)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _kept_up(
+    order: Order,
+    library: Library,
+    on_report: OnReport,
+    following: Following,
+    begun: "asyncio.Future[None]",
+) -> None:
+    """Run the process, and again when it has ended before its work; `begun` is the first time."""
+    clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
+    while True:
+        since = clock()
+        try:
+            async with _process(order) as lines:
+                following.stopped = ""
+                if not begun.done():
+                    begun.set_result(None)
+                await _follow(lines, library, on_report, following)
+            reason = "its process ended"
+        except DragonError as error:
+            if not begun.done():
+                begun.set_exception(error)
+                return
+            reason = str(error)
+        if not order.watch and not library.incomplete:
+            return
+        wait_s = FIRST_WAIT_S if clock() - since > LONGEST_WAIT_S else wait_s
+        following.stopped = f"changes of the documents are not noticed: {reason}"
+        on_report(DragonError(f"{following.stopped}; next try in {wait_s:g} s"))
+        await asyncio.sleep(wait_s)
+        following.restarts += 1
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+@asynccontextmanager
+async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
+    """What the process says, once it notices changes; it is over when the context ends."""
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "retrieval.following"),
+            stdin=pipe,
+            stdout=pipe,
+            limit=_LONGEST,
+        )
+    except OSError as error:
+        raise DragonError(f"no process can be started: {error.strerror}") from None
     try:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -50,14 +114,7 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
         if order.watch:
             async with asyncio.timeout(USUAL.answer_s):
                 _said(await process.stdout.readline())
-        following = asyncio.create_task(
-            _follow(process.stdout, library, on_report, watch=order.watch), name="reindexing"
-        )
-        try:
-            yield
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+        yield process.stdout
     except TimeoutError:
         raise DragonError("the documents cannot be watched: the system does not answer") from None
     finally:
@@ -65,7 +122,7 @@ async def reindexing(order: Order, library: Library, on_report: OnReport) -> Asy
 
 
 async def _follow(
-    lines: asyncio.StreamReader, library: Library, on_report: OnReport, *, watch: bool
+    lines: asyncio.StreamReader, library: Library, on_report: OnReport, following: Following
 ) -> None:
     skipped: Any = ()
     while line := await lines.readline():
@@ -76,15 +133,13 @@ async def _follow(
             library.incomplete = report.left > 0
             if changed:
                 library.retriever = await asyncio.to_thread(library.newest)
+            following.failed = ""
             if changed or complete or report.skipped != skipped:
                 on_report(report)
             skipped = report.skipped
         except (DragonError, RetrievalError) as error:
-            on_report(DragonError(f"the documents cannot be indexed as they are now: {error}"))
-    if watch:
-        on_report(NotWatchedError("changes of the documents are not noticed any more: start again"))
-    elif library.incomplete:
-        on_report(DragonError("the other documents are not indexed: start again"))
+            following.failed = f"the documents cannot be indexed as they are now: {error}"
+            on_report(DragonError(following.failed))
 
 
 def _said(line: bytes) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class SideSettings:
     exclude: tuple[str, ...] = setting(
         (), "Files or directories to leave out, as in .gitignore: *.log, drafts/; may be repeated."
     )
-    largest_file: str = setting("5MB", "Larger files are named and skipped.")
+    largest_file: str = setting("5MB", "Files of more, or of more text, are named and skipped.")
+    follow_links: bool = setting(False, "Read what links out of the documents lead to.")
     index: Path | None = setting(
         None, "Where the index is; each directory of documents has its own."
     )

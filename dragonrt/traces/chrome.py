@@ -34,6 +34,7 @@ from dragonrt.traces.events import (
 )
 from dragonrt.traces.schema import own_fields
 from dragonrt.traces.timeline import Flight, flights
+from retrieval.files import create
 
 Object = dict[str, Any]
 """One event of the format."""
@@ -67,7 +68,8 @@ def write_chrome_trace(by_side: Mapping[Side, Sequence[Record]], path: Path) -> 
     """Write the records of one or two sides, as `timeline.aligned` returned them."""
     text = json.dumps({"traceEvents": list(_objects(by_side)), "displayTimeUnit": "ms"})
     try:
-        path.write_text(text, encoding="utf-8")
+        with create(path) as file:
+            file.write(text.encode())
     except OSError as error:
         raise DragonError(f"cannot write {path}: {error.strerror}") from None
 

@@ -1,9 +1,12 @@
 """Traces as files: one JSON object per line and record; the first one is `start`."""
 
 import json
+import logging
 import platform
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -12,6 +15,9 @@ from dragonrt.errors import DragonError
 from dragonrt.side import Side
 from dragonrt.traces.events import AnswerClosed, Event, Record, TraceStarted
 from dragonrt.traces.schema import SCHEMA, TraceError, from_object, to_object
+from retrieval.files import create, opened
+
+log = logging.getLogger("dragonrt")
 
 WRITTEN_AT_ONCE = (TraceStarted, AnswerClosed)
 """After these the file is up to date, so that a killed process loses at most one answer."""
@@ -49,23 +55,34 @@ class TraceFile:
     """Records as lines of a file, which is the caller's to begin with `start`."""
 
     def __init__(self, file: TextIO) -> None:
-        self._file = file
+        self._file: TextIO | None = file
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """A new file; DragonError if it cannot be written."""
+        """A new file, its owner's alone; DragonError if it cannot be written."""
         try:
-            return cls(path.open("w", encoding="utf-8"))
+            return cls(TextIOWrapper(create(path), encoding="utf-8"))
         except OSError as error:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
 
     def write(self, record: Record) -> None:
-        self._file.write(json.dumps(to_object(record), separators=(",", ":")) + "\n")
-        if isinstance(record.event, WRITTEN_AT_ONCE):
-            self._file.flush()
+        """Write a record; where the disk refuses, no more, with a line: no answer fails for it."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(to_object(record), separators=(",", ":")) + "\n")
+            if isinstance(record.event, WRITTEN_AT_ONCE):
+                self._file.flush()
+        except OSError as error:
+            log.warning("the trace ends here, it cannot be written: %s", error.strerror)
+            self.close()
 
     def close(self) -> None:
-        self._file.close()
+        """Write no more."""
+        file, self._file = self._file, None
+        with suppress(OSError):  # what it still holds cannot be written
+            if file is not None:
+                file.close()
 
 
 def start(model: str) -> TraceStarted:
@@ -84,7 +101,7 @@ def _clock_name() -> str:
 def read_trace(path: Path) -> list[Record]:
     """The records of a file. Raises DragonError if it cannot be read, or is no such trace."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with TextIOWrapper(opened(path), encoding="utf-8", errors="replace") as lines:
             return read_records(lines, str(path))
     except OSError as error:
         raise DragonError(f"cannot read the trace {path}: {error.strerror}") from None

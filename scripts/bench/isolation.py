@@ -28,6 +28,7 @@ from dragonrt.runtime.process import load_model
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.setting import flat
 from retrieval import Embedder, Hit, Index, Retriever
+from retrieval.files import create
 from scripts.bench.answer_scores import contains, f1, refuses
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
 from scripts.bench.question_sets import PLACES, KnownQuestion, Place, World, chosen, worlds
@@ -113,12 +114,9 @@ def bench_isolation(
     results = [*_summaries(rows), *_compared(rows), *costs]
     if rows_file is not None:
         settings = flat(question) | {"model": model.name, "fingerprint": model.fingerprint}
-        rows_file.write_text(
-            json.dumps(
-                {"settings": settings, "results": results, "rows": rows}, default=str, indent=1
-            ),
-            encoding="utf-8",
-        )
+        written = {"settings": settings, "results": results, "rows": rows}
+        with create(rows_file) as out:
+            out.write(json.dumps(written, default=str, indent=1).encode())
     _report(output, results, question.seed)
 
 

@@ -89,7 +89,10 @@ async def _run(port: int, model: str) -> None:
         limits = CloudLimits(device_rate=1000)
         address = Address("127.0.0.1", port)
         async with await serve(
-            address, programs.identity("cloud", side.model, lambda: side.corpus), liar, Gatekeeper(liar, limits)
+            address,
+            programs.identity("cloud", side.model, lambda: side.corpus),
+            liar,
+            Gatekeeper(liar, limits),
         ) as server:
             print(f"lying cloud: listens on 127.0.0.1:{server.port}", file=sys.stderr, flush=True)
             await asyncio.Event().wait()

@@ -17,11 +17,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dragonrt.errors import DragonError
+from retrieval.files import read_text
 from scripts.bench.unseen import KnownAnswer, world
 
 Place = Literal["device", "cloud", "both", "nowhere"]
 """Which side's documents hold the answer."""
 
+LARGEST = 2**28  # bytes of a set
 PLACES: tuple[Place, ...] = get_args(Place)
 BOTH, NOWHERE = 1 / 6, 1 / 3
 """Shares of paragraphs of which questions are asked again: given to both sides, and removed."""
@@ -64,7 +66,7 @@ def worlds(file: Path | None, folder: Path, seed: int) -> list[World]:
     if file is None:
         return [_made(folder, seed)]
     try:
-        loaded = json.loads(file.read_text(encoding="utf-8"))
+        loaded = json.loads(read_text(file, LARGEST))
         if isinstance(loaded, list):
             return list(_articles(loaded, folder, seed))
         return [_named(loaded, file.parent)]

@@ -1,12 +1,11 @@
 """Office documents, books and mail: written by libraries, read as documents."""
 
 import mailbox
+import os
 import sys
 import zipfile
 from email.message import EmailMessage
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -50,40 +49,50 @@ def test_open_document(tmp_path: Path) -> None:
     assert document.name(len(document.text)) == "Ferries › Prices"
 
 
-def item(label: str, text: str = "", page: int = 0, **more: object) -> SimpleNamespace:
-    places = [SimpleNamespace(page_no=page)] if page else []
+DOCLING = """
+from types import SimpleNamespace as Of
+from docling.datamodel.base_models import DocumentStream
+
+def item(label, text="", page=0, **more):
     words = {"text": text} if text else {}
-    return SimpleNamespace(label=label, prov=places, **words, **more)
+    return Of(label=label, prov=[Of(page_no=page)] if page else [], **words, **more)
+
+class DocumentConverter:
+    def convert(self, source):
+        assert isinstance(source, DocumentStream)
+        rows = [[Of(text=cell) for cell in row] for row in (("Adults", "12"), ("Dogs",))]
+        items = [
+            item("picture", page=1),
+            item("title", "Boats", 1),
+            item("section_header", "Prices", 1, level=1),
+            item("text", "In euros.", 1),
+            item("table", page=3, data=Of(grid=rows)),
+            item("footnote", "Dogs need a lead.", 3),
+            item("text", "Ask on board."),
+        ]
+        return Of(document=Of(iterate_items=lambda: ((each, 1) for each in items)))
+"""
 
 
 @pytest.fixture
-def docling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Docling as it is documented, with one document."""
-    rows = [[SimpleNamespace(text=cell) for cell in row] for row in (("Adults", "12"), ("Dogs",))]
-    items = [
-        item("picture", page=1),
-        item("title", "Boats", 1),
-        item("section_header", "Prices", 1, level=1),
-        item("text", "In euros.", 1),
-        item("table", page=3, data=SimpleNamespace(grid=rows)),
-        item("footnote", "Dogs need a lead.", 3),
-        item("text", "Ask on board."),
-    ]
-    converted = SimpleNamespace(
-        document=SimpleNamespace(iterate_items=lambda: ((each, 1) for each in items))
-    )
-    package, module = ModuleType("docling"), ModuleType("docling.document_converter")
-    package.__spec__ = ModuleSpec("docling", None)
-    module.DocumentConverter = lambda: SimpleNamespace(  # type: ignore[attr-defined]
-        convert=lambda path: converted
-    )
-    monkeypatch.setitem(sys.modules, "docling", package)
-    monkeypatch.setitem(sys.modules, "docling.document_converter", module)
+def docling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docling as it is documented, with one document; for the process that reads, too."""
+    package = tmp_path / "installed" / "docling"
+    (package / "datamodel").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "document_converter.py").write_text(DOCLING)
+    stream = "class DocumentStream:\n    def __init__(self, name, stream): ...\n"
+    (package / "datamodel" / "base_models.py").write_text(stream)
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", str(package.parent), prepend=os.pathsep)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "docling"]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(office, "_docling", office._docling.__wrapped__)
 
 
 @pytest.mark.usefixtures("docling")
 def test_docling_gives_headings_tables_and_pages(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").touch()
     document = load(tmp_path / "a.pdf", "docling")
     assert document.text == (
         "Boats\n\nPrices\n\nIn euros.\n\nAdults\t12\nDogs\n\nDogs need a lead.\n\nAsk on board."

@@ -26,7 +26,8 @@ from retrieval import (
     nearest,
 )
 from retrieval import index as updating
-from retrieval.ingestion import content_hash, excluded
+from retrieval.ingestion import excluded, index_name
+from retrieval.reader import Reader
 from retrieval.sqlite_store import SqliteStore
 
 from .conftest import WordHashes, pdf_with
@@ -505,6 +506,8 @@ def test_what_is_excluded_too_large_or_no_file_is_left_out(
 @pytest.mark.parametrize(
     ("pattern", "fits", "does_not"),
     [
+        ("x[z-a]", [], ["xz", "xa", "x[z-a]"]),
+        ("[[&]a.txt", ["[a.txt", "&a.txt"], ["a.txt", "aa.txt"]),
         ("*.log", ["a.log", "x/y/a.log", "old.log/a.txt"], ["a.log.txt", "log"]),
         ("/top.txt", ["top.txt"], ["x/top.txt"]),
         ("x/*.txt", ["x/a.txt"], ["x/y/a.txt", "y/x/a.txt"]),
@@ -626,10 +629,20 @@ def test_a_full_database_is_one_line_and_leaves_the_index(
 
 
 def test_any_file_name_can_be_indexed(where: Path, documents: Path, embedder: Embedder) -> None:
-    name = os.fsdecode(b"b\xfcs 'a\".txt")
-    (documents / name).write_text("The bus is yellow.")
+    names = {
+        "b\\xfcs 'a\".txt": os.fsdecode(b"b\xfcs 'a\".txt"),
+        "b\\\\xfcs 'a\".txt": "b\\xfcs 'a\".txt",
+        "bus\\u000a\\u001b[31m\\u202e.txt": "bus\n\x1b[31m\u202e.txt",
+        "bus \u202f \U0001f469\u200d\U0001f680.txt": "bus \u202f \U0001f469\u200d\U0001f680.txt",
+    }
+    for number, name in enumerate(names.values()):
+        (documents / name).write_text(f"The bus {number} is yellow.")
+        assert index_name([documents], documents / name) in names
     Index.update(where, documents, embedder)
-    assert found(where, embedder, "yellow bus") == [name]
+    assert names.keys() < Index.open(where).files().keys()
+    for name in names.values():
+        (documents / name).unlink()
+    assert Index.update(where, documents, embedder).deleted == len(names)
 
 
 def test_files_whose_stamps_are_as_they_were_are_not_read_again(
@@ -637,11 +650,12 @@ def test_files_whose_stamps_are_as_they_were_are_not_read_again(
 ) -> None:
     read: list[str] = []
 
-    def counted(path: Path) -> str:
+    def counted(reader: Reader, path: Path, *rest: Any) -> Any:
         read.append(path.name)
-        return content_hash(path)
+        return whole(reader, path, *rest)
 
-    monkeypatch.setattr(updating, "content_hash", counted)
+    whole = Reader.read
+    monkeypatch.setattr(Reader, "read", counted)
     Index.update(where, documents, embedder)
     assert len(read) == 4
     Index.update(where, documents, embedder)

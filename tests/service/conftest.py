@@ -20,6 +20,7 @@ from dragonrt.runtime.citing import Passage
 from dragonrt.runtime.connector import Connector
 from dragonrt.runtime.main import Device
 from dragonrt.runtime.preparing import PrefillResult
+from dragonrt.runtime.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
 
@@ -96,6 +97,7 @@ class RecitingSide(SimulatedSide):
     engine: Any = field(
         default_factory=lambda: SimpleNamespace(answers=0, queued=0, batches=Counter())
     )
+    following: Following | None = None
     read: str = "What is known."
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -65,6 +66,7 @@ async def served(
     trusted: ssl.SSLContext | bool = True,
     bounds: HttpBounds = USUAL,
     how: DragonSettings = ALONE,
+    uploads: Path | None = None,
 ) -> AsyncIterator[Served]:
     """The service in front of a device that knows these answers and has no cloud."""
     device, side = reciting_device(answers, halt_at=halt_at)
@@ -72,10 +74,10 @@ async def served(
     defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
     admission, metrics = Admission(at_once, waiting), HttpMetrics()
     side.sinks = (metrics.take,)
-    documents = PrivateDocuments(SideSettings("device"), None)
+    documents = PrivateDocuments(SideSettings("device"), uploads)
     service = HttpService(device, documents, defaults, admission, metrics)
     places = Places(bounds)
-    metrics.read_from(device, admission, places, IndexNews(watched=False))
+    metrics.read_from(device, admission, places, IndexNews())
     with listen_on("127.0.0.1", 0) as listening:
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
         async with serving(service.application(keys), listening, tls, places) as server:

@@ -1,6 +1,8 @@
 """Documents over HTTP: added, read, taken away; nothing beside them is touched."""
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,11 +11,14 @@ from typing import Any, Self
 import pytest
 
 from dragonrt.errors import DragonError
+from dragonrt.runtime.reindexing import Following
 from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http import private_documents
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads
 from retrieval import Report, content_hash
+
+from .http_served import served
 
 
 @dataclass(slots=True)
@@ -24,6 +29,7 @@ class WatchedSide:
     documents: PrivateDocuments | None = None
     known: dict[str, str] = field(default_factory=dict)
     unreadable: tuple[tuple[str, str], ...] = ()
+    following: Following = field(default_factory=Following)
 
     @property
     def library(self) -> Self:
@@ -108,9 +114,13 @@ async def test_what_cannot_be_read_is_told_and_not_kept(notes: tuple[Path, Any])
 @pytest.mark.parametrize("name", ["../own.md", "a/b.md", ".hidden.md", "", "x" * 300, "a\nb.md"])
 async def test_no_name_leads_out_of_the_directory(notes: tuple[Path, Any], name: str) -> None:
     uploads, side = notes
-    for change in (side.documents.add(side, name, pieces(b"x")), side.documents.delete(side, name)):
-        with pytest.raises(ApiError, match="is no name of a file"):
+    for change, status in (
+        (side.documents.add(side, name, pieces(b"x")), 400),
+        (side.documents.delete(side, name), 404),
+    ):
+        with pytest.raises(ApiError) as error:
             await change
+        assert error.value.status == status
     assert [*uploads.iterdir()] == []
     assert (uploads.parent / "own.md").read_text() == "mine"
 
@@ -129,12 +139,56 @@ async def test_what_is_too_large_or_of_another_kind_is_refused(
         await side.documents.delete(side, "own.md")
 
 
+async def test_nobody_waits_for_an_update_that_failed(notes: tuple[Path, Any]) -> None:
+    uploads, side = notes
+    adding = asyncio.ensure_future(side.documents.add(side, "a.md", pieces(b"x")))
+    async with asyncio.timeout(10):
+        while not (uploads / "a.md").exists():  # noqa: ASYNC110 (a file comes)
+            await asyncio.sleep(0.001)
+        side.following.failed = "no room"
+        while not adding.done():
+            side.documents.heard(DragonError("no room"))
+            await asyncio.sleep(0)
+    assert adding.result() == {"name": "a.md", "indexed": False, "reason": "no room"}
+
+
+async def test_files_are_deleted_by_the_names_that_are_listed(notes: tuple[Path, Any]) -> None:
+    uploads, side = notes
+    os.mkfifo(uploads / "pipe.md")
+    (uploads / os.fsdecode(b"t\xff\nm.md")).write_text("bytes")
+    side.known = {"dropped/t\\xff\\u000am.md": content_hash(uploads / os.fsdecode(b"t\xff\nm.md"))}
+    ((listed),) = (await side.documents.listing(side))["files"]
+    assert json.dumps(listed, ensure_ascii=False).encode()
+    deleted = await after_update(side, side.documents.delete(side, listed["upload"]))
+    assert deleted == {"name": "t\\xff\\u000am.md", "deleted": True}
+    assert [path.name for path in uploads.iterdir()] == ["pipe.md"]
+
+
 async def test_without_a_directory_nothing_changes(tmp_path: Path) -> None:
     documents = PrivateDocuments(SideSettings("device"), None)
     side: Any = WatchedSide(tmp_path)
     with pytest.raises(ApiError, match="start with --uploads DIR"):
         await documents.add(side, "a.md", pieces(b"x"))
     assert (await documents.listing(side))["kinds"] == []
+
+
+@pytest.mark.parametrize("problem", ["stopped", "failed"])
+async def test_whether_changes_are_noticed_is_told(tmp_path: Path, problem: str) -> None:
+    for uploads in (None, tmp_path):
+        async with served({}, uploads=uploads) as service:
+            following = service.side.following = Following(restarts=2)
+            told = (await service.http.get("/ready")).json()
+            assert told["documents"] == {"problem": None, "restarts": 2}
+            assert told["ready"]
+            setattr(following, problem, "it died")
+            answer = await service.http.get("/ready")
+            assert answer.json()["documents"] == {"problem": "it died", "restarts": 2}
+            assert (answer.status_code, answer.json()["ready"]) == (
+                (200, True) if uploads is None else (503, False)
+            )
+            page = (await service.http.get("/metrics")).text
+            assert f"dragonrt_watcher_alive {float(problem == 'failed')}" in page
+            assert "dragonrt_watcher_restarts_total 2.0" in page
 
 
 def test_a_directory_of_its_own_is_among_the_documents(tmp_path: Path) -> None:

@@ -143,11 +143,21 @@ class HttpService:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        """Whether an answer could begin now: with the other sides lost, where it may go alone."""
+        """Whether an answer could begin now: with the other sides lost, where it may go alone.
+
+        Not where files can be uploaded and nothing would index them.
+        """
         connected = {name: each.connected for name, each in self._device.connectors.items()}
         alone = goes_alone(self._device.settings)
         ready = not self._admission.closing and (alone or any(connected.values()))
-        return JSONResponse({"ready": ready, "connected": connected}, 200 if ready else 503)
+        following = self._device.side.following
+        if following is None:
+            return JSONResponse({"ready": ready, "connected": connected}, 200 if ready else 503)
+        problem = following.stopped or following.failed
+        ready = ready and not (problem and self._documents.changeable)
+        documents = {"problem": problem or None, "restarts": following.restarts}
+        about = {"ready": ready, "connected": connected, "documents": documents}
+        return JSONResponse(about, 200 if ready else 503)
 
     async def _version(self, request: Request) -> Response:
         return JSONResponse(
@@ -169,8 +179,10 @@ class HttpService:
     async def _change(self, request: Request) -> Response:
         name, side = request.path_params["name"], self._device.side
         if request.method == "PUT":
-            return JSONResponse(await self._documents.add(side, name, request.stream()))
-        return JSONResponse(await self._documents.delete(side, name))
+            said = await self._documents.add(side, name, request.stream())
+        else:
+            said = await self._documents.delete(side, name)
+        return JSONResponse(said, 202 if "reason" in said else 200)
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})

@@ -10,6 +10,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.tls import server_context
 from dragonrt.runtime.endpoints import is_loopback
 from dragonrt.setting import check, setting
+from retrieval.files import read_text
 
 SHORTEST_KEY = 16
 LIBRARIES = (
@@ -96,7 +97,7 @@ class ApiKeys:
     def read(cls, path: Path) -> "ApiKeys":
         """The keys in a file, one a line, without empty lines and those that begin with #."""
         try:
-            lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
             raise DragonError(f"cannot read the keys in {path}: {error}") from None
         keys = tuple(line for line in lines if line and not line.startswith("#"))

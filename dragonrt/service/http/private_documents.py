@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterable
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +13,13 @@ from dragonrt.runtime.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
 from retrieval import SUFFIXES, Report, content_hash, index_name
+from retrieval.files import create, make_directory, shown
 
 LARGEST_FILE = 64 * 1024 * 1024
 LONGEST_NAME = 200
 LISTED = 500
 """Names that a list tells; of more it tells the number."""
+NOTHING = "nothing can be changed here: start with --uploads DIR"
 READ_S = 60.0
 """An upload is answered after so long, whether or not the file is read by then."""
 
@@ -33,7 +34,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
     if side.store is not None or (side.index is not None and not side.documents):
         raise DragonError("--uploads needs an index of its own: give --documents, or nothing")
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(directory)
     except OSError as error:
         raise DragonError(f"cannot make {directory} for uploads: {error.strerror}") from None
     inside = any(directory.resolve().is_relative_to(each.resolve()) for each in side.documents)
@@ -50,6 +51,11 @@ class PrivateDocuments:
         self._reported = asyncio.Event()
         self._skipped: dict[str, str] = {}
 
+    @property
+    def changeable(self) -> bool:
+        """Whether files can be added and taken away."""
+        return self._uploads is not None
+
     def heard(self, report: Report | DragonError) -> None:
         """An update of the index is over."""
         if isinstance(report, Report):
@@ -60,13 +66,11 @@ class PrivateDocuments:
     async def listing(self, side: LocalSide) -> dict[str, Any]:
         """What there is: names, under which of them a file can be taken away, and kinds taken."""
         names = sorted(await _contents(side))
-        uploaded = {}
-        if self._uploads is not None:
-            files = await asyncio.to_thread(os.listdir, self._uploads)
-            uploaded = {self._name(self._uploads / file): file for file in files}
+        files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
+        uploaded = {self._name(path): name for name, path in files.items()}
         names.sort(key=lambda name: name not in uploaded)
         listed = [{"name": name, "upload": uploaded.get(name)} for name in names[:LISTED]]
-        kinds = list(SUFFIXES) if self._uploads is not None else []
+        kinds = list(SUFFIXES) if self.changeable else []
         return {"files": listed, "total": len(names), "kinds": kinds}
 
     async def add(self, side: LocalSide, name: str, data: AsyncIterable[bytes]) -> dict[str, Any]:
@@ -83,31 +87,48 @@ class PrivateDocuments:
             raise ApiError(507, f"the file cannot be kept: {error.strerror}") from None
         finally:
             unfinished.unlink(missing_ok=True)
-        return {"name": name, "indexed": await self._indexed(side, path, content)}
+        return {"name": name, **await self._over(side, "indexed", path, content)}
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Take a file away and wait until nothing of it is found any more."""
-        path = self._path(name)
+        """Take a file away, by its name as it is listed, and wait until nothing of it is found."""
+        path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
+            if path is None:
+                raise FileNotFoundError
             path.unlink()
         except OSError:
             raise ApiError(404, f"there is no uploaded file {name!r}") from None
-        return {"name": name, "deleted": await self._indexed(side, path, None)}
+        return {"name": name, **await self._over(side, "deleted", path, None)}
 
-    async def _indexed(self, side: LocalSide, path: Path, content: str | None) -> bool:
-        """Wait until the index has the file with that content; ApiError if it cannot be read."""
-        name = self._name(path)
+    async def _over(
+        self, side: LocalSide, what: str, path: Path, content: str | None
+    ) -> dict[str, Any]:
+        """Whether `what` is over: the index has the file with that content; else why it has not.
+
+        Raises ApiError if the file cannot be read.
+        """
+        name, following = self._name(path), side.following
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_S):
                 while True:
                     reported = self._reported
                     if (await _contents(side)).get(name) == content:
-                        return True
+                        return {what: True}
+                    if following is not None and following.stopped:
+                        return {what: False, "reason": following.stopped}
                     await reported.wait()
+                    if following is not None and following.failed:
+                        return {what: False, "reason": following.failed}
                     if content is not None and name in self._skipped:
                         await asyncio.to_thread(path.unlink, missing_ok=True)
                         raise ApiError(422, self._skipped[name], code="unreadable")
-        return False
+        return {what: False, "reason": "it takes long: the index has it later"}
+
+    def _uploaded(self) -> dict[str, Path]:
+        """The uploaded files by their names as they are shown."""
+        if self._uploads is None:
+            raise ApiError(403, NOTHING)
+        return {shown(p.name): p for p in self._uploads.iterdir() if not p.name.startswith(".")}
 
     def _name(self, path: Path) -> str:
         return index_name(self._documents, path)
@@ -115,7 +136,7 @@ class PrivateDocuments:
     def _path(self, name: str) -> Path:
         """Where an uploaded file of that name is: directly in the directory, never hidden."""
         if self._uploads is None:
-            raise ApiError(403, "nothing can be changed here: start with --uploads DIR")
+            raise ApiError(403, NOTHING)
         plain = name.isprintable() and "/" not in name and "\\" not in name
         if not plain or name.startswith(".") or not 1 <= len(name.encode()) <= LONGEST_NAME:
             raise ApiError(400, f"{name!r} is no name of a file", param="name")
@@ -130,6 +151,6 @@ async def _contents(side: LocalSide) -> dict[str, str]:
 
 
 async def _write(path: Path, data: AsyncIterable[bytes]) -> None:
-    with path.open("wb") as file:
+    with create(path) as file:
         async for piece in bounded(data, LARGEST_FILE):
             await asyncio.to_thread(file.write, piece)

@@ -55,7 +55,7 @@ async def serve_device(
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
     documents = PrivateDocuments(settings, http.uploads)
     skipped = 0 if library is None else library.skipped
-    news = IndexNews(watched=settings.watch, skipped=skipped)
+    news = IndexNews(skipped)
 
     def reported(report: Report | DragonError) -> None:
         documents.heard(report)

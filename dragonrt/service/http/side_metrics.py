@@ -16,7 +16,6 @@ from dragonrt.errors import DragonError
 from dragonrt.runtime.engine import Engine
 from dragonrt.runtime.library import Library
 from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.reindexing import NotWatchedError
 from retrieval import Report
 
 PREFIX = "dragonrt_"
@@ -64,19 +63,16 @@ def _of_values(
 class IndexNews:
     """What the updates of an index said last; `heard` gets every report of them."""
 
-    def __init__(self, *, watched: bool, skipped: int = 0) -> None:
-        self.watcher = watched
+    def __init__(self, skipped: int = 0) -> None:
         self.skipped = skipped
         self.updates = {"done": 0, "failed": 0}
         self.changed_s: float | None = None
 
     def heard(self, report: Report | DragonError) -> None:
-        """An update of the index is over, or nothing watches the documents any more."""
+        """Count an update of the index, or what kept it from coming about."""
         failed = isinstance(report, DragonError)
         self.updates["failed" if failed else "done"] += 1
-        if isinstance(report, NotWatchedError):
-            self.watcher = False
-        elif isinstance(report, Report):
+        if isinstance(report, Report):
             self.skipped, self.changed_s = len(report.skipped), time.time()  # a date
 
 
@@ -85,6 +81,10 @@ def side_metrics(side: LocalSide, news: IndexNews) -> Iterator[Metric]:
     yield from _of_engine(side.engine)
     if side.library is not None:
         yield from _of_index(side.library, news)
+    following = side.following
+    alive, restarts = (0, 0) if following is None else (not following.stopped, following.restarts)
+    yield gauge("watcher_alive", "Whether changes of the documents are noticed.", alive)
+    yield counter("watcher_restarts", "Times the watcher was started again.", restarts)
 
 
 def _of_engine(engine: Engine) -> Iterator[Metric]:
@@ -118,7 +118,6 @@ def _of_index(library: Library, news: IndexNews) -> Iterator[Metric]:
         "index_incomplete", "Whether documents are still to be indexed.", library.incomplete
     )
     yield gauge("files_skipped", "Files that could not be read.", news.skipped)
-    yield gauge("watcher_alive", "Whether changes of the documents are noticed.", news.watcher)
     yield counter("index_updates", "Updates of the index, by how they ended.", news.updates, "end")
 
 

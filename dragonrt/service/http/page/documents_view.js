@@ -72,7 +72,7 @@ export class DocumentsView {
         }
       });
       if (said.indexed) row.remove();
-      else state.textContent = `${file.name}: still being read`;
+      else state.textContent = `${file.name}: ${said.reason}`;
     } catch (error) {
       state.textContent = `${file.name}: ${error.message}`;
       state.className = "problem";

@@ -1,0 +1,104 @@
+"""Files that somebody names are read within bounds; files of private text are their owner's alone.
+
+What is read is a regular file: a pipe would be waited for, and a device may never end. What is
+made has the mode 0600, directories 0700, whatever the umask.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from io import BufferedReader
+from pathlib import Path
+from typing import BinaryIO
+
+MOST = 2**20
+"""Bytes of a file of settings, keys or the like."""
+
+_UNSHOWN = re.compile(
+    "[\\\\\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef]"
+)
+
+
+def opened(path: Path) -> BufferedReader:
+    """Open a regular file for reading, without waiting; OSError if it is none."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return file
+
+
+def read_bytes(path: Path, most: float = MOST) -> bytes:
+    """Return the content of a regular file of at most `most` bytes; OSError for any other.
+
+    The null device stands for an empty file.
+    """
+    if str(path) == os.devnull:
+        return b""
+    with opened(path) as file:
+        data = file.read() if most == float("inf") else file.read(int(most) + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"is of more than {most:,.0f} bytes")
+    return data
+
+
+def read_text(path: Path, most: float = MOST) -> str:
+    """Return the text of a UTF-8 file; OSError as `read_bytes`, ValueError if it is none."""
+    return read_bytes(path, most).decode("utf-8")
+
+
+def create(path: Path, *, new: bool = False) -> BinaryIO:
+    """Open a file to be written anew, which nobody but its owner can read; OSError.
+
+    If `new`, there must be none yet.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    number = os.open(path, flags, 0o600)
+    if not new and os.name == "posix" and stat.S_ISREG(os.fstat(number).st_mode):
+        with suppress(PermissionError):  # it was there, and is another user's
+            os.fchmod(number, 0o600)
+    return os.fdopen(number, "wb")
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, for their owner alone; OSError."""
+    for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def narrow(paths: Iterable[Path]) -> bool:
+    """Take files and directories from all but their owner; whether others had any of them.
+
+    What is another user's, and what is gone, is left as it is.
+    """
+    narrowed = False
+    for path in paths if os.name == "posix" else ():
+        with suppress(OSError):
+            found = path.lstat()
+            others = stat.S_IMODE(found.st_mode) & (stat.S_IRWXG | stat.S_IRWXO)
+            if others and found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode):
+                path.chmod(stat.S_IMODE(found.st_mode) - others)
+                narrowed = True
+    return narrowed
+
+
+def shown(name: str) -> str:
+    """Return the name of a file as it is shown: what is no character, or controls one, escaped.
+
+    Two names are never shown alike: a backslash is doubled.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        if found[0] == "\\":
+            return "\\\\"
+        if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8, as Python has it
+            return f"\\x{code - 0xDC00:02x}"
+        return f"\\u{code:04x}"
+
+    return _UNSHOWN.sub(escaped, name)

@@ -1,0 +1,181 @@
+"""Fuzz targets of documents: their names, kinds, sizes and contents; see `fuzz_targets`."""
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from retrieval import SUFFIXES, DocumentError, Embedder, Index
+from retrieval.chunking import chunk, header
+from retrieval.documents import parse
+from retrieval.files import shown
+from retrieval.ingestion import excluded
+
+MEMBERS: Final[Mapping[str, str]] = {
+    ".docx": "word/document.xml",
+    ".odt": "content.xml",
+    ".pptx": "ppt/slides/slide1.xml",
+    ".xlsx": "xl/worksheets/sheet1.xml",
+    ".epub": "META-INF/container.xml",
+}
+"""Of archives the file whose content is drawn; other bytes would end at a wrong checksum."""
+
+WORDS: Final = (1, 16, 64)
+DIMENSION: Final = 16
+
+
+def documents(data: bytes) -> None:
+    """A file of any kind and content: what is in it is cut whole, or a DocumentError."""
+    if len(data) < 2:
+        return
+    suffix, words = SUFFIXES[data[0] % len(SUFFIXES)], WORDS[data[1] % len(WORDS)]
+    content = data[2:]
+    if data[1] >= 128 and suffix in MEMBERS:
+        content = _packed(suffix, content)
+    try:
+        document = parse(content, suffix)
+    except DocumentError:
+        return
+    starts = [start for start, _ in document.sections]
+    spans = chunk(document.text, words, starts, document.tables)
+    ends = [0, *(end for _, end in spans)]
+    begins = [*(start for start, _ in spans), len(document.text)]
+    assert all(not document.text[e:s].strip() for e, s in zip(ends, begins, strict=True))
+    for start, _ in spans:
+        assert "\n" not in document.name(start)
+        assert "\n" not in header(document.text, start, document.tables, words)
+    json.dumps([document.name(start) for start, _ in spans])
+
+
+def file_names(data: bytes) -> None:
+    """The name of a file: shown in one line of Unicode, and no two alike; patterns of names."""
+    raw, _, pattern = data.replace(b"/", b"").partition(b"\0")
+    name = os.fsdecode(raw)
+    text = shown(name)
+    assert len(text.encode().splitlines()) <= 1
+    assert "\x1b" not in text
+
+    def meant(found: re.Match[str]) -> str:
+        if found[1]:
+            return chr(0xDC00 + int(found[1], 16))
+        return chr(int(found[2], 16)) if found[2] else "\\"
+
+    code = r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|\\)"
+    assert re.sub(code, meant, text) == name
+    excluded([os.fsdecode(pattern)])(name)
+
+
+def indexes(data: bytes) -> None:
+    """Files come, change and go: what is listed is found, and what has gone is not."""
+    files = [each.partition(b"\0") for each in data.split(b"\xff\0")][:4]
+    with tempfile.TemporaryDirectory() as folder:
+        where, below = Path(folder) / "index", Path(folder) / "documents"
+        below.mkdir()
+        made = [path for name, _, content in files if (path := _made(below, name, content))]
+        _update(where, below)
+        for path in made[::2]:
+            with suppress(FileNotFoundError):
+                path.unlink()
+        for path in made[1::2]:
+            if path.is_file() and not path.is_symlink():
+                path.write_bytes(path.read_bytes()[::-1] + b" again")
+        _update(where, below)
+
+
+def _made(folder: Path, name: bytes, content: bytes) -> Path | None:
+    """A file, pipe or link, as the first byte of its content says."""
+    suffix = SUFFIXES[content[0] % 8] if content else ".txt"
+    path = folder / os.fsdecode(name.replace(b"/", b"")[:100] + suffix.encode())
+    try:
+        if content[:1] == b"p":
+            os.mkfifo(path)
+        elif content[:1] == b"l":
+            path.symlink_to(os.fsdecode(content[1:60].replace(b"\0", b"") or b"."))
+        elif not path.exists():
+            path.write_bytes(content[1:] * (1 + len(content) % 32))
+    except OSError:  # its name is too long, or taken
+        return None
+    return path
+
+
+def _update(where: Path, below: Path) -> None:
+    report = Index.update(where, below, EMBEDDER, words=16, largest=20_000)
+    index = Index.open(where)
+    listed = index.files()
+    found = [path for path in below.iterdir() if path.is_file() and path.stat().st_size]
+    assert listed.keys() <= {shown(path.name) for path in found}
+    known = {*listed, *(name for name, _ in report.skipped), *report.ignored}
+    assert {shown(p.name) for p in below.iterdir() if not p.name.startswith(".")} <= known
+    chunks = list(index.chunks())
+    assert len(chunks) == report.chunks
+    places = {each.source for each in chunks}
+    places |= {copy.source for each in chunks for copy in each.copies}
+    assert places == set(listed)
+    for each in chunks[:8]:
+        hits = index.search(EMBEDDER.encode([each.text])[0], len(chunks))
+        assert each.digest in {hit.chunk.digest for hit in hits}
+
+
+def _vectors(texts: Sequence[str]) -> "np.ndarray[tuple[int, int], np.dtype[np.float32]]":
+    digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
+    rows = [np.frombuffer(digest[:DIMENSION], np.uint8) for digest in digests]
+    return np.array(rows, np.float32).reshape(len(texts), DIMENSION) + 1
+
+
+EMBEDDER: Final = Embedder("fuzz", "fuzz", _vectors, _vectors)
+
+
+def _packed(suffix: str, content: bytes) -> bytes:
+    """A real file of that kind, in which one member is replaced."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in _members(suffix).items():
+            archive.writestr(name, data)
+        archive.writestr(MEMBERS[suffix], content)
+    return out.getvalue()
+
+
+@cache
+def _members(suffix: str) -> Mapping[str, bytes]:
+    """The other members of an empty file, as its library writes it."""
+    out = io.BytesIO()
+    if suffix == ".docx":
+        import docx
+
+        docx.Document().save(out)
+    elif suffix == ".odt":
+        import odfdo
+
+        odfdo.Document("text").save(out)
+    elif suffix == ".pptx":
+        import pptx
+
+        presentation = pptx.Presentation()
+        presentation.slides.add_slide(presentation.slide_layouts[1])
+        presentation.save(out)
+    elif suffix == ".xlsx":
+        import xlsxwriter
+
+        with xlsxwriter.Workbook(out) as book:
+            book.add_worksheet("a").write(0, 0, "a")
+    else:
+        with zipfile.ZipFile(out, "w") as archive:
+            archive.writestr(
+                "a.opf",
+                '<package xmlns="http://www.idpf.org/2007/opf"><item id="a" href="a.html"/>'
+                '<itemref idref="a"/></package>',
+            )
+            archive.writestr("a.html", "<h1>Ferry</h1>At nine.")
+    with zipfile.ZipFile(out) as archive:
+        names = [name for name in archive.namelist() if name != MEMBERS[suffix]]
+        return {name: archive.read(name) for name in names}
