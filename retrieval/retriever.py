@@ -38,8 +38,9 @@ class Reranker:
             return np.empty(0, dtype=np.float32)
         pairs = [(question, text) for text in texts]
         scores = np.asarray(self._model.predict(pairs, show_progress_bar=False), dtype=np.float32)
-        bounded = type(self._model.activation_fn).__name__ == "Sigmoid"
-        return scores if bounded else 1 / (1 + np.exp(-scores))
+        if type(self._model.activation_fn).__name__ == "Sigmoid":
+            return scores
+        return np.asarray(1 / (1 + np.exp(-scores)), dtype=np.float32)
 
 
 class Retriever:
