@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
-from scripts.fuzz_documents import documents, file_names, indexes
 
 from dragonrt.distributions import codec, decode_block, decode_distribution
 from dragonrt.distributions.protocol import Codec, Step
@@ -27,6 +26,7 @@ from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello, Open, Opened
 from dragonrt.wire.reasons import HandshakeError, MessageError, RemoteProtocolError
 from dragonrt.wire.values import unpack
+from scripts.fuzz_documents import documents, file_names, indexes
 
 Target = Callable[[bytes], None]
 
