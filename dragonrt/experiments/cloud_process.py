@@ -130,7 +130,13 @@ def listening_process(*module: str) -> Iterator[CloudProcess]:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Let signals that end a program do so as SystemExit: the default would skip every finally."""
+    """Let signals that end a program do so as SystemExit: the default would skip every finally.
+
+    Only the main thread can; elsewhere nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {name: signal.signal(getattr(signal, name), _exit) for name in names}
     try:

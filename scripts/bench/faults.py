@@ -37,6 +37,7 @@ NOTE = (
     "of the service at the end of a phase over its beginning."
 )
 BOUND_S = USUAL.answer_s + USUAL.rejoin_s + 10.0
+MODEL = "dragon-small"
 CLIENTS = 4
 SLOW_READERS = 8
 SAMPLES = 20
@@ -67,7 +68,7 @@ class Service:
     def ask(self, question: str, phase: Phase) -> None:
         """One streamed answer, noted in `phase`."""
         began_s = time.monotonic()
-        body = {"model": "any", "input": question, "stream": True, "max_output_tokens": 8}
+        body = {"model": MODEL, "input": question, "stream": True, "max_output_tokens": 8}
         shown, final = "", None
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=BOUND_S)
@@ -115,7 +116,7 @@ def calm(service: Service) -> Iterator[None]:
 @contextlib.contextmanager
 def lying(service: Service) -> Iterator[None]:
     """A cloud that forces a beginning and reads how the device goes on."""
-    module = ("scripts.bench.lying_cloud", str(service.cloud_port), "dragon-small")
+    module = ("scripts.bench.lying_cloud", str(service.cloud_port), MODEL)
     with listening_process(*module) as cloud:
         cloud.wait_ready()
         yield
@@ -129,7 +130,7 @@ def slow_readers(service: Service) -> Iterator[None]:
             client = socket.create_connection(("127.0.0.1", service.port))
             stack.callback(client.close)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            body = json.dumps({"model": "any", "input": "What is a bee?", "stream": True}).encode()
+            body = json.dumps({"model": MODEL, "input": "What is a bee?", "stream": True}).encode()
             head = f"POST /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\n"
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body)
@@ -259,7 +260,7 @@ def _phases(
         "--port",
         str(cloud_port),
     )
-    command += ("--http-port", "0", "--seed", str(seed), "--model", "dragon-small", "--watch")
+    command += ("--http-port", "0", "--seed", str(seed), "--model", MODEL, "--watch")
     command += ("--documents", str(notes), "--index", str(home / "index"))
     command += ("--disclose", "answer", "--uploads", str(notes / "dropped"))
     on_status("starting the service")
