@@ -12,6 +12,7 @@ from .failures import RetrievalError
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\s{_CJK}]{{1,40}}")
 _LETTER = re.compile(f"[{_CJK}]")
+_SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’»)\]]*$|[。！？]$")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _LETTERS = re.compile(r"[a-z]+")
@@ -99,7 +100,7 @@ def _first(table: tuple[int, int]) -> int:
 
 def _cost(text: str) -> int:
     """The tokens of a text, and of the line's end behind it, as a chunk counts them."""
-    return sum(tokens_of(word) for word in _WORD.findall(text)) + len(text.split()) + 1
+    return sum(map(tokens_of, _WORD.findall(text))) + sum(map(_gap, _SPACE.findall(text))) + 1
 
 
 def _gap(space: str) -> int:

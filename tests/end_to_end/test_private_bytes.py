@@ -69,6 +69,7 @@ def test_real_processes_keep_it_to_themselves(tmp_path: Path) -> None:
     lines = [*cloud.lines, *serve.lines]
     assert any("skipped broken.docx" in line for line in lines)
     assert [line for line in lines if any(word in line for word in WORDS)] == []
+    assert [line for line in lines if "chat.completion" in line] == [], "answers are private, too"
     assert wide(made) == []
     assert not wide(made / "device" / "kv"), "what was read is kept, too"
     for path in ("cloud.trace", "device.trace"):

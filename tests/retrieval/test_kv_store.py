@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ ARRAYS: dict[str, NDArray[Any]] = {
 }
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.text(st.characters(codec="ascii", categories=["L"]), min_size=1, max_size=4),

@@ -20,7 +20,7 @@ from retrieval import Report
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("watchfiles")
-BOUND_S = 60.0
+BOUND_S = 300.0  # the process is nice, and this machine may be busy
 
 
 def children() -> list[int]:
