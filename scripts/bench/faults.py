@@ -38,6 +38,7 @@ NOTE = (
 )
 BOUND_S = USUAL.answer_s + USUAL.rejoin_s + 10.0
 MODEL = "dragon-small"
+TOGETHER = 'dragonrt_answers_together_total{others="all"}'
 CLIENTS = 4
 SLOW_READERS = 8
 SAMPLES = 20
@@ -84,7 +85,7 @@ class Service:
                     event = json.loads(line[6:])
                     if event["type"] == "response.output_text.delta":
                         shown += event["delta"]
-                    elif event["type"] == "response.completed":
+                    elif event["type"] in ("response.completed", "response.incomplete"):
                         final = event["response"]["output"][0]["content"][0]["text"]
             if final is None:
                 raise ValueError("the stream ended without an end of the answer")
@@ -222,7 +223,7 @@ def bench_faults(*, output: Console, messages: Console, answers: int = 2000, see
             phase = Phase(name)
             found.append(phase)
             with disturbed as service, ThreadPoolExecutor(CLIENTS) as clients:
-                together = service.metric("dragonrt_answers_together_total")
+                together = service.metric(TOGETHER)
                 part = -(-answers // len(PHASES))
                 for sample in range(SAMPLES):
                     numbers = range(part * sample // SAMPLES, part * (sample + 1) // SAMPLES)
@@ -230,7 +231,7 @@ def bench_faults(*, output: Console, messages: Console, answers: int = 2000, see
                     list(clients.map(service.ask, asked, [phase] * len(asked)))
                     phase.resident.append(resident_mb(str(service.process.pid)))
                     status.update(f"{name}: {phase.answers} answers, {len(phase.failed)} failed")
-                phase.together = round(service.metric("dragonrt_answers_together_total") - together)
+                phase.together = round(service.metric(TOGETHER) - together)
     table = bench_table("fault", "answers", "together", "failed", "taken back", "longest", "growth")
     results = [_result(phase) for phase in found]
     for each in results:

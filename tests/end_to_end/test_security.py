@@ -25,7 +25,7 @@ from .conftest import DeviceAt, counts
 
 TIME_LIMIT_S = 60.0
 """Only stops a test that hangs."""
-KEY, WRONG_KEY = b"0123456789abcdef0123456789abcdef", b"another key of thirty-two bytes!"
+KEY, WRONG_KEY = b"0123456789abcdef0123456789abcdef", b"another-key-of-thirty-two-bytes!"
 
 
 @dataclass(frozen=True)
