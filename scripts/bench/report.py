@@ -61,7 +61,7 @@ def environment() -> dict[str, Any]:
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "numpy")},
         },
-        "command": " ".join(["dragonrt", *sys.argv[1:]]),
+        "command": " ".join([f"scripts/{Path(sys.argv[0]).parent.name}/run", *sys.argv[1:]]),
     }
 
 

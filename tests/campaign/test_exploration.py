@@ -17,7 +17,7 @@ from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
-from dragonrt.modes.mode import Finish, Input, Received, Said
+from dragonrt.modes.mode import Finish, Input, Measured, Received, Said
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Weighing
@@ -257,7 +257,7 @@ def asleep() -> Callable[..., Any]:
     right = Driver.feed
 
     def feed(driver: Driver, *inputs: Input) -> None:
-        messages = [each for each in inputs if isinstance(each, Received)]
+        messages = [each for each in inputs if isinstance(each, Received | Measured)]
         for happened in messages:
             driver._carry_out(driver.mode.handle(happened, driver._loop.time()))
         if not messages:
