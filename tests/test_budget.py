@@ -11,29 +11,29 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 INSTALLED = {
-    "dragonrt": 346,
+    "dragonrt": 391,
     "dragonrt/bundled": 138,
-    "dragonrt/cli": 1448,
+    "dragonrt/cli": 1579,
     "dragonrt/control": 925,
     "dragonrt/distributions": 1900,
-    "dragonrt/experiments": 1334,
-    "dragonrt/language": 5019,
-    "dragonrt/link": 1700,
-    "dragonrt/modes": 5127,
-    "dragonrt/runtime": 4590,
+    "dragonrt/experiments": 1365,
+    "dragonrt/language": 5022,
+    "dragonrt/link": 1847,
+    "dragonrt/modes": 5498,
+    "dragonrt/runtime": 5144,
     "dragonrt/sampling": 1477,
-    "dragonrt/service": 2639,
-    "dragonrt/testing": 855,
-    "dragonrt/traces": 1999,
+    "dragonrt/service": 3655,
+    "dragonrt/testing": 859,
+    "dragonrt/traces": 2041,
     "dragonrt/wire": 1729,
-    "retrieval": 3035,
+    "retrieval": 3613,
 }
 BESIDE = {
-    "scripts/bench": 4200,
-    "scripts/campaign": 2200,
-    "scripts/papers": 8000,
-    "scripts/train": 6700,
-    "tests": 32000,
+    "scripts/bench": 5014,
+    "scripts/campaign": 2536,
+    "scripts/papers": 8581,
+    "scripts/train": 7153,
+    "tests": 35900,
 }
 
 

@@ -30,7 +30,9 @@ TEMPERATURES = (0.0, 0.8, 3.0)  # at 3 the text wanders, and most drafts are rej
 
 
 def asked_at(temperature: float, seed: int) -> Question:
-    return replace(SHORT, seed=seed, sampler=Sampler(temperature=temperature))
+    """At each level of the same documents, however little they have to do with the question."""
+    sampler = Sampler(temperature=temperature)
+    return replace(SHORT, seed=seed, sampler=sampler, relevance_floor=-1.0)
 
 
 @pytest.mark.slow
