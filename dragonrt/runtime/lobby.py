@@ -58,7 +58,7 @@ class Lobby:
         Raises MadeWayError if the connection is silent or unknown for too long, or if its place is
         needed, after `dismiss`; what runs in the context is cancelled then.
         """
-        loop, source = asyncio.get_running_loop(), _source(host)
+        loop, source = asyncio.get_running_loop(), source_of(host)
         self._make_room(source)
         place: _Place | None = None
         try:
@@ -99,12 +99,12 @@ class Lobby:
             place.limit.reschedule(asyncio.get_running_loop().time())
 
 
-def _source(host: str) -> str:
-    """The part of an address that one machine has for itself."""
+def source_of(host: str) -> str:
+    """Return the part of an address that one machine has for itself: IPv4 whole, IPv6 its /64."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
         return host
-    if address.version == 4:
+    if address.version == 4 or address.ipv4_mapped is not None:
         return str(address)
     return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))

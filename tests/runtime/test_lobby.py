@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from dragonrt.runtime.lobby import FIRST_BYTE_S, Lobby, MadeWayError
+from dragonrt.runtime.lobby import FIRST_BYTE_S, Lobby, MadeWayError, source_of
 from dragonrt.testing.loop import run
 
 HANDSHAKE_S = 10.0
@@ -101,6 +101,11 @@ def test_addresses_of_one_ipv6_network_are_one_source() -> None:
         await leave(near + far)
 
     run(crowd())
+
+
+def test_ipv4_addresses_on_an_ipv6_socket_are_sources_of_their_own() -> None:
+    mapped = ["::ffff:10.0.0.1", "::ffff:10.0.0.2"]
+    assert len({source_of(host) for host in mapped}) == 2
 
 
 def test_silence_and_handshakes_are_bounded() -> None:

@@ -6,7 +6,6 @@ place before TLS or a key is asked for; requests come within bounds, and what is
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import socket
 import ssl
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from dragonrt.runtime.lobby import source_of
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Places:
 
     def take(self, host: str) -> str | None:
         """The address that has one place more now; None if it, or nobody, may have one."""
-        address = _network(host)
+        address = source_of(host)
         full = self._open.total() >= self.bounds.connections
         if full or self._open[address] >= self.bounds.of_address:
             self.refused += 1
@@ -73,16 +74,6 @@ class Places:
     @property
     def open(self) -> int:
         return self._open.total()
-
-
-def _network(host: str) -> str:
-    try:
-        found = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if found.version == 4 or found.ipv4_mapped is not None:
-        return str(found)
-    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 class BoundedHttp(HttpToolsProtocol):
