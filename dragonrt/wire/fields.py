@@ -25,11 +25,6 @@ def check_integer(name: str, value: Any, low: int, high: int) -> None:
         raise _wrong(name, value, f"an integer from {low} to {high}")
 
 
-def check_flag(name: str, value: Any) -> None:
-    if type(value) is not bool:
-        raise _wrong(name, value, "true or false")
-
-
 def check_number(name: str, value: Any, low: float, high: float) -> None:
     """A finite float (or integer) from `low` to `high`, both included."""
     if not (type(value) is int or isinstance(value, float)) or not low <= value <= high:

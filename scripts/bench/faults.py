@@ -140,10 +140,10 @@ def slow_readers(service: Service) -> Iterator[None]:
 
 @contextlib.contextmanager
 def dying_watcher(service: Service) -> Iterator[None]:
-    """The documents vanish and come back, again and again, and a file is uploaded meanwhile."""
-    away, over = service.notes.with_name("away"), threading.Event()
+    """The documents vanish and come back with one more file, again and again."""
+    away = service.notes.with_name("away")
 
-    def disturb() -> None:
+    def disturb(over: threading.Event) -> None:
         number = 0
         while not over.wait(3.0):
             number += 1
@@ -152,13 +152,8 @@ def dying_watcher(service: Service) -> Iterator[None]:
             away.rename(service.notes)
             (service.notes / f"note{number}.txt").write_text(f"Note {number} is about bees.\n")
 
-    with _honest(service), ThreadPoolExecutor(1) as pool:
-        disturbing = pool.submit(disturb)
-        try:
-            yield
-        finally:
-            over.set()
-            disturbing.result()
+    with _honest(service), _disturbed(disturb):
+        yield
 
 
 @contextlib.contextmanager
@@ -178,16 +173,23 @@ def full_disk(service: Service) -> Iterator[None]:
 @contextlib.contextmanager
 def killed(service: Service) -> Iterator[None]:
     """A cloud that is killed without a word every few seconds and started again."""
-    over = threading.Event()
 
-    def disturb() -> None:
+    def disturb(over: threading.Event) -> None:
         while not over.is_set():
             with _honest(service) as cloud:
                 over.wait(4.0)
                 os.kill(cloud.pid, signal.SIGKILL)
 
+    with _disturbed(disturb):
+        yield
+
+
+@contextlib.contextmanager
+def _disturbed(disturb: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run `disturb` in a thread until the context ends, which sets its event."""
+    over = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        disturbing = pool.submit(disturb)
+        disturbing = pool.submit(disturb, over)
         try:
             yield
         finally:
