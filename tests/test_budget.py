@@ -19,21 +19,21 @@ INSTALLED = {
     "dragonrt/experiments": 1365,
     "dragonrt/language": 5022,
     "dragonrt/link": 1847,
-    "dragonrt/modes": 5498,
-    "dragonrt/runtime": 5144,
+    "dragonrt/modes": 5520,
+    "dragonrt/runtime": 5142,
     "dragonrt/sampling": 1477,
-    "dragonrt/service": 3655,
+    "dragonrt/service": 3646,
     "dragonrt/testing": 859,
     "dragonrt/traces": 2041,
-    "dragonrt/wire": 1729,
+    "dragonrt/wire": 1724,
     "retrieval": 3613,
 }
 BESIDE = {
-    "scripts/bench": 5014,
+    "scripts/bench": 5016,
     "scripts/campaign": 2536,
     "scripts/papers": 8581,
     "scripts/train": 7153,
-    "tests": 35900,
+    "tests": 35886,
 }
 
 

@@ -36,7 +36,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.partnered import Partnered
 from dragonrt.modes.question import Question
-from dragonrt.modes.ranking import ranked
+from dragonrt.modes.ranking import observers
 from dragonrt.modes.reading_ahead import ReadingAhead
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
@@ -110,6 +110,7 @@ class Dragon(Partnered):
             self._aggregating,
         )
         self._guards = guards(side, question, settings)
+        self._observers = observers(question)
         # What is known of the other side.
         self._partner = ""
         self._other_decided: tuple[int, int] | None = None
@@ -383,9 +384,8 @@ class Dragon(Partnered):
         Comes to what the other side is to hear of it.
         """
         step, line, out = self._decided, self._line, self._out
-        if (count := self._question.top_logprobs) is not None and own is not None:
-            told_of = ranked(step, token, own, None if self._alone else theirs, count)
-            out.events += [] if told_of is None else [told_of]
+        for observe in self._observers:
+            out.events += observe(step, token, own, theirs)
         if ruling.withheld:
             theirs = None
         waited, self._decision_s, self._progress_s = now - self._decision_s, now, now

@@ -136,7 +136,7 @@ class DragonSettings:
     @property
     def keeps_drafts(self) -> bool:
         """Whether the device tells the cloud nothing but target tokens."""
-        return self.disclose is not Disclosure.DRAFTS
+        return self.disclose != Disclosure.DRAFTS
 
     @property
     def pads(self) -> bool:
@@ -151,7 +151,7 @@ class DragonSettings:
     @property
     def redacts(self) -> bool:
         """Whether even the answer's tokens are told in part only."""
-        return self.disclose is Disclosure.REDACTED
+        return self.disclose == Disclosure.REDACTED
 
     @property
     def placement(self) -> Aggregator:
@@ -360,6 +360,11 @@ Settings = DragonSettings | SpeculativeSettings | FederatedSettings | SprinterSe
 def goes_alone(how: Settings) -> bool:
     """Return whether a device answers without the other sides while they are not there."""
     return getattr(how, "on_loss", "wait") == "alone"
+
+
+def needs_all(how: Settings) -> bool:
+    """Return whether a device answers only with all of the other sides."""
+    return getattr(how, "require_all", False)
 
 
 def _rule(name: str) -> SpeculativeRule:

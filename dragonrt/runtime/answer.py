@@ -230,13 +230,11 @@ class Driver:
 
     # Inputs.
 
-    def begin(self, prepared: PrefillResult, vocabulary: int) -> None:
-        """This side has read the question: from now on work is done."""
-        self.record(
-            SideReady(prepared.load_s, prepared.prefill_s, prepared.prompt_tokens, vocabulary)
-        )
-        self._context = prepared.context
-        self.feed(prepared.prepared)
+    def begin(self, read: PrefillResult, vocabulary: int) -> None:
+        """Feed the prefill result in: from now on work is done."""
+        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens, vocabulary))
+        self._context = read.context
+        self.feed(read.prepared)
 
     def feed(self, *inputs: Input) -> None:
         """Feed inputs into the mode, in order, and begin what work it then wants.

@@ -8,7 +8,7 @@ from dragonrt.modes.catalogue import Kit, entry_of
 from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import Settings, goes_alone
+from dragonrt.modes.settings import Settings, goes_alone, needs_all
 from dragonrt.patience import BackOff
 from dragonrt.runtime.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.runtime.citing import Passage
@@ -197,7 +197,7 @@ class Asking:
         connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
         if not any(connector.connected for connector in connectors):
             await asyncio.gather(*(connector.reach() for connector in connectors))
-        enough = all if getattr(self.answer.settings, "require_all", False) else any
+        enough = all if needs_all(self.answer.settings) else any
         if not goes_alone(self.answer.settings) and not enough(each.met for each in connectors):
             away = (each.absence for each in connectors if not each.met and each.absence)
             why = next(away, "not dialled yet")

@@ -68,7 +68,7 @@ class Lobby:
                 silent = loop.call_later(FIRST_BYTE_S, self._check_heard, place)
                 try:
                     yield
-                except BaseException:
+                except BaseException:  # also of a cancelled handshake: it is only counted
                     self.turned_away += 1
                     raise
                 finally:

@@ -1,5 +1,6 @@
 """Settings that make no sense are refused with one line; what follows from the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,3 +118,13 @@ def test_a_stopping_rule_ends_blocks_of_at_most_sixteen_tokens() -> None:
     assert specdec.stopping_rule == SpecDecPlusPlus(9)
     with pytest.raises(DragonError, match="--verifier"):
         entry_of(specdec).device(Question(), specdec, Kit(vocabulary=8))
+
+
+@pytest.mark.parametrize(
+    ("level", "keeps", "redacts"),
+    [("drafts", False, False), ("answer", True, False), ("redacted", True, True)],
+)
+def test_a_level_counts_by_its_name(level: str, keeps: bool, redacts: bool) -> None:
+    """Also where it was not parsed: nothing may leave because a text is no member of an enum."""
+    settings = replace(DragonSettings(), disclose=level)  # type: ignore[arg-type]
+    assert (settings.keeps_drafts, settings.redacts) == (keeps, redacts)

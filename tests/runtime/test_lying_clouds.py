@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from dragonrt.errors import LinkError
 from dragonrt.language.model import LanguageModel
+from dragonrt.language.reader import SUREST
 from dragonrt.link.memory import memory_streams
 from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.guards import STEERED
+from dragonrt.modes.guards import STEERED, SURE
 from dragonrt.modes.mode import Said, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -350,6 +351,10 @@ def test_a_flat_distribution_of_great_weight_is_no_excuse(sure: float) -> None:
     assert found.answer.tokens == [*LED, *SECRET, STOP]
     assert found.stolen <= 1, "each is 5.8 bits, and 8 may be told"
     assert found.answer.notices == []
+
+
+def test_the_bound_knows_how_sure_a_document_may_be() -> None:
+    assert pytest.approx(1 - SUREST) == SURE
 
 
 # A real model.

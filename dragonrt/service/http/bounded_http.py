@@ -87,7 +87,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._until_s = 0.0
         self._stuck: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
         super().connection_made(transport)
         self._await(self._bounds.headers_s)
 
