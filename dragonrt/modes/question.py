@@ -47,7 +47,11 @@ class Question:
     instructions: str = setting("", "What holds for all.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
-        0, "Same seed, same text; else fresh for each answer.", low=0, high=MAX_64, daily=True
+        0,
+        "Random seed: same seed, same text; else fresh.",
+        low=0,
+        high=MAX_64,
+        daily=True,
     )
     sampler: Sampler = GREEDY
     max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS, letter="n", daily=True)
@@ -71,7 +75,7 @@ class Question:
     )
     relevance_floor: float | None = setting(
         None,
-        "Read no document of less cosine; else 0.25 where drafts are not disclosed.",
+        "Skip documents below this cosine. Default: 0.25 at --disclose answer and redacted.",
         low=-1,
         high=1,
         travels=False,

@@ -79,13 +79,13 @@ class DragonSettings:
     )
     reveal: float = setting(
         8.0,
-        "redacted: withhold what would tell the cloud more than so many bits of an answer.",
+        "redacted: bits that an answer may reveal to the cloud.",
         low=0,
         high=1e6,
         travels=False,
     )
     pad: bool | None = setting(
-        None, "Send all in frames of a few sizes; else where drafts are not disclosed."
+        None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."
     )
     cadence: str | None = setting(
         None, "Send one frame of one size every TICK, such as 20ms, said or not."

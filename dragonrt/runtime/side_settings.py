@@ -52,7 +52,9 @@ class SideSettings:
         (), "Files or directories to leave out, as in .gitignore: *.log, drafts/; may be repeated."
     )
     largest_file: str = setting("5MB", "Files of more, or of more text, are named and skipped.")
-    follow_links: bool = setting(False, "Read what links out of the documents lead to.")
+    follow_links: bool = setting(
+        False, "Also read files outside the documents that links point to."
+    )
     index: Path | None = setting(
         None, "Where the index is; each directory of documents has its own."
     )

@@ -74,9 +74,11 @@ class HttpSettings:
 class StatusSettings:
     """Where a cloud tells its operators how it is."""
 
-    http_host: str = setting("127.0.0.1", "Tell health and metrics here, to anyone who asks.")
+    http_host: str = setting(
+        "127.0.0.1", "Serve health and metrics on this address, without a key."
+    )
     http_port: int | None = setting(
-        None, "At this port, 0 for a free one; not at all without.", low=0, high=65535
+        None, "On this port; 0 takes a free one. Default: off.", low=0, high=65535
     )
 
 
