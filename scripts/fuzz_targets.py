@@ -16,8 +16,8 @@ from dragonrt.distributions.race_codec import RaceEntries, decode_probabilities
 from dragonrt.errors import CodecError, DragonError, LinkError
 from dragonrt.link.encryption import EncryptedStream
 from dragonrt.link.shared_key import parse_key
-from dragonrt.modes.catalogue import mode_entry
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import mode_entry
 from dragonrt.side import Side
 from dragonrt.wire.connection import HANDSHAKE_LIMIT, Connection, State
 from dragonrt.wire.encoding import decode, encode

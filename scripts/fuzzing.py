@@ -22,7 +22,7 @@ MOST_KEPT, LONGEST_KEPT = 64, 512
 MOST_MEMORY_MB = 1024  # torch and the libraries take 350 of them
 LONGEST_S = 5
 INSTRUMENTED = ["dragonrt.wire", "dragonrt.distributions", "dragonrt.link", "dragonrt.modes"]
-INSTRUMENTED += ["dragonrt.service.http", "dragonrt.setting", "noise", "retrieval"]
+INSTRUMENTED += ["dragonrt.service.http", "dragonrt.settings", "noise", "retrieval"]
 
 
 def read_corpus(target: str) -> list[bytes]:

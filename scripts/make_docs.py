@@ -14,9 +14,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from dragonrt.modes.catalogue import MODES
 from dragonrt.modes.question import Question
-from dragonrt.setting import Entry, SettingError, assemble, entries
+from dragonrt.modes.registry import MODES
+from dragonrt.settings import Entry, SettingError, assemble, entries
 from dragonrt.traces import events, file, schema
 from dragonrt.wire import connection, encoding, frames, sessions, values
 from dragonrt.wire.fields import MAX_LINE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled, cli
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from scripts.train.controllers.model_pair import ModelPair
 
 _VARIABLE = "XDG_DATA_HOME"

@@ -16,24 +16,24 @@ INSTALLED = {
     "dragonrt/cli": 1579,
     "dragonrt/control": 925,
     "dragonrt/distributions": 1900,
-    "dragonrt/experiments": 1365,
-    "dragonrt/language": 5022,
+    "dragonrt/experiments": 1367,
+    "dragonrt/backends": 5022,
     "dragonrt/link": 1847,
-    "dragonrt/modes": 5524,
-    "dragonrt/runtime": 5144,
-    "dragonrt/sampling": 1477,
+    "dragonrt/modes": 5544,
+    "dragonrt/node": 5154,
+    "dragonrt/sampling": 1481,
     "dragonrt/service": 3648,
-    "dragonrt/testing": 859,
+    "dragonrt/testing": 861,
     "dragonrt/traces": 2041,
     "dragonrt/wire": 1724,
     "retrieval": 3613,
 }
 BESIDE = {
-    "scripts/bench": 5016,
-    "scripts/campaign": 2536,
+    "scripts/bench": 5018,
+    "scripts/campaign": 2543,
     "scripts/papers": 8581,
     "scripts/train": 7153,
-    "tests": 35886,
+    "tests": 35907,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from dragonrt.setting import (
+from dragonrt.settings import (
     SettingError,
     assemble,
     check,

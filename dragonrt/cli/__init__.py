@@ -19,7 +19,7 @@ from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
-from dragonrt.runtime.ending import exit_on_sigterm
+from dragonrt.node.ending import exit_on_sigterm
 
 COMMANDS = {
     "demo": (
@@ -42,12 +42,12 @@ COMMANDS = {
     ),
     "keys": ("keys:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
-        "beforehand:index",
+        "index:index",
         "Index documents before they are needed.\n\nText, embeddings and the model's KV; only what "
         "changed costs anything.",
     ),
     "profile": (
-        "beforehand:profile",
+        "index:profile",
         "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
     ),
     "experiment": (

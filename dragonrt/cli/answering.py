@@ -9,18 +9,18 @@ from dragonrt.cli.console import output, say, say_listening
 from dragonrt.cli.loading import load, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
-from dragonrt.modes.catalogue import MODES, composed, entry_of
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES, composed, entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings
-from dragonrt.runtime.addresses import LinkSettings, Member, NetworkSettings, members
-from dragonrt.runtime.gatekeeper import CloudLimits
-from dragonrt.runtime.kits import trained_for
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
+from dragonrt.node.gatekeeper import CloudLimits
+from dragonrt.node.resources import trained_for
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.http_settings import HttpSettings, StatusSettings, check_libraries
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.library import Library
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.library import Library
     from retrieval import Report
 
 DOCUMENTS = "Model and documents"
@@ -98,7 +98,7 @@ def cloud(
     _warn(reached)
     side = settings(SideSettings, own, side="cloud")
 
-    from dragonrt.runtime import main as programs
+    from dragonrt.node import main as programs
 
     loaded, library = load(side)
 
@@ -185,7 +185,7 @@ def device(
     """Chat with a model over private documents, together with a cloud."""
     chosen = _chosen(mode, own, network, link, answers, worker, host)
 
-    from dragonrt.runtime import main as programs
+    from dragonrt.node import main as programs
     from dragonrt.service.conversation import Conversation
     from dragonrt.service.terminal import BetweenAnswers, talk
 
@@ -225,7 +225,7 @@ def serve(
     chosen = _chosen(mode, own, network, link, answers, worker, host)
     check_libraries()
 
-    from dragonrt.runtime import main as programs
+    from dragonrt.node import main as programs
     from dragonrt.service.http.private_documents import with_uploads
     from dragonrt.service.http.serve import serve_device
 
@@ -281,7 +281,7 @@ def _loaded(
     These are dialled once before the documents are indexed, which may take long. What was said then
     is not said again.
     """
-    from dragonrt.runtime import main as programs
+    from dragonrt.node import main as programs
 
     said: list[str] = []
 

@@ -8,7 +8,7 @@ from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import derived, option, settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.addresses import LinkSettings
+from dragonrt.node.addresses import LinkSettings
 from dragonrt.service.http.http_settings import HttpSettings, check_libraries
 
 ROUND_TRIP_OF_100_MS = "50ms"

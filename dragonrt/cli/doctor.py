@@ -10,11 +10,11 @@ from dragonrt.cli.answering import DOCUMENTS, Hosts, ReachingOptions
 from dragonrt.cli.console import output
 from dragonrt.cli.options import derived, given, settings
 from dragonrt.errors import DragonError
-from dragonrt.runtime.addresses import NetworkSettings
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.addresses import NetworkSettings
+from dragonrt.node.side_settings import SideSettings
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.diagnosis import Finding
+    from dragonrt.node.diagnosis import Finding
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 INSPECTED = ("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store")
@@ -32,7 +32,7 @@ def doctor(
     network: ReachingOptions | None = None,
 ) -> None:
     """Look at everything an answer needs; exit code 1 where something has to be mended."""
-    from dragonrt.runtime.diagnosis import diagnose
+    from dragonrt.node.diagnosis import diagnose
 
     reached = settings(NetworkSettings, network)
     side = settings(SideSettings, own, side="device")

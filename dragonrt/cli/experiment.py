@@ -18,8 +18,8 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.addresses import LinkSettings, NetworkSettings
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.addresses import LinkSettings, NetworkSettings
+from dragonrt.node.side_settings import SideSettings
 
 if TYPE_CHECKING:
     from dragonrt.experiments.latency import Injected
@@ -82,7 +82,7 @@ def latency(
         from dragonrt.experiments.comparison import LEGEND, comparison_table, method_rows
         from dragonrt.experiments.latency import LatencyPlan, draw, write_rows
         from dragonrt.experiments.sample_sides import LoadedSide
-        from dragonrt.runtime.main import run
+        from dragonrt.node.main import run
 
         model, library = load(side)
         if library is None:

@@ -14,9 +14,9 @@ from dragonrt.cli.console import messages, say
 from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.runtime.library import Library
-    from dragonrt.runtime.side_settings import SideSettings
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.library import Library
+    from dragonrt.node.side_settings import SideSettings
     from retrieval import Progress as IndexProgress
     from retrieval import Report
 
@@ -70,7 +70,7 @@ def load(
     if settings.documents:
         before_indexing(model)
 
-    from dragonrt.runtime.process import open_library
+    from dragonrt.node.process import open_library
 
     report = index(settings, lambda report: False)
     incomplete = report is not None and report.left > 0
@@ -82,7 +82,7 @@ def load(
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
     """Load a side's model."""
-    from dragonrt.runtime import process
+    from dragonrt.node import process
 
     settings = replace(settings, model=chosen_model(settings.model))
     with messages.status("loading the model"):
@@ -107,7 +107,7 @@ def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
     """Bring a side's index up to date, if it has documents; prints what that did."""
-    from dragonrt.runtime.process import update_index
+    from dragonrt.node.process import update_index
 
     with counting("indexing") as show:
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from dragonrt.setting import Entry, assemble, entries
+from dragonrt.settings import Entry, assemble, entries
 
 T = TypeVar("T")
 

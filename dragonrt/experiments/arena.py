@@ -16,18 +16,18 @@ from dragonrt.control import controller
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
-from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings, SpeculativeSettings
 from dragonrt.modes.told import MARKER
-from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.connector import Reachable
-from dragonrt.runtime.preparing import Preparer
+from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.connector import Reachable
+from dragonrt.node.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts, Counts
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.local_side import LocalSide
+    from dragonrt.node.local_side import LocalSide
     from dragonrt.service.conversation import Conversation
 
 
@@ -88,26 +88,28 @@ class Arena:
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:
-        """The answer; `trained` are heads for the pair of models, as `Kit` names them.
+        """The answer; `trained` are heads for the pair of models, as `Resources` names them.
 
         Raises DragonError if this side cannot answer.
         """
-        kit = self.kit(settings, **trained)
-        return Given(await Asking(self.side, self.connectors, question, settings, kit).ask())
+        resources = self.resources(settings, **trained)
+        return Given(
+            await ClientSession(self.side, self.connectors, question, settings, resources).ask()
+        )
 
-    def kit(self, settings: Settings, **trained: Any) -> Kit:
+    def resources(self, settings: Settings, **trained: Any) -> Resources:
         """What this side brings to an answer."""
-        kit = Kit(
+        resources = Resources(
             vocabulary=self.side.vocabulary,
-            patience=self.side.patience,
+            timeouts=self.side.timeouts,
             members=dict.fromkeys(self.connectors, 1.0),
             profile=self.side.profile,
             rate=self.rate,
             **trained,
         )
         if isinstance(settings, SpeculativeSettings) and settings.controller is not None:
-            return replace(kit, controller=controller(settings.controller))
-        return kit
+            return replace(resources, controller=controller(settings.controller))
+        return resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +118,19 @@ class RealArena(Arena):
 
     side: "LocalSide"
 
-    def kit(self, settings: Settings, **trained: Any) -> Kit:
+    def resources(self, settings: Settings, **trained: Any) -> Resources:
         """What this side brings to an answer."""
         marker = tuple(self.side.model.encode(MARKER))
-        return Arena.kit(self, settings, marker=marker, **trained)
+        return Arena.resources(self, settings, marker=marker, **trained)
 
     def conversation(
         self, question: Question, settings: Settings, stops: Sequence[str] = ()
     ) -> "Conversation":
         """A conversation without history, with the question's seed."""
-        from dragonrt.runtime.main import Device
+        from dragonrt.node.main import Device
         from dragonrt.service.conversation import Conversation
 
-        device = Device(self.side, self.connectors, settings, self.kit(settings))
+        device = Device(self.side, self.connectors, settings, self.resources(settings))
         return Conversation(device, question, question.seed, tuple(stops))
 
     async def ask_each(

@@ -61,7 +61,7 @@ def run_demo(
             device = _load(model, status)
             status.update("waiting for the cloud")
             port = cloud.wait_ready()
-        from dragonrt.runtime.main import run
+        from dragonrt.node.main import run
         from dragonrt.service.terminal import talk
 
         async def answer(prompt: str) -> None:

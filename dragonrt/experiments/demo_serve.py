@@ -38,9 +38,9 @@ def serve_demo(
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes"):
             from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
-            from dragonrt.runtime.addresses import Member
-            from dragonrt.runtime.endpoints import Address
-            from dragonrt.runtime.main import run
+            from dragonrt.node.addresses import Member
+            from dragonrt.node.endpoints import Address
+            from dragonrt.node.main import run
             from dragonrt.service.http.private_documents import with_uploads
             from dragonrt.service.http.serve import serve_device
 

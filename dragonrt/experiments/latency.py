@@ -24,7 +24,7 @@ from dragonrt.experiments.sample_sides import LoadedSide
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.endpoints import Address
+from dragonrt.node.endpoints import Address
 
 COLUMNS = (
     *("extra_round_trip_ms", "round_trip_ms", "method", "question", "tokens", "first_ms"),

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader
 from dragonrt.errors import DragonError
 from dragonrt.experiments.arena import RealArena
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.reader import Reader
 from dragonrt.link.stream import Stream
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.process import complete_library, load_model
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
+from dragonrt.node.process import complete_library, load_model
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import Precision, Side
 from retrieval import Progress
 

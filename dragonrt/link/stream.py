@@ -14,7 +14,7 @@ from typing import Protocol, Self, cast
 
 from dragonrt.errors import LinkError
 from dragonrt.link.inbox import Inbox
-from dragonrt.patience import USUAL
+from dragonrt.timeouts import USUAL
 
 HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread ones kept
 

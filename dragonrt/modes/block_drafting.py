@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from dragonrt.modes.line import Line
 from dragonrt.modes.mode import Finish, Head
+from dragonrt.modes.prefix import TokenPrefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Drafting(Protocol):
     or `decide_alone` unless the line has changed meanwhile.
     """
 
-    line: Line
+    line: TokenPrefix
     decided: int
 
     @property

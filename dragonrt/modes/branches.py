@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.line import extend_hash
 from dragonrt.modes.mode import Span
+from dragonrt.modes.prefix import extend_hash
 
 SHARPNESS = 1.5
 """How the probability that the target is a token grows with its score in the own race."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.modes.block_drafting import Advance, Drafting, EncodedBlock, TargetFollowing
-from dragonrt.modes.line import LOW_BITS
 from dragonrt.modes.mode import (
     ModeError,
     OnLoss,
@@ -20,8 +19,9 @@ from dragonrt.modes.mode import (
     Span,
     Work,
 )
-from dragonrt.modes.partnered import Partnered
-from dragonrt.patience import USUAL, Patience
+from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.prefix import LOW_BITS
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 
@@ -42,7 +42,7 @@ class _Reading:
     dead: bool = False
 
 
-class BlockDrafter(Partnered):
+class BlockDrafter(PeerTracking):
     """Implements Mode for the device.
 
     `rate` gives the uplink's bit/s at a time where it is known; otherwise, with `times_bandwidth`,
@@ -58,12 +58,12 @@ class BlockDrafter(Partnered):
         drafting: Drafting,
         on_loss: OnLoss,
         vocabulary: int,
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
         *,
         times_bandwidth: bool = False,
         rate: Callable[[float], float] | None = None,
     ) -> None:
-        super().__init__(on_loss, patience)
+        super().__init__(on_loss, timeouts)
         self._drafting = drafting
         self._vocabulary = vocabulary
         self.times_bandwidth = times_bandwidth and rate is None

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from dragonrt.distributions import Codec, encode_distribution
 from dragonrt.modes.deciding import Listing
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Said, Span
+from dragonrt.modes.mode import Prediction, Span
+from dragonrt.modes.prefix import extended
 from dragonrt.modes.row_shares import RowShares
 from dragonrt.sampling.aggregation import Coupled, Rule
 from dragonrt.side import Side
@@ -39,7 +39,7 @@ class DraftMaker:
         span: Span,
         guess: Sequence[int],
         branches: Sequence[Span],
-        said: Sequence[Said],
+        said: Sequence[Prediction],
         listing: Listing,
         files: Sequence[int],
     ) -> Drafts:
@@ -62,7 +62,7 @@ class DraftMaker:
         return Drafts(len(guess), along, beside)
 
     def _draft(
-        self, step: int, prefix_hash: int, said: Said, listing: Listing, files: Sequence[int]
+        self, step: int, prefix_hash: int, said: Prediction, listing: Listing, files: Sequence[int]
     ) -> SideDraft:
         p = self.rule.shape(said.p)
         quantized = self.codec.quantize(p, listing(step, p))

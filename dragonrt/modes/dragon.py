@@ -25,7 +25,6 @@ from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.evidence import evidence_bits
 from dragonrt.modes.guards import TOLD, Ruling, guards
-from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.missing import MissingEntries
 from dragonrt.modes.mode import (
     Finish,
@@ -34,19 +33,20 @@ from dragonrt.modes.mode import (
     Prepared,
     Work,
 )
-from dragonrt.modes.partnered import Partnered
+from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.ranking import observers
 from dragonrt.modes.reading_ahead import ReadingAhead
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, Redacted, Told, ToldToken
-from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.side import Side, other
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.cells import in_cells
+from dragonrt.wire.padding import in_cells
 from dragonrt.wire.reasons import Reason
 
 LONGEST_ENTRY = 8
@@ -55,7 +55,7 @@ FRAME_BYTES = 40
 """What a draft takes of the link beside its payload."""
 
 
-class Dragon(Partnered):
+class Dragon(PeerTracking):
     """Implements Mode for either side. `profile` is the offline decode profile of this one."""
 
     verifies = False
@@ -68,13 +68,13 @@ class Dragon(Partnered):
         settings: DragonSettings,
         vocabulary: int,
         profile: DecodeProfile | None = None,
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
         marker: Sequence[int] = (),
     ) -> None:
         """`marker` is what a cloud reads for a run of tokens that its device withholds."""
         if side == "cloud" and settings.redacts:  # of a long run it hears nothing
-            patience = replace(patience, answer_s=patience.idle_s)
-        super().__init__(settings.on_loss, patience)
+            timeouts = replace(timeouts, answer_s=timeouts.idle_s)
+        super().__init__(settings.on_loss, timeouts)
         self.side = side
         self._alone_as = f"from the {side}'s documents"
         self._question = question
@@ -83,7 +83,7 @@ class Dragon(Partnered):
         self._noise = Noise(question.seed)
         self._rule = rule(settings.rule, self._noise, question.sampler)
         self._codec = codec(settings.codec_for(question.sampler), vocabulary)
-        self._line = Line(start_hash(question.seed), question.accepted)
+        self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._own = DraftQueue(settings.window, self._decided)
         self._marker = tuple(marker)
@@ -214,11 +214,11 @@ class Dragon(Partnered):
                 self._receive_draft(message, now)
             case wire.Target():
                 self._receive_target(message, now)
-            case wire.EntriesWanted():
+            case wire.EntryRequest():
                 self._out.send.append((peer, self._missing.answer(message, self._own)))
                 for token in message.tokens:
                     self._disclose(message.step, token)
-            case wire.EntriesGiven():
+            case wire.EntryResponse():
                 self._missing.take(message, self._theirs)
                 self._advance("other", now)
             case wire.Coefficients():

@@ -22,25 +22,25 @@ from dragonrt.distributions import (
     encode_block,
 )
 from dragonrt.errors import DragonError
-from dragonrt.modes.line import LOW_BITS, Line, start_hash
+from dragonrt.modes.membership import Membership, Received, Worker, deadline_s, round_weights
 from dragonrt.modes.mode import (
     Finish,
     Leave,
     Machine,
     ModeError,
+    Prediction,
     Prepared,
-    Said,
     Span,
     Work,
 )
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.quorum import Received, RollCall, Worker, deadline_s, round_weights
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import longest_upload
-from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.mixing import mixture
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import Judgement, speculative_rule
+from dragonrt.sampling.verification import VerifyResult, speculative_rule
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK
@@ -63,21 +63,21 @@ class Coordinator(Machine):
         settings: FederatedSettings,
         vocabulary: int,
         members: Mapping[str, float],
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
     ) -> None:
         super().__init__()
         self._question = question
         self._settings = settings
-        self._patience = patience
+        self._timeouts = timeouts
         self._vocabulary = vocabulary
         self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
         self._ids = codec("ids", vocabulary)
         self._codec = codec(settings.codec, vocabulary)
-        self._line = Line(start_hash(question.seed), question.accepted)
+        self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._decided = len(question.accepted)
         self._q: list[Distribution] = []
         self._workers = {name: Worker(name, weight) for name, weight in members.items()}
-        self._roll_call = RollCall()
+        self._roll_call = Membership()
         # The round: its number, its workers (None before any is asked), since when and how long.
         self._round = 0
         self._asked: list[Worker] | None = None
@@ -163,7 +163,7 @@ class Coordinator(Machine):
         self._reading = Work(lambda said: self._draft(step, said), Span.of(self._line, step, step))
         return self._reading
 
-    def _draft(self, step: int, said: Sequence[Said]) -> tuple[Distribution, int]:
+    def _draft(self, step: int, said: Sequence[Prediction]) -> tuple[Distribution, int]:
         q = self._ids.quantize(self._rule.shape(said[0].p), Step(step)).distribution
         return q, self._rule.draft(step, q)
 
@@ -196,7 +196,7 @@ class Coordinator(Machine):
         """Go as far as what is there allows."""
         while self._ready and self._finish is None and self._complete and self._judging is None:
             if self._since_s is None:
-                self._since_s, self._give_up_s = now, now + self._patience.answer_s
+                self._since_s, self._give_up_s = now, now + self._timeouts.answer_s
             if self._asked is None and not self._ask(now):
                 return
             received = self._uploaded()
@@ -280,7 +280,7 @@ class Coordinator(Machine):
         if seconds is None:
             seconds = deadline_s([worker.round_trips for worker in asked])
         reading = any(not worker.opened for worker in asked)
-        return max(seconds, self._patience.join_s) if reading else seconds
+        return max(seconds, self._timeouts.join_s) if reading else seconds
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
         worker = self._workers[peer]
@@ -305,7 +305,7 @@ class Coordinator(Machine):
         if size > longest_upload(self._codec):
             raise ModeError(f"an upload of {size} bytes takes too long to read")
 
-        def head(_: Sequence[Said]) -> Received:
+        def head(_: Sequence[Prediction]) -> Received:
             distributions = [decode_distribution(self._codec, payload) for payload in payloads]
             verify_s = message.verify_us / 1e6
             return Received(number, distributions, message.relevance, verify_s)
@@ -332,7 +332,7 @@ class Coordinator(Machine):
         drafted, decided = self._drafted, self._decided
         q = list(self._q) if self._rule.sends_distributions else None
 
-        def head(_: Sequence[Said]) -> _Judged:
+        def head(_: Sequence[Prediction]) -> _Judged:
             shares = [weight for _, weight in present]
             each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
             p = [self._rule.shape(mixture(each, shares)) for each in each_step]
@@ -394,6 +394,6 @@ class Coordinator(Machine):
 class _Judged:
     """A verdict, the weights it rests on by worker, and the slowest worker's forward."""
 
-    verdict: Judgement
+    verdict: VerifyResult
     weights: Mapping[str, float]
     verify_s: float

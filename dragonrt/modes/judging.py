@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.mode import Said
-from dragonrt.sampling.verification import Judgement
+from dragonrt.modes.mode import Prediction
+from dragonrt.sampling.verification import VerifyResult
 from dragonrt.wire import messages as wire
 
 
@@ -23,10 +23,10 @@ class ReadBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace:
+class VerifyOne:
     """The verdict on a block of one token: `token` is at its place, the draft if it is accepted.
 
-    `accepted` is 0 or 1. Nothing follows, unlike behind a Judgement.
+    `accepted` is 0 or 1. Nothing follows, unlike behind a VerifyResult.
     """
 
     accepted: int
@@ -44,12 +44,12 @@ class Uploads:
     payloads: tuple[bytes, ...]
 
 
-def tokens_of(block: ReadBlock, answer: Judgement | InPlace | Uploads) -> Sequence[int]:
+def tokens_of(block: ReadBlock, answer: VerifyResult | VerifyOne | Uploads) -> Sequence[int]:
     """Return the tokens from the block's step on; of Uploads as they were drafted."""
     match answer:
-        case InPlace():
+        case VerifyOne():
             return [answer.token]
-        case Judgement():
+        case VerifyResult():
             return [*block.tokens[: answer.accepted], answer.token]
         case Uploads():
             return block.tokens
@@ -62,10 +62,12 @@ class Judging(Protocol):
         """The content of a block. Raises DragonError for one that cannot be read."""
         ...
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement | InPlace | Uploads:
+    def answer(
+        self, block: ReadBlock, said: Sequence[Prediction]
+    ) -> VerifyResult | VerifyOne | Uploads:
         """The answer, given what the model says after the prefixes from the block's step on.
 
-        With a Judgement the text goes on with the tokens that it lets stand and with its token,
-        with an InPlace by its token; with Uploads with what the next block says was decided.
+        With a VerifyResult the text goes on with the tokens that it lets stand and with its token,
+        with an VerifyOne by its token; with Uploads with what the next block says was decided.
         """
         ...

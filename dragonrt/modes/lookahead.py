@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.line import Line
+from dragonrt.modes.prefix import TokenPrefix
 
 BLOCK = 8
 """Positions one forward computes at most when a side follows the other's line (SPEC 1.7)."""
@@ -26,7 +26,7 @@ class Lookahead:
     max_tokens: int
     stop_tokens: tuple[int, ...]
     follows: bool
-    line: Line
+    line: TokenPrefix
     own: DraftQueue
     their_draft: Callable[[int], SideDraft | None]
     target: Callable[[int, SideDraft, SideDraft], int | None]

@@ -54,7 +54,7 @@ class MissingEntries:
         self._adapts = isinstance(code, RaceCodec) and code.adapts
         self.tau = code.tau if isinstance(code, RaceCodec) else 0.0
         self._kept = kept
-        self._asked: wire.EntriesWanted | None = None
+        self._asked: wire.EntryRequest | None = None
         self._decided: dict[int, tuple[int, dict[int, float]]] = {}
 
     def clear(self) -> None:
@@ -62,20 +62,20 @@ class MissingEntries:
         self._asked = None
         self._decided.clear()
 
-    # Asking.
+    # ClientSession.
 
     def awaits(self, step: int, prefix_hash: int) -> bool:
         """Whether what is missing of that step has been asked for."""
         asked = self._asked
         return asked is not None and (asked.step, asked.prefix_hash) == (step, prefix_hash)
 
-    def ask(self, session: int, missing: Missing) -> wire.EntriesWanted:
+    def ask(self, session: int, missing: Missing) -> wire.EntryRequest:
         """The message that asks for it; until it is answered that step is awaited."""
         tokens = tuple(sorted(missing.tokens[:MAX_WANTED]))
-        self._asked = wire.EntriesWanted(session, missing.step, missing.prefix_hash, tokens)
+        self._asked = wire.EntryRequest(session, missing.step, missing.prefix_hash, tokens)
         return self._asked
 
-    def take(self, message: wire.EntriesGiven, theirs: DraftQueue) -> None:
+    def take(self, message: wire.EntryResponse, theirs: DraftQueue) -> None:
         """Add what was asked for to the draft that lacked it. Raises ModeError, CodecError."""
         asked = self._asked
         if asked is None or not self.awaits(message.step, message.prefix_hash):
@@ -102,7 +102,7 @@ class MissingEntries:
             while len(self._decided) > self._kept:
                 del self._decided[next(iter(self._decided))]
 
-    def answer(self, message: wire.EntriesWanted, own: DraftQueue) -> wire.EntriesGiven:
+    def answer(self, message: wire.EntryRequest, own: DraftQueue) -> wire.EntryResponse:
         """What is asked of an own draft. Raises ModeError where that was not sent."""
         step, prefix_hash = message.step, message.prefix_hash
         payload = self._of_decided(message)
@@ -113,14 +113,14 @@ class MissingEntries:
             payload = encode_probabilities(draft.distribution, _ids(message))
         if self._adapts:
             self.tau = lowered(self.tau)
-        return wire.EntriesGiven(message.session, step, prefix_hash, payload)
+        return wire.EntryResponse(message.session, step, prefix_hash, payload)
 
-    def _of_decided(self, message: wire.EntriesWanted) -> bytes | None:
+    def _of_decided(self, message: wire.EntryRequest) -> bytes | None:
         prefix_hash, known = self._decided.get(message.step, (0, {}))
         if prefix_hash != message.prefix_hash or not known.keys() >= set(message.tokens):
             return None
         return np.array([known[token] for token in message.tokens], "<f8").tobytes()
 
 
-def _ids(message: wire.EntriesWanted) -> NDArray[np.int64]:
+def _ids(message: wire.EntryRequest) -> NDArray[np.int64]:
     return np.array(message.tokens, np.int64)

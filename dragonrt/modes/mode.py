@@ -20,7 +20,7 @@ runs beside the event loop: a head is a pure function of what the model said.
 
 `handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
 `wanted` is asked until it gives None. The driver is
-`dragonrt.runtime.answer`; the same modes run on simulated models in virtual time.
+`dragonrt.node.answer`; the same modes run on simulated models in virtual time.
 """
 
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.evidence import Moved
-from dragonrt.modes.line import Line
+from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.traces.events import Event, Noticed
 from dragonrt.wire.messages import SessionMessage
@@ -57,7 +57,7 @@ class Finish(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Said(Protocol):
+class Prediction(Protocol):
     """What a side's model says after one prefix: its locally aggregated distribution (SPEC 1)."""
 
     @property
@@ -80,7 +80,7 @@ class Said(Protocol):
         """What each row gives to the probabilities of these tokens, ω̃ p(x): [rows, tokens]."""
 
 
-Head = Callable[[Sequence[Said]], Any]
+Head = Callable[[Sequence[Prediction]], Any]
 """Pure: from what the model said after the prefixes that were asked for to what a mode needs."""
 
 
@@ -96,7 +96,7 @@ class Span:
     first: int
 
     @classmethod
-    def of(cls, line: Line, first: int, last: int) -> "Span":
+    def of(cls, line: TokenPrefix, first: int, last: int) -> "Span":
         """The prefixes of a line from length `first` to `last`."""
         return cls(line.tokens[:last], line.hashes[: last + 1], first)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dragonrt.errors import DragonError
 from dragonrt.modes.told import longest_told
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.setting import check, setting
+from dragonrt.settings import check, setting
 from dragonrt.wire.limits import (
     MAX_64,
     MAX_CONVERSATION,

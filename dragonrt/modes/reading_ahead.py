@@ -16,11 +16,11 @@ from dragonrt.modes.branches import Branches
 from dragonrt.modes.deciding import Deciding
 from dragonrt.modes.drafting import DraftMaker, Drafts
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.line import Line, extended
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.missing import MissingEntries
-from dragonrt.modes.mode import Prepared, Said, Span, Work
+from dragonrt.modes.mode import Prediction, Prepared, Span, Work
+from dragonrt.modes.prefix import TokenPrefix, extended
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Coupled, Rule
@@ -41,7 +41,7 @@ class ReadingAhead:
         settings: DragonSettings,
         rule: Rule,
         codec: Codec,
-        line: Line,
+        line: TokenPrefix,
         own: DraftQueue,
         theirs: DraftQueue,
         their_draft: Callable[[int], SideDraft | None],
@@ -137,7 +137,7 @@ class ReadingAhead:
         """Drafts after every prefix of the span, after what its documents say next, and beside."""
         guess, listing = self._guess(span.tokens), self._deciding.listing(self._missing.tau)
 
-        def head(said: Sequence[Said]) -> Drafts:
+        def head(said: Sequence[Prediction]) -> Drafts:
             files = self._prepared.files
             return self._drafting.drafts(span, guess, branches, said, listing, files)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import FEW
 from dragonrt.modes.evidence import evidence_bits
-from dragonrt.modes.mode import Said
+from dragonrt.modes.mode import Prediction
 
 LEAST = 1e-4
 """Of many tokens those that a side gives less are not kept: no file can have made them likely."""
@@ -31,7 +31,7 @@ class RowShares:
     shares: NDArray[np.float64]
 
     @classmethod
-    def of(cls, said: Said, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
+    def of(cls, said: Prediction, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
         """Of the rows that a model read; `token` was drafted from `p`."""
         tokens = p.ids
         if len(p) > FEW:
@@ -65,7 +65,7 @@ class RowShares:
         return np.zeros(len(self.weights))
 
 
-def files_alone(said: Said, files: Sequence[int], token: int) -> tuple[float, ...]:
+def files_alone(said: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
     """Return the leave-one-out evidence in bits of each file for a token that its side decided."""
     given = said.shares(np.array([token]))
     return RowShares(files, np.array([token]), said.weights, given).without_each(token, 1.0, 0.0)

@@ -25,7 +25,7 @@ from dragonrt.sampling.verification import (
     SpeculativeRule,
     speculative_rule,
 )
-from dragonrt.setting import check, setting
+from dragonrt.settings import check, setting
 from dragonrt.wire.limits import MAX_32, MAX_BLOCK, MAX_RUN_AHEAD
 
 MAX_OUTSTANDING = 8

@@ -28,13 +28,13 @@ from dragonrt.distributions import (
 from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
 from dragonrt.modes.drafted_block import Carried, DraftedBlock, DraftedToken, first_threshold
 from dragonrt.modes.judging import ReadBlock
-from dragonrt.modes.line import Line, start_hash
-from dragonrt.modes.mode import Finish, Head, ModeError, Said
+from dragonrt.modes.mode import Finish, Head, ModeError, Prediction
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule
-from dragonrt.sampling.verification import Judgement, SpeculativeRule, speculative_rule
+from dragonrt.sampling.verification import SpeculativeRule, VerifyResult, speculative_rule
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
@@ -83,7 +83,7 @@ class SpeculativeDrafting:
         acceptance: AcceptanceHead | None = None,
         threshold: ConformalThreshold | None = None,
     ) -> None:
-        self.line = Line(start_hash(question.seed), question.accepted)
+        self.line = TokenPrefix(start_hash(question.seed), question.accepted)
         self.decided = len(question.accepted)
         self._question = question
         self._settings = settings
@@ -192,7 +192,7 @@ class SpeculativeDrafting:
     def head_alone(self) -> Head:
         step = self.decided
 
-        def head(said: Sequence[Said]) -> int:
+        def head(said: Sequence[Prediction]) -> int:
             q = Distribution.from_dense(self._rule.shape(said[0].p))
             return self._rule.draft(step, q)
 
@@ -220,13 +220,13 @@ class SpeculativeDrafting:
         return max(1, min(length, self._question.max_tokens - step - 1))
 
     def _controlled(
-        self, block: DraftedBlock, rate: float, said: Said, controller: Controller
+        self, block: DraftedBlock, rate: float, said: Prediction, controller: Controller
     ) -> DraftedBlock:
         action = controller.choose(block.start.state(float(said.p.max()), rate))
         longest = self._longest(block.step, min(action.length, MAX_BLOCK))
         return replace(block, longest=longest, resolution=action.resolution)
 
-    def _predicted(self, block: DraftedBlock, rate: float, said: Said) -> _Prediction:
+    def _predicted(self, block: DraftedBlock, rate: float, said: Prediction) -> _Prediction:
         """Beside the loop: the next token of a block, or its end."""
         chosen = None
         if self._controller is not None and not block.tokens:
@@ -240,7 +240,9 @@ class SpeculativeDrafting:
         ends = self._is_complete(block, tokens)
         return _Prediction(token, payload=self._payload(tokens) if ends else None, block=chosen)
 
-    def _drafted(self, block: DraftedBlock, q: NDArray[np.float64], said: Said) -> DraftedToken:
+    def _drafted(
+        self, block: DraftedBlock, q: NDArray[np.float64], said: Prediction
+    ) -> DraftedToken:
         """The next token of a block, drafted from what the cloud will see (SPEC 0)."""
         threshold = block.threshold
         beta = threshold.beta if threshold is not None else None
@@ -336,7 +338,7 @@ class SpeculativeJudging:
         tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q)
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Judgement:
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
         return self._rule.verify(block.step, block.tokens, block.q, _Shaped(self._rule, said))
 
     def decoding(self, step: int) -> Head:
@@ -347,7 +349,7 @@ class SpeculativeJudging:
 class _Shaped(Sequence[NDArray[np.float64]]):
     """What to verify with, shaped where it is looked up: nothing behind a refused token is."""
 
-    def __init__(self, rule: SpeculativeRule, said: Sequence[Said]) -> None:
+    def __init__(self, rule: SpeculativeRule, said: Sequence[Prediction]) -> None:
         self._rule = rule
         self._said = said
 

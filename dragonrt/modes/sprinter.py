@@ -14,9 +14,9 @@ from typing import Protocol
 
 from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
 from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
-from dragonrt.modes.judging import InPlace, ReadBlock
-from dragonrt.modes.line import Line, start_hash
-from dragonrt.modes.mode import Finish, Head, ModeError, Said
+from dragonrt.modes.judging import ReadBlock, VerifyOne
+from dragonrt.modes.mode import Finish, Head, ModeError, Prediction
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import AcceptanceHead
@@ -59,7 +59,7 @@ class SprinterDrafting:
         vocabulary: int,
         verifier: TokenVerifier,
     ) -> None:
-        self.line = Line(start_hash(question.seed), question.accepted)
+        self.line = TokenPrefix(start_hash(question.seed), question.accepted)
         self.decided = self._known = len(question.accepted)  # known: to the cloud
         self._question = question
         self._run_length = settings.run_length
@@ -82,7 +82,7 @@ class SprinterDrafting:
     def head(self, rate: float) -> Head:
         step, last_of_run = len(self.line), self._run + 1 >= self._run_length
 
-        def head(said: Sequence[Said]) -> _Prediction:
+        def head(said: Sequence[Prediction]) -> _Prediction:
             quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
             token = self._rule.draft(step, quantized.distribution)
             likely = self._verifier.probability(said[0].hidden, said[0].p, token)
@@ -121,7 +121,7 @@ class SprinterDrafting:
     def head_alone(self) -> Head:
         step = len(self.line)
 
-        def head(said: Sequence[Said]) -> int:
+        def head(said: Sequence[Prediction]) -> int:
             quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
             return self._rule.draft(step, quantized.distribution)
 
@@ -159,9 +159,9 @@ class SprinterJudging:
         tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q)
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> InPlace:
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyOne:
         if block.q is None:
             raise ModeError("a sprinter's block needs the distribution of its token")
         p = self._rule.shape(said[0].p)
         stands, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
-        return InPlace(int(stands), token)
+        return VerifyOne(int(stands), token)

@@ -8,7 +8,7 @@ told; within a run r(x) does not change, and what the cloud drafted behind it st
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dragonrt.modes.line import Line
+from dragonrt.modes.prefix import TokenPrefix
 
 MARKER = " …"
 """What stands for a run of withheld tokens."""
@@ -29,7 +29,7 @@ class Told:
     `line` begins with the decided tokens and goes on as this side drafts.
     """
 
-    def __init__(self, line: Line, decided: int) -> None:
+    def __init__(self, line: TokenPrefix, decided: int) -> None:
         self._line = line
         self._decided = decided
 
@@ -64,10 +64,10 @@ class Told:
 class Redacted(Told):
     """r(x) of the decided text; what is decided when it is made counts as withheld."""
 
-    def __init__(self, line: Line, decided: int, marker: Sequence[int]) -> None:
+    def __init__(self, line: TokenPrefix, decided: int, marker: Sequence[int]) -> None:
         super().__init__(line, 0)
         self._marker = marker
-        self._read = Line(line.hashes[0])  # r(x), and behind it what is not decided yet
+        self._read = TokenPrefix(line.hashes[0])  # r(x), and behind it what is not decided yet
         self._length = 0
         self._in_run = False
         for token in line.tokens[:decided]:
@@ -111,7 +111,7 @@ class Redacted(Told):
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
     """r(x) of a whole text: its tokens, each with whether it is withheld."""
-    told = Redacted(line := Line(0), 0, marker)
+    told = Redacted(line := TokenPrefix(0), 0, marker)
     for token, withheld in decisions:
         line.append(token)
         told.tell(token, withheld=withheld)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dragonrt.distributions import Codec, Step, codec, decode_block, encode_distribution
 from dragonrt.modes.judging import ReadBlock, Uploads
-from dragonrt.modes.mode import ModeError, Said
+from dragonrt.modes.mode import ModeError, Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.wire import messages as wire
@@ -31,7 +31,7 @@ class FederatedJudging:
         tokens, _ = decode_block(self._ids, block.payload, steps)
         return ReadBlock(block.step, tokens, None)
 
-    def answer(self, block: ReadBlock, said: Sequence[Said]) -> Uploads:
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Uploads:
         payloads, size, longest = [], 0, longest_upload(self._codec)
         for step, each in enumerate(said, start=block.step):
             quantized = self._codec.quantize(each.p, Step(step))

@@ -18,24 +18,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.modes.judging import InPlace, Judging, ReadBlock, Uploads, tokens_of
-from dragonrt.modes.line import LOW_BITS, Line, start_hash
+from dragonrt.modes.judging import Judging, ReadBlock, Uploads, VerifyOne, tokens_of
 from dragonrt.modes.mode import (
     Finish,
     Head,
     Leave,
     Machine,
     ModeError,
+    Prediction,
     Prepared,
-    Said,
     Span,
     Work,
 )
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.row_shares import files_alone
 from dragonrt.modes.settings import MAX_OUTSTANDING
-from dragonrt.patience import USUAL, Patience
-from dragonrt.sampling.verification import Judgement
+from dragonrt.sampling.verification import VerifyResult
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
@@ -69,7 +69,7 @@ class _UnderWay:
 class _Judged:
     """What a head found, and for each token the evidence in bits of the own files."""
 
-    answer: Judgement | InPlace | Uploads | int
+    answer: VerifyResult | VerifyOne | Uploads | int
     files: list[tuple[float, ...]]
 
 
@@ -88,7 +88,7 @@ class BlockVerifier(Machine):
         question: Question,
         judging: Judging,
         vocabulary: int,
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
         decoding: Callable[[int], Head] | None = None,
     ) -> None:
         super().__init__()
@@ -96,8 +96,8 @@ class BlockVerifier(Machine):
         self._judging = judging
         self._decoding = decoding
         self._vocabulary = vocabulary
-        self._patience = patience
-        self._line = Line(start_hash(question.seed), question.accepted)
+        self._timeouts = timeouts
+        self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._peer: str | None = None
         self._session = 0
         self._inbox: deque[_Waiting] = deque()
@@ -119,7 +119,7 @@ class BlockVerifier(Machine):
 
     def deadline(self) -> float | None:
         idle = self._ready and self._finish is None and self._under_way is None and not self._inbox
-        return self._heard_s + self._patience.idle_s if idle else None
+        return self._heard_s + self._timeouts.idle_s if idle else None
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready, self._heard_s, self._files = True, now, prepared.files
@@ -138,7 +138,7 @@ class BlockVerifier(Machine):
     def _timed_out(self, now: float) -> None:
         limit = self.deadline()
         if limit is not None and now >= limit and self._peer is not None:
-            text = f"no block came for {self._patience.idle_s:g} s"
+            text = f"no block came for {self._timeouts.idle_s:g} s"
             self._out.leave.append(Leave(self._peer, Reason.ERROR, text))
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
@@ -228,7 +228,7 @@ class BlockVerifier(Machine):
         span = Span.of(line, block.step, len(line))
         judging, files = self._judging, self._files
 
-        def head(said: Sequence[Said]) -> _Judged:
+        def head(said: Sequence[Prediction]) -> _Judged:
             answer = judging.answer(block, said)
             tokens = zip(said, tokens_of(block, answer), strict=False)
             return _Judged(answer, [files_alone(each, files, token) for each, token in tokens])
@@ -247,7 +247,7 @@ class BlockVerifier(Machine):
             return None
         decode, files = self._decoding(step), self._files
 
-        def head(said: Sequence[Said]) -> _Judged:
+        def head(said: Sequence[Prediction]) -> _Judged:
             token = decode(said)
             return _Judged(token, [files_alone(said[0], files, token)])
 
@@ -261,7 +261,7 @@ class BlockVerifier(Machine):
         block = waiting.message
         base = block.step - len(block.decided)
         if base <= len(self._line):
-            text = Line(self._line.hashes[base], block.decided)
+            text = TokenPrefix(self._line.hashes[base], block.decided)
             if text.hash & LOW_BITS == block.prefix_hash:
                 self._dropped = 0
                 if waiting.read is not None:
@@ -333,7 +333,7 @@ class BlockVerifier(Machine):
     def _reply(
         self,
         block: ReadBlock,
-        answer: Judgement | InPlace | Uploads,
+        answer: VerifyResult | VerifyOne | Uploads,
         under_way: _UnderWay,
         seconds: float,
     ) -> None:
@@ -346,7 +346,7 @@ class BlockVerifier(Machine):
             if self._peer is not None:
                 self._out.send.append((self._peer, reply))
         else:
-            place = step if isinstance(answer, InPlace) else step + answer.accepted
+            place = step if isinstance(answer, VerifyOne) else step + answer.accepted
             line.replace_from(place, [answer.token])
             known = under_way.known
             count, accepted = known + len(block.tokens), known + answer.accepted

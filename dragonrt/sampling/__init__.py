@@ -44,10 +44,10 @@ from dragonrt.sampling.stopping import (
 )
 from dragonrt.sampling.verification import (
     CoupledSpeculation,
-    Judgement,
     Rejection,
     SampleQuantize,
     SpeculativeRule,
+    VerifyResult,
     residual,
     speculative_rule,
     token_acceptance,
@@ -61,7 +61,6 @@ __all__ = [
     "CoupledSpeculation",
     "DraftSignals",
     "FixedLength",
-    "Judgement",
     "Noise",
     "Purpose",
     "Rejection",
@@ -72,6 +71,7 @@ __all__ = [
     "SpecDecPlusPlus",
     "SpeculativeRule",
     "StoppingRule",
+    "VerifyResult",
     "acceptance_change",
     "acceptance_probability",
     "aggregation_bias",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.truncation import top_k, top_p
 from dragonrt.errors import SamplingError
-from dragonrt.setting import setting
+from dragonrt.settings import setting
 
 
 @dataclass(frozen=True, slots=True)

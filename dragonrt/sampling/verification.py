@@ -55,7 +55,7 @@ def corrected(
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class VerifyResult:
     """What the verifier answers to a block: its first `accepted` tokens stand, then `token`.
 
     `token` replaces the first token that was refused or, where none was, follows the block.
@@ -95,7 +95,7 @@ class SpeculativeRule(Protocol):
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
-    ) -> Judgement:
+    ) -> VerifyResult:
         """The verdict on `tokens`, drafted for the steps from `first` on.
 
         `q` holds a distribution per token; `p` one more, of shape [V] each, `p[i]` at step
@@ -138,7 +138,7 @@ class Rejection:
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
-    ) -> Judgement:
+    ) -> VerifyResult:
         """Corrects token after token; the first that changes ends the block."""
         if q is None:
             raise SamplingError(
@@ -148,8 +148,10 @@ class Rejection:
         for position, (token, drafted_from) in enumerate(zip(tokens, q, strict=True)):
             decided = corrected(self._noise, first + position, token, drafted_from, p[position])
             if decided != token:
-                return Judgement(position, decided)
-        return Judgement(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
+                return VerifyResult(position, decided)
+        return VerifyResult(
+            len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)])
+        )
 
 
 class SampleQuantize(Rejection):
@@ -198,13 +200,15 @@ class CoupledSpeculation:
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating[Any]]],
-    ) -> Judgement:
+    ) -> VerifyResult:
         """A token stands if it is the one that `p` gives; `q` does not matter."""
         for position, token in enumerate(tokens):
             decided = race_dense(self._noise, first + position, p[position])
             if decided != token:
-                return Judgement(position, decided)
-        return Judgement(len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)]))
+                return VerifyResult(position, decided)
+        return VerifyResult(
+            len(tokens), race_dense(self._noise, first + len(tokens), p[len(tokens)])
+        )
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:

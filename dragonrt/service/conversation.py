@@ -7,18 +7,18 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, redacted
-from dragonrt.runtime.answer import OnRecord
-from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.citing import cited, is_refusal, named, texts
-from dragonrt.runtime.main import Device
-from dragonrt.runtime.verbatim import Code, missing
+from dragonrt.node.answer import OnRecord
+from dragonrt.node.citing import cited, is_refusal, named, texts
+from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.main import Device
+from dragonrt.node.verbatim import Code, missing
 from dragonrt.service.text import TextStream
-from dragonrt.setting import traced
+from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
@@ -148,7 +148,7 @@ class Conversation:
     seed: int | None = None
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
-    _asking: Asking | None = None
+    _asking: ClientSession | None = None
 
     async def ask(
         self,

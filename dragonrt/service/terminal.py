@@ -173,7 +173,7 @@ async def _typed_questions() -> AsyncIterator[str]:
 
 @contextmanager
 def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
-    """SIGTERM lets the answer under way finish, within the side's patience; a second one does not.
+    """SIGTERM lets the answer under way finish, within the side's timeouts; a second one does not.
 
     Where nothing is under way it ends the program at once, as it always does.
     """
@@ -185,8 +185,8 @@ def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
             loop.remove_signal_handler(signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         else:
-            patience = conversation.device.side.patience
-            limits.append(loop.call_later(patience.answer_s, conversation.stop))
+            timeouts = conversation.device.side.timeouts
+            limits.append(loop.call_later(timeouts.answer_s, conversation.stop))
 
     try:
         loop.add_signal_handler(signal.SIGTERM, terminate)

@@ -40,7 +40,7 @@ class Stall:
 class HalfOpen:
     """From `after_s` seconds after the connection was made `deaf` sides hear nothing any more.
 
-    Not even its end, so only patience finds that out, and what they write arrives as before.
+    Not even its end, so only timeouts finds that out, and what they write arrives as before.
     """
 
     deaf: tuple[Side, ...]

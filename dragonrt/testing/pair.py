@@ -17,22 +17,22 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import Jitter
 from dragonrt.link.stream import Stream
-from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
-from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime.answer import OnRecord
-from dragonrt.runtime.asking import Asking
-from dragonrt.runtime.citing import Passage
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
-from dragonrt.runtime.peer import ConnectionLostError, Peer
-from dragonrt.runtime.preparing import Context, PrefillResult
+from dragonrt.node.answer import OnRecord
+from dragonrt.node.citing import Passage
+from dragonrt.node.client_session import ClientSession
+from dragonrt.node.connector import Connector
+from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
+from dragonrt.node.peer import ConnectionLostError, Peer
+from dragonrt.node.preparing import Context, PrefillResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink
 from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext, SimulatedModel
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder, Sink
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
@@ -62,7 +62,7 @@ class SimulatedSide:
     sinks: tuple[Sink, ...] = ()
     share_sources: bool = True
     profile: DecodeProfile | None = None
-    patience: Patience = USUAL
+    timeouts: Timeouts = USUAL
     corpus: str = "unknown"
     documents: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
     prepared: int = 0
@@ -122,8 +122,8 @@ class SimulatedCloud:
     def accept(self, stream: Stream) -> None:
         """Serve one connection in a task of its own."""
         recorder = self.side.recorder.of(stream.peer_name)
-        serves, patience = self.gatekeeper.answering, self.side.patience
-        peer = Peer(stream, self.side.connection(), recorder, serves, patience)
+        serves, timeouts = self.gatekeeper.answering, self.side.timeouts
+        peer = Peer(stream, self.side.connection(), recorder, serves, timeouts)
         task = asyncio.create_task(self._serve(peer), name=f"connection from {stream.peer_name}")
         self._connections[task] = peer
         task.add_done_callback(self._connections.pop)
@@ -169,12 +169,14 @@ class SimulatedDevice:
         self,
         question: Question,
         settings: Settings,
-        kit: Kit | None = None,
+        resources: Resources | None = None,
         on_record: OnRecord = lambda record: None,
-    ) -> Asking:
+    ) -> ClientSession:
         """An answer that can be asked for."""
-        kit = kit or Kit(vocabulary=self.side.vocabulary, patience=self.side.patience)
-        return Asking(self.side, self.connectors, question, settings, kit, on_record)
+        resources = resources or Resources(
+            vocabulary=self.side.vocabulary, timeouts=self.side.timeouts
+        )
+        return ClientSession(self.side, self.connectors, question, settings, resources, on_record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +206,9 @@ async def faulty_device(
             nonlocal dialled
             number, dialled = dialled, dialled + 1
             stream = _stream(link, number)
-            return Peer(stream, side.connection(), recorder, patience=side.patience)
+            return Peer(stream, side.connection(), recorder, timeouts=side.timeouts)
 
-        connector = Connector(dial, side.patience)
+        connector = Connector(dial, side.timeouts)
         while not connector.connected:
             try:
                 await connector.connect()
@@ -229,9 +231,9 @@ async def linked_device(
     async def dial() -> Peer:
         ours, theirs = memory_streams()
         cloud.accept(theirs)
-        return Peer(emulate(ours), side.connection(), side.recorder, patience=side.patience)
+        return Peer(emulate(ours), side.connection(), side.recorder, timeouts=side.timeouts)
 
-    connector = Connector(dial, side.patience)
+    connector = Connector(dial, side.timeouts)
     await connector.connect()
     async with _kept(side, {"cloud": connector}) as device:
         yield device

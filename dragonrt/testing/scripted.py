@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Said, Work
-from dragonrt.runtime.preparing import Outcome
+from dragonrt.modes.mode import Prediction, Work
+from dragonrt.modes.prefix import extended
+from dragonrt.node.preparing import Outcome
 from dragonrt.side import Side
 
 
@@ -86,7 +86,7 @@ def _bent(script: WorkerScript, prefix_hash: int) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSaid:
-    """Implements Said: `hidden` is a single number between -1 and 1."""
+    """Implements Prediction: `hidden` is a single number between -1 and 1."""
 
     p: NDArray[np.float32]
     relevance: float
@@ -103,12 +103,12 @@ class SimulatedSaid:
 class SimulatedModel(Protocol):
     """What one side's model says after a prefix, as a pure function of the text."""
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         """After the prefix of `step` tokens with that hash."""
         ...
 
 
-def said_of(model: SimulatedModel, work: Work, branches: int) -> list[Said]:
+def said_of(model: SimulatedModel, work: Work, branches: int) -> list[Prediction]:
     """What a model says along a work, and on so many of its branches."""
     if work.span is None:
         return []
@@ -125,7 +125,7 @@ class ScriptedModel:
     side: Side
     script: Script
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
         return SimulatedSaid(p, self.script.relevance(self.side, prefix_hash), hidden)

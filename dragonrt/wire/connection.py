@@ -19,8 +19,6 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from dragonrt.side import Side
-from dragonrt.wire.cells import HEADER_BYTES as CELL_HEADER
-from dragonrt.wire.cells import PACED, cell, in_cells
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
 from dragonrt.wire.messages import (
@@ -34,6 +32,8 @@ from dragonrt.wire.messages import (
     Pong,
     SessionMessage,
 )
+from dragonrt.wire.padding import HEADER_BYTES as CELL_HEADER
+from dragonrt.wire.padding import PACED, cell, in_cells
 from dragonrt.wire.reasons import (
     HandshakeError,
     LocalProtocolError,

@@ -8,7 +8,7 @@ declared length, and the declared size of an lz4 block, are checked before anyth
 
 import lz4.block
 
-from dragonrt.wire.cells import CELL, content_of
+from dragonrt.wire.padding import CELL, content_of
 from dragonrt.wire.reasons import Reason, RemoteProtocolError
 
 HEADER_BYTES = 4

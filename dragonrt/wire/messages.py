@@ -54,8 +54,8 @@ __all__ = [
     "Conclude",
     "ConnectionMessage",
     "Draft",
-    "EntriesGiven",
-    "EntriesWanted",
+    "EntryRequest",
+    "EntryResponse",
     "Goodbye",
     "Hello",
     "Message",
@@ -358,7 +358,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesWanted:
+class EntryRequest:
     """Asks for what a race lacks: the probabilities of `tokens`, strictly increasing (SPEC 1.8).
 
     They are those of the other side's Draft of that step and prefix.
@@ -380,8 +380,8 @@ class EntriesWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class EntriesGiven:
-    """The answer to EntriesWanted: the probabilities in the order of its tokens, each as fp64."""
+class EntryResponse:
+    """The answer to EntryRequest: the probabilities in the order of its tokens, each as fp64."""
 
     TYPE: ClassVar[int] = 15
     session: int
@@ -449,8 +449,8 @@ SessionMessage: TypeAlias = (
     | Opened
     | Draft
     | Target
-    | EntriesWanted
-    | EntriesGiven
+    | EntryRequest
+    | EntryResponse
     | Coefficients
     | Conclude
     | Close
@@ -473,8 +473,8 @@ SESSION_MESSAGES: tuple[type[SessionMessage], ...] = (
     Opened,
     Draft,
     Target,
-    EntriesWanted,
-    EntriesGiven,
+    EntryRequest,
+    EntryResponse,
     Coefficients,
     Conclude,
     Close,

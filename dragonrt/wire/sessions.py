@@ -15,8 +15,8 @@ from dragonrt.wire.messages import (
     Coefficients,
     Conclude,
     Draft,
-    EntriesGiven,
-    EntriesWanted,
+    EntryRequest,
+    EntryResponse,
     Message,
     Open,
     Opened,
@@ -42,8 +42,8 @@ _Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
 _WHILE_OPEN: Final = {
     Draft: SessionState.OPEN,
     Target: SessionState.OPEN,
-    EntriesWanted: SessionState.OPEN,
-    EntriesGiven: SessionState.OPEN,
+    EntryRequest: SessionState.OPEN,
+    EntryResponse: SessionState.OPEN,
     Coefficients: SessionState.OPEN,
     Conclude: SessionState.OPEN,
     Block: SessionState.OPEN,
@@ -162,7 +162,7 @@ class Sessions:
         tokens: tuple[int, ...] = ()
         if isinstance(message, Draft | Target | Verdict):
             tokens = (message.token,)
-        elif isinstance(message, EntriesWanted):
+        elif isinstance(message, EntryRequest):
             tokens = message.tokens
         elif isinstance(message, Block):
             tokens = message.decided

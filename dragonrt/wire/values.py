@@ -4,7 +4,7 @@ import struct
 from typing import Any, TypeVar, get_args, get_origin
 
 from dragonrt.errors import DragonError
-from dragonrt.setting import Entry, assemble, entries, flat
+from dragonrt.settings import Entry, assemble, entries, flat
 from dragonrt.wire.fields import check_name, check_tuple
 from dragonrt.wire.reasons import MessageError, Reason
 

@@ -12,7 +12,7 @@ from dragonrt.cli.console import messages, output
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.modes.question import Question
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import Precision
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import torch
 from rich.console import Console
 
+from dragonrt.backends.checkpoint import load_checkpoint
+from dragonrt.backends.prompt import Prompt, TextKind
 from dragonrt.distributions import codec
-from dragonrt.language.checkpoint import load_checkpoint
-from dragonrt.language.prompt import Prompt, TextKind
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.bench.report import Series, bench_table, print_report

@@ -12,11 +12,11 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from dragonrt.language.hub import HubDecoder
-from dragonrt.language.transformer import Transformer
+from dragonrt.backends.hub import HubDecoder
+from dragonrt.backends.transformer import Transformer
 from dragonrt.link.stream import TcpStream
-from dragonrt.runtime import engine
-from dragonrt.runtime.peer import Peer
+from dragonrt.node import engine
+from dragonrt.node.peer import Peer
 from dragonrt.wire.connection import Connection
 
 P = ParamSpec("P")

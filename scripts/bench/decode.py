@@ -10,11 +10,11 @@ from torch import Tensor
 from transformers import StoppingCriteria
 
 from dragonrt import bundled
-from dragonrt.language.checkpoint import load_checkpoint
-from dragonrt.language.gguf_model import GgufModel
-from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.process import load_model
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.backends.checkpoint import load_checkpoint
+from dragonrt.backends.gguf_model import GgufModel
+from dragonrt.backends.model import LanguageModel
+from dragonrt.node.process import load_model
+from dragonrt.node.side_settings import SideSettings
 from scripts.bench.report import Series, bench_table, print_report
 
 NOTE = (

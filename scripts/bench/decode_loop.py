@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dragonrt.backends.preemption import Preemption
 from dragonrt.errors import DragonError
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
-from dragonrt.language.preemption import Preemption
-from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.side import Side
 from scripts.papers.model_sides import document_reader
@@ -26,7 +26,7 @@ class DecodeLoop:
 
     def __init__(self, loaded: LoadedSide, question: str, rows: int, tokens: list[int]) -> None:
         """`rows` documents are found for the question."""
-        self._line = Line(start_hash(0), tokens)
+        self._line = TokenPrefix(start_hash(0), tokens)
         self._reader = document_reader(
             loaded, Question(prompt=question, documents=rows, max_tokens=len(tokens))
         )

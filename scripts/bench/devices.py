@@ -18,12 +18,12 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.endpoints import Address, connector
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.main import identity
-from dragonrt.runtime.process import local_side
+from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.connector import Connector
+from dragonrt.node.endpoints import Address, connector
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.main import identity
+from dragonrt.node.process import local_side
 from dragonrt.traces.counts import AnswerCounts
 from scripts.bench.report import bench_table, print_report
 from scripts.bench.soak import resident_mb
@@ -121,7 +121,7 @@ async def _crowd(
 async def _connected(side: LocalSide, port: int, stack: AsyncExitStack) -> Connector:
     """A device of its own, for as long as the stack lives."""
     known = identity("device", side.model)
-    link = connector(Address("127.0.0.1", port), known, side.patience, side.recorder)
+    link = connector(Address("127.0.0.1", port), known, side.timeouts, side.recorder)
     await link.connect()
     keeper = asyncio.create_task(link.run(), name="connector")
 
@@ -138,13 +138,15 @@ async def _ask(
 ) -> Sequence[Answer | None]:
     """The answers of one device, None for one that failed."""
     clock, prompts = asyncio.get_running_loop().time, [each.text for each in bundled.questions()]
-    kit = Arena(side, {"cloud": link}).kit(DragonSettings())
+    resources = Arena(side, {"cloud": link}).resources(DragonSettings())
     found: list[Answer | None] = []
     while clock() < end_s:
         prompt = f"{prompts[number % len(prompts)]} ({number}, {len(found)})"
         asked = replace(question, prompt=prompt, seed=number)
         try:
-            answer = await Asking(side, {"cloud": link}, asked, DragonSettings(), kit).ask()
+            answer = await ClientSession(
+                side, {"cloud": link}, asked, DragonSettings(), resources
+            ).ask()
         except Exception:  # whatever it is, it is counted
             found.append(None)
         else:

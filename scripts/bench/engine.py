@@ -15,19 +15,19 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dragonrt.backends.allocation import keep_freed_memory
+from dragonrt.backends.batch import PIECE, Batch
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.threads import usual_threads
 from dragonrt.distributions import Step, codec, encode_distribution
-from dragonrt.language.allocation import keep_freed_memory
-from dragonrt.language.batch import PIECE, Batch
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.reader import Reader, Weighing
-from dragonrt.language.threads import usual_threads
-from dragonrt.modes.line import extended, start_hash
-from dragonrt.modes.mode import Said, Span, Work
+from dragonrt.modes.mode import Prediction, Span, Work
+from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.preparing import Outcome
-from dragonrt.runtime.worker import WorkerThread
+from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.preparing import Outcome
+from dragonrt.node.worker import WorkerThread
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -121,7 +121,7 @@ class DraftingSession:
     def _work(self, span: Span) -> Work:
         step = len(span.tokens)
 
-        def head(said: Sequence[Said]) -> int:
+        def head(said: Sequence[Prediction]) -> int:
             shaped = self._rule.shape(said[-1].p)
             quantized = self._codec.quantize(shaped, Step(step))
             encode_distribution(self._codec, quantized)

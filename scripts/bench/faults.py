@@ -27,7 +27,7 @@ from rich.console import Console
 
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process, listening_process
-from dragonrt.patience import USUAL
+from dragonrt.timeouts import USUAL
 from scripts.bench.report import bench_table, print_report
 from scripts.bench.soak import resident_mb
 

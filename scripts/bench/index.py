@@ -186,7 +186,7 @@ def _beside_indexing(size: IndexSize, seed: int) -> dict[str, list[float]]:
 
 def _decoding() -> Iterator[float]:
     """Milliseconds of each token of dragon-small behind two documents, without an end."""
-    from dragonrt.language.model import LanguageModel
+    from dragonrt.backends.model import LanguageModel
 
     model = LanguageModel.load("dragon-small", "cpu")
     paths = sorted(bundled.documents("cloud").glob("*.md"))[:2]

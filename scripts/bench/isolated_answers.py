@@ -11,13 +11,13 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
+from dragonrt.backends.batch import Batch, Reading
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.distributions import codec
-from dragonrt.language.batch import Batch, Reading
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
-from dragonrt.language.reader import Reader, Weighing
-from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
@@ -113,7 +113,7 @@ class IsolatedAnswers:
         """Decide an answer token by token: alone by one side's model, by two sides' mixture."""
         code = codec(self.how.codec_for(question.sampler), self.model.vocabulary)
         rule = Coupled(Noise(question.seed), question.sampler)
-        stops, line = self.model.answer_stops, Line(start_hash(question.seed))
+        stops, line = self.model.answer_stops, TokenPrefix(start_hash(question.seed))
 
         while len(line) < question.max_tokens:
             step, said = len(line), []

@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from dragonrt.backends.batch import read_alone
 from dragonrt.experiments.arena import Given
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.sample_sides import LoadedSide
-from dragonrt.language.batch import read_alone
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.process import load_model
-from dragonrt.runtime.side_settings import SideSettings
-from dragonrt.setting import flat
+from dragonrt.node.process import load_model
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.settings import flat
 from retrieval import Embedder, Hit, Index, Retriever
 from retrieval.files import create
 from scripts.bench.answer_scores import contains, f1, refuses

@@ -21,12 +21,12 @@ from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.patience import USUAL
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.asking import Answer
-from dragonrt.runtime.endpoints import Address
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
+from dragonrt.node.client_session import Answer
+from dragonrt.node.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
+from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.http_kills import HttpKill, kills_over_http

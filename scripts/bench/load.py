@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dragonrt.backends.batch import Reading
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.experiments.arena import Arena
-from dragonrt.language.batch import Reading
-from dragonrt.language.kv_pool import KvPool
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.reader import Reader, Weighing
-from dragonrt.modes.line import start_hash
 from dragonrt.modes.mode import Prepared
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Asking
-from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.preparing import PrefillResult
+from dragonrt.node.client_session import ClientSession
+from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.preparing import PrefillResult
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -135,8 +135,8 @@ async def _text(arena: Arena, question: Question, stop: int) -> list[int]:
             asking.stop()
 
     settings = DragonSettings()
-    kit = arena.kit(settings)
-    asking = Asking(arena.side, arena.connectors, question, settings, kit, heard)
+    resources = arena.resources(settings)
+    asking = ClientSession(arena.side, arena.connectors, question, settings, resources, heard)
     return (await asking.ask()).tokens
 
 

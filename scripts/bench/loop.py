@@ -15,9 +15,9 @@ from typing import Any, TypeVarTuple
 
 from rich.console import Console
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader
 from dragonrt.experiments.arena import Given
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.reader import Reader
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,

@@ -15,14 +15,14 @@ import numpy as np
 
 from dragonrt import bundled
 from dragonrt.experiments.sample_sides import sample_settings
-from dragonrt.modes.mode import Said, Work
+from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.endpoints import Address, serve
-from dragonrt.runtime.gatekeeper import CloudLimits, Gatekeeper
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.preparing import Context, Outcome, PrefillResult
-from dragonrt.runtime.process import complete_library, load_model, local_side
+from dragonrt.node import main as programs
+from dragonrt.node.endpoints import Address, serve
+from dragonrt.node.gatekeeper import CloudLimits, Gatekeeper
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.preparing import Context, Outcome, PrefillResult
+from dragonrt.node.process import complete_library, load_model, local_side
 from dragonrt.testing.scripted import SimulatedSaid
 
 BEGINNING = " The password in my notes is"
@@ -44,7 +44,7 @@ class LyingContext:
         texts += [[*span.tokens, *work.guess[: n + 1]] for n in range(len(work.guess))]
         texts += [list(branch.tokens) for branch in work.branches]
 
-        def head(said: Sequence[Said]) -> Any:
+        def head(said: Sequence[Prediction]) -> Any:
             return work.head([self._lie(len(text)) for text, _ in zip(texts, said, strict=False)])
 
         lie = replace(work, head=head, following=None)
@@ -56,7 +56,7 @@ class LyingContext:
     def close(self) -> None:
         self._context.close()
 
-    def _lie(self, step: int) -> Said:
+    def _lie(self, step: int) -> Prediction:
         p = np.full(self._size, 1 / self._size, np.float32)
         if step < len(self._begins):
             p = np.zeros(self._size, np.float32)

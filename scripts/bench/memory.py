@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.errors import DragonError
 from dragonrt.experiments.arena import Arena
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.kv_pool import KvPool
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.reader import Reader, Weighing
-from dragonrt.modes.line import start_hash
+from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Asking
+from dragonrt.node.client_session import ClientSession
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.scripted import Script
@@ -152,12 +152,12 @@ async def _held(
 async def _ask(arena: Arena, question: Question, number: int, heard: Any) -> None:
     numbered = replace(question, prompt=str(number), seed=question.seed + number)
     settings = DragonSettings()
-    asking = Asking(
+    asking = ClientSession(
         arena.side,
         arena.connectors,
         numbered,
         settings,
-        arena.kit(settings),
+        arena.resources(settings),
         lambda record: heard(number, record),
     )
     await asking.ask()

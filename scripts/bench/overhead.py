@@ -18,7 +18,7 @@ from dragonrt.experiments.comparison import LEADERLESS, costs
 from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Asking
+from dragonrt.node.client_session import ClientSession
 from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.cpu_parts import PARTS, PartClock, measured_parts
 from scripts.bench.decode_loop import DecodeLoop, RemoteLoop, remote_loop
@@ -128,8 +128,8 @@ async def _ask(
         if isinstance(record.event, TokenDecided):
             stands.append(clock.now())
 
-    kit = arena.kit(settings)
-    asking = Asking(arena.side, arena.connectors, question, settings, kit, note)
+    resources = arena.resources(settings)
+    asking = ClientSession(arena.side, arena.connectors, question, settings, resources, note)
     answer = Given(await asking.ask())
     return answer, _per_token(stands[0], stands[-1], len(stands) - 1)
 

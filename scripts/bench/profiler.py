@@ -18,7 +18,7 @@ from dragonrt.experiments.comparison import COUPLED_GREEDY
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.runtime.host_profile import measure
+from dragonrt.node.host_profile import measure
 from dragonrt.side import Side
 from dragonrt.traces.events import Drafted, LatencyEstimated, Record
 from scripts.bench.report import bench_table, print_report

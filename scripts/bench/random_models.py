@@ -15,8 +15,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.model import LanguageModel
 
 _COMMON: Mapping[str, Any] = {
     "vocab_size": 151_936,

@@ -22,7 +22,7 @@ from dragonrt.experiments.arena import RealArena
 from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.main import Device
+from dragonrt.node.main import Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.bounded_http import HttpBounds, Places
@@ -194,7 +194,7 @@ async def _served(
 ) -> AsyncIterator[_Client]:
     """The arena's device over HTTP, and who asks it."""
     settings = DragonSettings()
-    device = Device(arena.side, arena.connectors, settings, arena.kit(settings))
+    device = Device(arena.side, arena.connectors, settings, arena.resources(settings))
     defaults = Defaults(question, question.seed, (), False, question.max_tokens)
     documents = PrivateDocuments(loaded.settings, None)
     service = HttpService(device, documents, defaults, Admission(16, 16), HttpMetrics())

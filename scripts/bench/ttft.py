@@ -18,7 +18,7 @@ from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import LEADERLESS
 from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import GREEDY, Question
-from dragonrt.runtime.process import default_index
+from dragonrt.node.process import default_index
 from dragonrt.side import Side
 from scripts.bench.report import Series, bench_table, print_report
 from scripts.papers.model_sides import run

@@ -12,9 +12,9 @@ from dragonrt.cli.answering import LinkOptions
 from dragonrt.cli.console import output
 from dragonrt.cli.options import derived, given, option, settings
 from dragonrt.errors import DragonError
-from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.addresses import LinkSettings
+from dragonrt.node.addresses import LinkSettings
 
 if TYPE_CHECKING:
     from dragonrt.link.stream import Stream

@@ -10,8 +10,8 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from dragonrt.modes.federated import FederationError
-from dragonrt.runtime.asking import Answer, Asking
-from dragonrt.runtime.preparing import Context
+from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.preparing import Context
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import (
@@ -131,7 +131,7 @@ class Observed:
     """
 
     request: Request
-    asking: Asking
+    asking: ClientSession
     asked_s: float = 0.0
     ended_s: float = 0.0
     slowness: float = 0.0
@@ -251,7 +251,7 @@ class Stage:
             schedule.cloud_decode_s,
             make_context=partial(self._context, "cloud") if number == 0 else SimulatedContext,
             sinks=(partial(self._clouds_say.take, name),),
-            patience=self._scenario.patience,
+            timeouts=self._scenario.timeouts,
             documents=lambda prompt: self._scenario.texts(self._request(prompt), "cloud"),
         )
 
@@ -264,7 +264,7 @@ class Stage:
             schedule.device_prepare_s,
             schedule.device_decode_s,
             make_context=partial(self._context, "device"),
-            patience=self._scenario.patience,
+            timeouts=self._scenario.timeouts,
             documents=lambda prompt: self._scenario.texts(self._request(prompt), "device"),
         )
 
@@ -333,8 +333,8 @@ class Stage:
         def take(record: events.Record) -> None:
             asked.take(record)
 
-        kit = self._scenario.kit(request)
-        asking = device.asking(request.question, request.settings, kit, take)
+        resources = self._scenario.resources(request)
+        asking = device.asking(request.question, request.settings, resources, take)
         asked = Observed(request, asking, loop.time())
         self.answers[int(request.question.prompt)] = asked
         task = asyncio.create_task(asking.ask(), name="ask")
@@ -353,8 +353,8 @@ class Stage:
             task.result()
 
     def _may_fail(self, task: asyncio.Task[Answer]) -> bool:
-        """Whether workers that were away for longer than patience ended an answer."""
-        long = longest_absence_s(self._scenario) > self._scenario.patience.answer_s
+        """Whether workers that were away for longer than timeouts ended an answer."""
+        long = longest_absence_s(self._scenario) > self._scenario.timeouts.answer_s
         expected = long or self._disturb is not None
         return expected and isinstance(task.exception(), FederationError)
 

@@ -3,7 +3,7 @@
 In virtual time the order of things follows from delays, so some orders never come about. Here the
 modes alone stand against one another: each message, each work's end, each cut of a connection and
 each new session is an input that is ready, and any of them may be the next. Only the messages from
-one side to another keep their order. Nobody's patience runs out.
+one side to another keep their order. Nobody's timeouts runs out.
 """
 
 import random
@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from dragonrt.modes.catalogue import MODES, Kit
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -25,7 +24,8 @@ from dragonrt.modes.mode import (
     Work,
 )
 from dragonrt.modes.question import Question
-from dragonrt.runtime.asking import Answer
+from dragonrt.modes.registry import MODES, Resources
+from dragonrt.node.client_session import Answer
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel, said_of
 from dragonrt.traces import events
@@ -69,7 +69,7 @@ class Interleaving:
         self._chance = random.Random(f"order {scenario.mode} {scenario.seed}")
         self._scenario, self._request = scenario, request
         self._entry, self._models = MODES[scenario.mode], scenario.models(request)
-        device = self._entry.device(request.question, request.settings, scenario.kit(request))
+        device = self._entry.device(request.question, request.settings, scenario.resources(request))
         self._device = self._machine("device", device)
         self._clouds: dict[str, _Machine] = {}
         self._over: set[str] = set()
@@ -140,8 +140,10 @@ class Interleaving:
         mode = self._device.mode
         question = unpack(Question, pack(mode.told(self._request.question)))
         settings = unpack(self._entry.settings, pack(self._request.settings))
-        kit = Kit(vocabulary=self._scenario.vocabulary, patience=self._scenario.patience)
-        cloud = self._machine(name, self._entry.cloud(question, settings, kit))
+        resources = Resources(
+            vocabulary=self._scenario.vocabulary, timeouts=self._scenario.timeouts
+        )
+        cloud = self._machine(name, self._entry.cloud(question, settings, resources))
         self._clouds[name] = cloud
         cloud.taking = Taking(settings, len(question.accepted))
         self._takings.append(cloud.taking)

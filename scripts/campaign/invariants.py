@@ -6,14 +6,14 @@ from math import isclose
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.guards import STEERED
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
     Settings,
 )
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.traces import events
 from scripts.campaign.brute_force import softmax
 from scripts.campaign.liveness import may_seem_mute, pace
@@ -152,7 +152,7 @@ def _right(
     question = request.question.resumed(tuple(accepted))
     if _keeps_drafts(request.settings):
         return [token for token, _ in _redacted(scenario, request, course)]
-    verifier = scenario.kit(request).verifier
+    verifier = scenario.resources(request).verifier
     return oracle(question, request.settings, scenario.models(request), course, verifier)
 
 
@@ -267,7 +267,7 @@ def _check_rounds(
 ) -> None:
     """Every round has the weights of those who took part, and all of them where that is wanted."""
     members, models = scenario.clouds, scenario.models(request)
-    hashes = Line(start_hash(request.question.seed), device.decided).hashes
+    hashes = TokenPrefix(start_hash(request.question.seed), device.decided).hashes
     for each in device.rounds:
         if each.weights.keys() | set(each.missing) != members.keys():
             raise ViolationError(f"round {each.round} forgot a worker")

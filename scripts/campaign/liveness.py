@@ -28,11 +28,11 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.runtime.gatekeeper import READ_AT_ONCE
+from dragonrt.node.gatekeeper import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Stall
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire.cells import PACED
 from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.padding import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
 
 MESSAGE_BYTES = 256
@@ -48,7 +48,7 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     links, stall = scenario.schedules[request.device], scenario.stall
     recovery_s = max(_recovery_s(scenario, link) for link in links)
     if stall is not None and stall.length_s == FOR_EVER_S:
-        recovery_s += scenario.patience.answer_s
+        recovery_s += scenario.timeouts.answer_s
     queues = ceil(len(_beside(scenario, request)) / READ_AT_ONCE)
     preparation_s = SLOWEST * max(
         max(link.device_prepare_s, queues * link.cloud_prepare_s) for link in links
@@ -56,14 +56,14 @@ def bound_s(scenario: Scenario, request: Request) -> float:
     turn_s = max(_turn_s(scenario, request.settings, link) for link in links)
     turn_s += _held_s(scenario, request)
     decided_s = preparation_s + (request.question.max_tokens + 2) * turn_s
-    return recovery_s + decided_s + scenario.patience.rejoin_s
+    return recovery_s + decided_s + scenario.timeouts.rejoin_s
 
 
 def may_seem_mute(scenario: Scenario, request: Request) -> bool:
     """Whether drafts of answers on one slow link may keep a cloud's first word back too long."""
     messages = sum(pace(each.settings).messages for each in _beside(scenario, request))
     links = scenario.schedules[request.device]
-    return max(_trip_s(scenario, link, messages) for link in links) > scenario.patience.mute_s
+    return max(_trip_s(scenario, link, messages) for link in links) > scenario.timeouts.mute_s
 
 
 def longest_absence_s(scenario: Scenario) -> float:
@@ -76,10 +76,10 @@ def longest_absence_s(scenario: Scenario) -> float:
 
 
 def _absence_s(scenario: Scenario, link: Schedule) -> float:
-    patience, stall = scenario.patience, scenario.stall
+    timeouts, stall = scenario.timeouts, scenario.stall
     stalled_s = sum(fault.length_s for fault in link.faults if isinstance(fault, Stall))
     dialling_s = sum(
-        min(patience.longest_back_off_s, patience.back_off_s * 2.0**failed)
+        min(timeouts.longest_back_off_s, timeouts.back_off_s * 2.0**failed)
         for failed in range(1, len(link.faults))
     )
     return stalled_s + dialling_s + (stall.length_s if stall is not None else 0.0)
@@ -87,14 +87,14 @@ def _absence_s(scenario: Scenario, link: Schedule) -> float:
 
 def _recovery_s(scenario: Scenario, link: Schedule) -> float:
     """Until a connection is there again."""
-    patience, faults = scenario.patience, len(link.faults)
+    timeouts, faults = scenario.timeouts, len(link.faults)
     if scenario.killed_s is not None:
         faults += 1
     if faults == 0:
         return 0.0
     silent = any(isinstance(fault, HalfOpen | Stall) for fault in link.faults)
-    noticed_s = patience.silence_s + patience.probe_s + patience.handshake_s if silent else 0.0
-    back_off_s = min(patience.longest_back_off_s, patience.back_off_s * 2.0**faults)
+    noticed_s = timeouts.silence_s + timeouts.probe_s + timeouts.handshake_s if silent else 0.0
+    back_off_s = min(timeouts.longest_back_off_s, timeouts.back_off_s * 2.0**faults)
     return noticed_s + back_off_s + 4 * _trip_s(scenario, link, 1)
 
 

@@ -12,7 +12,7 @@ from math import inf, log2
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -42,7 +42,7 @@ from scripts.campaign.brute_force import (
 Models = Mapping[str, SimulatedModel]
 """What says what: "device", and the other sides by their names, in the order of the members."""
 
-Decide = Callable[[Line], Sequence[int]]
+Decide = Callable[[TokenPrefix], Sequence[int]]
 """The tokens that are decided next, at once, after a decided text; some may lie beyond its end."""
 
 Decisions = Sequence[tuple[int, bool]]
@@ -74,12 +74,12 @@ class Asked:
     def seed(self) -> int:
         return self.question.seed
 
-    def p(self, name: str, text: Line, step: int | None = None) -> NDArray[np.float32]:
+    def p(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float32]:
         """What a model says after the first `step` tokens of a text, or after all."""
         step = len(text) if step is None else step
         return self.models[name].said(step, text.hashes[step]).p
 
-    def law(self, name: str, text: Line, step: int | None = None) -> NDArray[np.float64]:
+    def law(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float64]:
         """The same after the sampler."""
         return sampled(self.question.sampler, self.p(name, text, step))
 
@@ -106,7 +106,7 @@ def oracle(
     """
     asked = Asked(question, models, course or Attendance(), verifier)
     decide = _DECIDERS[type(settings)](asked, settings)
-    text = Line(start_hash(question.seed), question.accepted)
+    text = TokenPrefix(start_hash(question.seed), question.accepted)
     while not asked.ends(text.tokens):
         for token in decide(text):
             if not asked.ends(text.tokens):
@@ -180,8 +180,8 @@ def redacted_oracle(
     decisions = [(token, settings.redacts) for token in question.accepted]
     revealed, led, carried, over = 0.0, 0.0, 0.0, False
     while not asked.ends([token for token, _ in decisions]):
-        text = Line(start, [token for token, _ in decisions])
-        read = Line(start, read_by_cloud(decisions, marker))
+        text = TokenPrefix(start, [token for token, _ in decisions])
+        read = TokenPrefix(start, read_by_cloud(decisions, marker))
         alone = over or asked.course.alone(len(text))
         taken = _taken(asked, settings, text, None if alone else read)
         bits = taken.revealed
@@ -202,14 +202,16 @@ def redacted_oracle(
 
 
 def _dragon(asked: Asked, settings: DragonSettings) -> Decide:
-    def decide(text: Line) -> Sequence[int]:
+    def decide(text: TokenPrefix) -> Sequence[int]:
         read = None if asked.course.alone(len(text)) else text
         return [_taken(asked, settings, text, read).token]
 
     return decide
 
 
-def _taken(asked: Asked, settings: DragonSettings, text: Line, read: Line | None) -> _Taken:
+def _taken(
+    asked: Asked, settings: DragonSettings, text: TokenPrefix, read: TokenPrefix | None
+) -> _Taken:
     """The next token from what both sides say, the cloud after what it `read` (SPEC 1).
 
     Where that is None the device is alone.
@@ -218,7 +220,7 @@ def _taken(asked: Asked, settings: DragonSettings, text: Line, read: Line | None
     name = settings.codec_for(sampler)
     by_drafts = settings.rule == "algorithm1" and sampler.temperature > 0
 
-    def said(side: Side, text: Line) -> Coded:
+    def said(side: Side, text: TokenPrefix) -> Coded:
         return coded(name, asked.law(side, text) if by_drafts else asked.p(side, text))
 
     def draft(side: Side, q: Coded) -> int:
@@ -258,8 +260,8 @@ def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
     def moved(beta: float | None, dropped: float) -> float | None:
         return None if beta is None else beta - settings.learning_rate * (dropped - settings.target)
 
-    def drafts(text: Line) -> tuple[Line, list[Coded]]:
-        line, q, bits, at = Line(text.hashes[0], text.tokens), list[Coded](), 0, beta
+    def drafts(text: TokenPrefix) -> tuple[TokenPrefix, list[Coded]]:
+        line, q, bits, at = TokenPrefix(text.hashes[0], text.tokens), list[Coded](), 0, beta
         longest = max(1, min(settings.length, question.max_tokens - len(text) - 1))
         while len(q) < longest and not (q and line.tokens[-1] in question.stop_tokens):
             p = asked.law("device", line)
@@ -272,7 +274,7 @@ def _speculative(asked: Asked, settings: SpeculativeSettings) -> Decide:
             at = moved(at, sent.dropped)
         return line, q
 
-    def decide(text: Line) -> Sequence[int]:
+    def decide(text: TokenPrefix) -> Sequence[int]:
         nonlocal beta
         first, alone = len(text), asked.course.alone(len(text))
         if settings.rule == "coupled":
@@ -294,13 +296,13 @@ def _federated(asked: Asked, settings: FederatedSettings) -> Decide:
     """Rounds: a block of the device's, decided by the mixture of the uploads (SPEC 3)."""
     seed, question = asked.seed, asked.question
 
-    def target(line: Line, step: int, weights: Mapping[str, float]) -> NDArray[np.float64]:
+    def target(line: TokenPrefix, step: int, weights: Mapping[str, float]) -> NDArray[np.float64]:
         names = [name for name in asked.models if name in weights]
         uploads = [coded(settings.codec, asked.p(name, line, step)).p for name in names]
         return sampled(question.sampler, mixed(uploads, [weights[name] for name in names]))
 
-    def decide(text: Line) -> Sequence[int]:
-        first, line, q = len(text), Line(text.hashes[0], text.tokens), list[Coded]()
+    def decide(text: TokenPrefix) -> Sequence[int]:
+        first, line, q = len(text), TokenPrefix(text.hashes[0], text.tokens), list[Coded]()
         weights, length = asked.course.weights(first), question.max_tokens - first - 1
         # What was drafted does not matter where the rule is coupled: a block may be empty.
         length = 0 if settings.rule == "coupled" else min(settings.block_tokens, length)
@@ -321,7 +323,7 @@ def _sprinter(asked: Asked, settings: SprinterSettings) -> Decide:
     threshold = verifier.threshold if settings.threshold is None else settings.threshold
     run = 0  # tokens since the target's last
 
-    def decide(text: Line) -> Sequence[int]:
+    def decide(text: TokenPrefix) -> Sequence[int]:
         nonlocal run
         step, said = len(text), asked.models["device"].said(len(text), text.hash)
         q = coded(settings.codec, asked.law("device", text))

@@ -15,14 +15,14 @@ from dragonrt.distributions import Step, codec, decode_distribution, encode_dist
 from dragonrt.errors import DragonError
 from dragonrt.modes.drafting import Drafts
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.line import Line, extended, start_hash
 from dragonrt.modes.mode import Span, Work
+from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
-from dragonrt.setting import assemble, entries, flat
+from dragonrt.settings import assemble, entries, flat
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedContext, SimulatedModel
 from dragonrt.traces import events
@@ -63,7 +63,7 @@ class Recording:
 
     def check(self, answer: Answer, standing_in: "dict[Side, set[int]]") -> None:
         """Raises RecordingError if a replayed text is another or rests on stand-ins."""
-        hashes = Line(start_hash(self.question.seed), self.tokens).hashes[:-1]
+        hashes = TokenPrefix(start_hash(self.question.seed), self.tokens).hashes[:-1]
         for step, prefix_hash in enumerate(hashes):
             for side, missing in standing_in.items():
                 if prefix_hash in missing:

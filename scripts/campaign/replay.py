@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dragonrt.link.stream import Stream
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from dragonrt.control import controller
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.catalogue import MODES, Kit
 from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES, Resources
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -19,11 +19,11 @@ from dragonrt.modes.settings import (
     SprinterSettings,
     Stopping,
 )
-from dragonrt.patience import USUAL, Patience
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.schedule import BANDWIDTHS, Schedule
 from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel, WorkerScript
+from dragonrt.timeouts import USUAL, Timeouts
 from scripts.campaign.brute_force import mixed, raced, sampled
 from scripts.campaign.oracle import Models
 
@@ -115,7 +115,7 @@ class Scenario:
     stall: ModelStall | None = None
     killed_s: float | None = None
     """When the first cloud's process ends; the next one is there at once."""
-    patience: Patience = USUAL
+    timeouts: Timeouts = USUAL
 
     documents: bool = False
     """Whether there are tokens to look up in what each side reads."""
@@ -186,7 +186,10 @@ class Scenario:
         if not self.documents:
             return []
         chance = random.Random(f"documents {side} {request.script.seed}")
-        text, models = Line(start_hash(request.question.seed)), list(self.models(request).values())
+        text, models = (
+            TokenPrefix(start_hash(request.question.seed)),
+            list(self.models(request).values()),
+        )
         while len(text) < request.question.max_tokens:
             said = [model.said(len(text), text.hash).p for model in models[:2]]
             law = sampled(request.question.sampler, mixed(said, (0.5, 0.5)))
@@ -206,12 +209,12 @@ class Scenario:
         stalled = self.stall is not None and self.stall.length_s > 1.0
         return faults or stalled or self.killed_s is not None
 
-    def kit(self, request: Request) -> Kit:
+    def resources(self, request: Request) -> Resources:
         """What the device brings along."""
         name = getattr(request.settings, "controller", None)
-        return Kit(
+        return Resources(
             vocabulary=self.vocabulary,
-            patience=self.patience,
+            timeouts=self.timeouts,
             members=self.clouds,
             controller=None if name is None else controller(name),
             verifier=PrefixVerifier(),

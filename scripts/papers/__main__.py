@@ -10,10 +10,10 @@ from dragonrt.cli.console import output
 from dragonrt.cli.loading import counting
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
-from dragonrt.runtime.addresses import host_and_port
+from dragonrt.node.addresses import host_and_port
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.endpoints import Address
+    from dragonrt.node.endpoints import Address
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
 NOTES = """
@@ -125,7 +125,7 @@ def _over_a_network() -> str:
 def _address(cloud: str, key_file: Path | None) -> "Address":
     """Where HOST:PORT is. DragonError says what is wrong."""
     from dragonrt.link.shared_key import read_key
-    from dragonrt.runtime.endpoints import Address
+    from dragonrt.node.endpoints import Address
 
     place = host_and_port(cloud)
     if place is None:

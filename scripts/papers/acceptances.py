@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragonrt.modes.mode import Said
+from dragonrt.modes.mode import Prediction
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedSaid
 
@@ -35,7 +35,7 @@ class AcceptanceModel:
     side: Side
     accepted: tuple[bool, ...]
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         target = prefix_hash % ACCEPTANCE_VOCABULARY
         p = np.zeros(ACCEPTANCE_VOCABULARY, dtype=np.float32)
         if self.accepted[step]:

@@ -17,7 +17,7 @@ from dragonrt.errors import DragonError
 from scripts.papers.intervals import Row, grouped
 
 if TYPE_CHECKING:
-    from dragonrt.runtime.endpoints import Address
+    from dragonrt.node.endpoints import Address
 
 Clock = Literal["virtual", "real"]
 """Simulated models in virtual time, or real models (and real processes) in real time."""

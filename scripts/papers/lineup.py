@@ -25,8 +25,8 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
 from dragonrt.modes.question import Question
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.local_side import LocalSide
+from dragonrt.node.endpoints import Address
+from dragonrt.node.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, Asked, BaselineDevice

@@ -13,21 +13,21 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.prompt import Prompt
+from dragonrt.backends.reader import Mixture, Reader, Weighing
 from dragonrt.experiments.arena import Given
 from dragonrt.experiments.sample_sides import LoadedSide
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
-from dragonrt.language.prompt import Prompt
-from dragonrt.language.reader import Mixture, Reader, Weighing
 from dragonrt.link.profile import LinkProfile
-from dragonrt.modes.line import extended, start_hash
-from dragonrt.modes.mode import Prepared, Said, Work
+from dragonrt.modes.mode import Prediction, Prepared, Work
+from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.engine import Engine, ModelContext
-from dragonrt.runtime.preparing import Context, Outcome, PrefillResult
-from dragonrt.runtime.worker import WorkerThread
+from dragonrt.node import main as programs
+from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.preparing import Context, Outcome, PrefillResult
+from dragonrt.node.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
@@ -82,7 +82,7 @@ class PacedContext(SimulatedContext):
         except Exception as error:  # it belongs to who wants the work done
             return Outcome(work, seconds, error=error)
 
-    def _said(self, work: Work) -> Sequence[Said]:
+    def _said(self, work: Work) -> Sequence[Prediction]:
         if (span := work.span) is None:
             return ()
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)

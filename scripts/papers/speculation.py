@@ -10,6 +10,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import (
     Codec,
     ConformalThreshold,
@@ -18,9 +20,7 @@ from dragonrt.distributions import (
     Step,
     backtrack,
 )
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.prompt import Prompt
-from dragonrt.sampling.verification import Judgement, SpeculativeRule
+from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
@@ -65,7 +65,7 @@ class JudgedBlock:
 
     drafted: list[DraftedStep]
     p: list[NDArray[np.float64]]
-    verdict: Judgement
+    verdict: VerifyResult
 
     @property
     def tokens(self) -> list[int]:
@@ -142,7 +142,7 @@ class Speculation:
             threshold = threshold and threshold.after(quantized.dropped)
         return drafted
 
-    def _steer(self, drafted: list[DraftedStep], verdict: Judgement) -> None:
+    def _steer(self, drafted: list[DraftedStep], verdict: VerifyResult) -> None:
         if self.threshold is not None:
             dropped = [each.quantized.dropped for each in drafted]
             self.threshold = backtrack(self.threshold, dropped, verdict.accepted)

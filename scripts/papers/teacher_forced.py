@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
+from dragonrt.backends.preemption import Preemption
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
-from dragonrt.language.preemption import Preemption
-from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights
 from scripts.papers.model_sides import document_reader
@@ -56,7 +56,7 @@ class BothSides:
                 document_reader(side, Question(prompt=question.text, max_tokens=tokens))
                 for side in (self.device, self.cloud)
             ]
-            line = Line(start_hash(0))
+            line = TokenPrefix(start_hash(0))
             while len(line) < tokens and set(stops).isdisjoint(line.tokens):
                 device, cloud = (
                     reader.read(line.tokens, line.hashes, len(line), Preemption())[0]

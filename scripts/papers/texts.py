@@ -15,8 +15,8 @@ from retrieval.documents import SUFFIXES, load
 from retrieval.layout import Document
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.language.prompt import Prompt
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.backends.prompt import Prompt
 
 PROSE_WORDS = 24
 

@@ -12,7 +12,7 @@ from dragonrt.experiments.arena import Arena, Given, emulated
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings
-from dragonrt.runtime.connector import Connector
+from dragonrt.node.connector import Connector
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device

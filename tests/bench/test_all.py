@@ -11,7 +11,7 @@ from rich.console import Console
 from dragonrt.experiments.arena import Given
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.traces.events import ForwardDone, ForwardStopped, Record, TokenDecided
 from scripts.bench import (
     cpu_parts,

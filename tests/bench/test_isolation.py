@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.side_settings import SideSettings
 from scripts.bench import isolation as bench
 from scripts.bench.answer_scores import contains, f1, normalised, refuses
 from scripts.bench.question_sets import chosen, worlds

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from scripts.bench import load as bench_load
 from scripts.bench import memory as bench_memory
 from scripts.bench.load import Lot, texts_under_load

@@ -9,7 +9,6 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes import federated, guards
-from dragonrt.modes.catalogue import MODES
 from dragonrt.modes.deciding import Deciding, Mixed, mixed
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import DraftQueue, SideDraft
@@ -17,20 +16,21 @@ from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
-from dragonrt.modes.mode import Finish, Input, Measured, Received, Said
-from dragonrt.modes.partnered import Partnered
+from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
+from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import DragonSettings, Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.verifying import BlockVerifier
-from dragonrt.runtime.answer import Driver
-from dragonrt.runtime.peer import Peer
+from dragonrt.node.answer import Driver
+from dragonrt.node.peer import Peer
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import Judgement
+from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire.cells import PACED
+from dragonrt.wire.padding import PACED
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import explore, explore_one
 from scripts.campaign.liveness import bound_s
@@ -212,8 +212,8 @@ def numbers_in_order() -> Callable[..., Any]:
 
 
 def noise_of_the_first_step(
-    judging: SpeculativeJudging, block: ReadBlock, said: Sequence[Said]
-) -> Judgement:
+    judging: SpeculativeJudging, block: ReadBlock, said: Sequence[Prediction]
+) -> VerifyResult:
     p = [judging._rule.shape(each.p) for each in said]
     return judging._rule.verify(0, block.tokens, block.q, p)
 
@@ -276,9 +276,9 @@ def never_closed(peer: Peer, *_: Any) -> None:
 
 def gives_up() -> Callable[..., Any]:
     """Who is alone stops at once."""
-    right = Partnered._leave_alone
+    right = PeerTracking._leave_alone
 
-    def leave_alone(partnered: Partnered, reason: str, now: float) -> None:
+    def leave_alone(partnered: PeerTracking, reason: str, now: float) -> None:
         right(partnered, reason, now)
         partnered._end(Finish.LENGTH)
 
@@ -318,15 +318,15 @@ def no_bits(*_: Any) -> float:
         ("dragon", Question, "resumed", one_less, "later than"),
         ("speculative", Question, "resumed", one_less, "later than"),
         ("sprinter", SprinterDrafting, "rewind", rewound_too_far, "was decided where"),
-        ("dragon", Partnered, "deadline", never, "hang"),
-        ("sprinter", Partnered, "deadline", never, "hang"),
+        ("dragon", PeerTracking, "deadline", never, "hang"),
+        ("sprinter", PeerTracking, "deadline", never, "hang"),
         ("federated", Coordinator, "deadline", never, "hang"),
         ("dragon", Driver, "feed", asleep(), "later than"),
         ("federated", Driver, "feed", asleep(), "FederationError"),
         ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),
-        ("speculative", Partnered, "_leave_alone", gives_up(), "the answer ended with"),
+        ("speculative", PeerTracking, "_leave_alone", gives_up(), "the answer ended with"),
         ("speculative", BlockVerifier, "_follow", all_that_wait(), "broke the protocol"),
     ],
 )

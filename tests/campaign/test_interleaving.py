@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.catalogue import MODES
+from dragonrt.modes.membership import Received, Worker
 from dragonrt.modes.mode import Effects
-from dragonrt.modes.quorum import Received, Worker
+from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative import SpeculativeDrafting
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.told import Redacted, Told

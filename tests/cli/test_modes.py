@@ -7,10 +7,10 @@ import pytest
 
 from dragonrt.cli.answering import AnswerOptions
 from dragonrt.cli.options import given
-from dragonrt.modes.catalogue import MODES, composed
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES, composed
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.setting import entries
+from dragonrt.settings import entries
 
 Run = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from dragonrt.cli.options import derived, given, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsError, SettingsFile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
-from dragonrt.runtime.addresses import NetworkSettings
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.addresses import NetworkSettings
+from dragonrt.node.side_settings import SideSettings
 
 Run = Callable[..., Any]
 

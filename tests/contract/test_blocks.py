@@ -11,10 +11,10 @@ from dragonrt.control import controller
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.testing.loop import run
@@ -34,7 +34,7 @@ def script(seed: int) -> Script:
     return Script(seed, 16, sharpness=2.0 + seed % 3, disagreement=0.4 * (seed % 4))
 
 
-def answer(seed: int, settings: SpeculativeSettings, **kit: Any) -> Answer:
+def answer(seed: int, settings: SpeculativeSettings, **resources: Any) -> Answer:
     """One answer over a steady link."""
 
     def emulate(stream: Stream) -> Stream:
@@ -44,7 +44,7 @@ def answer(seed: int, settings: SpeculativeSettings, **kit: Any) -> Answer:
         cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: script(seed)))
         side = SimulatedSide("device", lambda _: script(seed))
         async with linked_device(cloud, side, emulate) as device:
-            asking = device.asking(question(seed), settings, Kit(vocabulary=16, **kit))
+            asking = device.asking(question(seed), settings, Resources(vocabulary=16, **resources))
             given = await asking.ask()
         await cloud.wait_idle()
         return given

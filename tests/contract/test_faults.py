@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.federated import FederationError
 from dragonrt.modes.mode import Finish, Work
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
-from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime.peer import Peer
+from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.faults import Cut, HalfOpen, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, SimulatedContext
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from scripts.campaign.exploration import Observed, Stage, observe
 from scripts.campaign.scenario import FOR_EVER_S, ModelStall, Request, Scenario
@@ -172,8 +172,8 @@ def test_whoever_does_not_wait_goes_on_without_and_says_so(way: Settings) -> Non
     without = 0
     for seed in range(6, 12):
         schedule = Schedule.draw(seed, cuts=1 + seed % 3)
-        impatient = Patience(rejoin_s=0.0)
-        (found,) = run(observe(scene(request(way, seed), schedule, patience=impatient)))
+        impatient = Timeouts(rejoin_s=0.0)
+        (found,) = run(observe(scene(request(way, seed), schedule, timeouts=impatient)))
         since, notices = went_alone(found), found.answer.notices
         if since is not None:
             assert any(f"alone from token {since}:" in notice for notice in notices), schedule
@@ -215,7 +215,7 @@ def test_without_any_worker_an_answer_ends_with_one_line() -> None:
 
 
 @pytest.mark.slow
-def test_a_cloud_that_stops_in_mid_answer_is_left_after_patience(way: Settings) -> None:
+def test_a_cloud_that_stops_in_mid_answer_is_left_after_timeouts(way: Settings) -> None:
     """A forward on a dead line is stopped before: then nothing is lost.
 
     So is, by a block that comes, one by which the cloud decodes by itself.
@@ -235,7 +235,7 @@ def test_a_cloud_that_stops_in_mid_answer_is_left_after_patience(way: Settings) 
 
 
 @pytest.mark.slow
-def test_a_cloud_that_never_reads_the_question_is_left_after_patience(way: Settings) -> None:
+def test_a_cloud_that_never_reads_the_question_is_left_after_timeouts(way: Settings) -> None:
     busy = replace(STEADY, cloud_prepare_s=1e6)
     asked = request(replace(way, require_all=True) if isinstance(way, FederatedSettings) else way)
 
@@ -393,7 +393,7 @@ def test_a_side_that_takes_nothing_in_is_not_waited_for_without_end(
     way: Settings, stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Peer, "drain", never)
-    monkeypatch.setattr("dragonrt.runtime.answer.CONGESTED_BYTES", 64)
+    monkeypatch.setattr("dragonrt.node.answer.CONGESTED_BYTES", 64)
     asked = request(way, end_s=1.0 if stops else 100.0, stops=stops)
 
     (found,) = run(observe(scene(asked), lambda stage: told(stage, USUAL.answer_s)))

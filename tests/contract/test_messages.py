@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Step, codec, encode_distribution
-from dragonrt.modes.catalogue import entry_of
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
 from dragonrt.modes.judging import ReadBlock, Uploads
-from dragonrt.modes.line import LOW_BITS, start_hash
-from dragonrt.modes.mode import Said, Work
+from dragonrt.modes.mode import Prediction, Work
+from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -31,13 +31,13 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.modes.uploading import FederatedJudging
-from dragonrt.patience import USUAL
-from dragonrt.runtime.peer import Peer
+from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, SimulatedContext
+from dragonrt.timeouts import USUAL
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
@@ -128,7 +128,7 @@ def block(**changes: Any) -> wire.Block:
 
 
 TARGET = wire.Target(1, 3, 7, 5, "device")
-WANTED = wire.EntriesWanted(1, 0, START, (5,))
+WANTED = wire.EntryRequest(1, 0, START, (5,))
 VERDICT = wire.Verdict(1, 9999, 1, 5, 0)
 UPLOAD = wire.Upload(1, 9999, 0.0, 0, (b"\xff",))
 COEFFICIENTS = wire.Coefficients(1, -1e9, 1.0, 1e9)
@@ -322,7 +322,7 @@ def test_an_upload_that_cannot_be_read_costs_one_worker(
     """The others go on, with their weights renormalised: `observe` holds them to it."""
     right, first = FederatedJudging.answer, []
 
-    def answer(judging: FederatedJudging, block: ReadBlock, said: Sequence[Said]) -> Uploads:
+    def answer(judging: FederatedJudging, block: ReadBlock, said: Sequence[Prediction]) -> Uploads:
         first.append(judging)
         uploads = right(judging, block, said)
         if judging is not first[0] or first.count(judging) != 3:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
+from dragonrt.backends import LanguageModel
 from dragonrt.control.verifier import CONFIDENCES, Kind, TrainedPair, Verifier, confidences
 from dragonrt.errors import ControlError
-from dragonrt.language import LanguageModel
 
 PAIR = TrainedPair("small", "large", "d" * 64, "t" * 64)
 Q = np.array((0.125, 0.5, 0.375, 0.0), np.float32)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from dragonrt.distributions import Codec, codec
-from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Computed, Effects, Finish, Joined, Left, Mode, Prepared, Received
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
@@ -119,7 +119,7 @@ def driven(modes: dict[Side, Mode], models: dict[Side, ScriptedModel]) -> Finish
 def token_by_token(question: Question, model: ScriptedModel) -> list[int]:
     """The text of one model, without any drafting."""
     rule = CoupledSpeculation(Noise(question.seed), question.sampler)
-    text = Line(start_hash(question.seed), question.accepted)
+    text = TokenPrefix(start_hash(question.seed), question.accepted)
     while len(text) < question.max_tokens and text.tokens[-1:] != [0]:
         p = rule.shape(model.said(len(text), text.hash).p)
         text.append(rule.verify(len(text), (), None, [p]).token)
@@ -138,8 +138,11 @@ def test_the_mode_gives_the_text_of_the_clouds_model(tmp_path: Path) -> None:
             stop_tokens=(0,),
             accepted=(7, 3) if seed % 20 > 4 and seed % 4 == 0 else (),
         )
-        settings, kit = page.PlainSettings(block_tokens=1 + seed % 5), Kit(vocabulary=32)
-        device, cloud = (make(question, settings, kit) for make in (page.device, page.cloud))
+        settings, resources = (
+            page.PlainSettings(block_tokens=1 + seed % 5),
+            Resources(vocabulary=32),
+        )
+        device, cloud = (make(question, settings, resources) for make in (page.device, page.cloud))
         models: dict[Side, ScriptedModel] = {
             "device": ScriptedModel("device", script),
             "cloud": ScriptedModel("cloud", script),
@@ -153,7 +156,7 @@ def test_the_mode_goes_on_alone(tmp_path: Path) -> None:
     page: Any = example("mode", tmp_path)
     model = ScriptedModel("device", Script(1))
     question = Question(seed=1, max_tokens=12, stop_tokens=(0,))
-    device = page.PLAIN.device(question, page.PlainSettings(), Kit(vocabulary=32))
+    device = page.PLAIN.device(question, page.PlainSettings(), Resources(vocabulary=32))
     device.handle(Prepared(), 0.0)
     device.handle(Joined("cloud", 1), 0.0)
     device.handle(Left("cloud", "the connection was lost", False), 0.0)

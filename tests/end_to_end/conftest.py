@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.relevance import RowWeights
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.relevance import RowWeights
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import Jitter, LinkModel
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Settings
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.connector import Reachable
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.local_side import fitting_prompt
-from dragonrt.runtime.process import complete_library
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
+from dragonrt.node.connector import Reachable
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import fitting_prompt
+from dragonrt.node.process import complete_library
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import TokenDecided

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.library import Library
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.events import MessageSent
 from dragonrt.traces.file import read_trace

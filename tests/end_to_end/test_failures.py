@@ -15,7 +15,7 @@ from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.peer import Peer
+from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
 from dragonrt.traces.events import TokenDecided

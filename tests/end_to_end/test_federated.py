@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.asking import Answer
-from dragonrt.runtime.connector import NotConnectedError
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
+from dragonrt.node.client_session import Answer
+from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.endpoints import Address
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler, mixture
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.traces.counts import AnswerCounts

@@ -18,16 +18,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.patience import USUAL
-from dragonrt.runtime.connector import NotConnectedError
-from dragonrt.runtime.ending import LONGEST_END_S, TERMINATED
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.lobby import MOST_STRANGERS
+from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.ending import LONGEST_END_S, TERMINATED
+from dragonrt.node.endpoints import Address
+from dragonrt.node.lobby import MOST_STRANGERS
+from dragonrt.timeouts import USUAL
 from scripts.bench.http_kills import kills_over_http
 
 from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts

@@ -16,7 +16,7 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.modes.line import start_hash
+from dragonrt.modes.prefix import start_hash
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.language.model import LanguageModel
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.conversation import Reply
 from dragonrt.traces.events import TokenDecided
 

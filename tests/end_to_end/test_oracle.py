@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from dragonrt.backends.batch import Reading
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.language.batch import Reading
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.library import Library
+from dragonrt.node.library import Library
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
 from retrieval import KvStore

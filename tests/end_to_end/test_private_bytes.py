@@ -111,9 +111,9 @@ def test_what_is_written_anew_is_its_owners_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pipe", "endless"])
 def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> None:
+    from dragonrt.backends.gguf_file import GgufFile
+    from dragonrt.backends.prompt import PromptTemplate
     from dragonrt.cli.sources import SettingsFile
-    from dragonrt.language.gguf_file import GgufFile
-    from dragonrt.language.prompt import PromptTemplate
     from dragonrt.link.authority import last_day
     from dragonrt.link.profile import LinkProfile
     from dragonrt.link.shared_key import read_key

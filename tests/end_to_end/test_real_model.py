@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.endpoints import Address
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.process import complete_library, load_model
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
+from dragonrt.node.process import complete_library, load_model
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 

@@ -17,7 +17,7 @@ from openai import APIStatusError, OpenAI
 
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess, listening_process
-from dragonrt.runtime.library import Library
+from dragonrt.node.library import Library
 from retrieval import Embedder
 
 

@@ -1,7 +1,7 @@
 """A side that goes on existing and says nothing: a suspended process, a half-open connection.
 
-Real processes and sockets, with a patience of `QUICK`; the bounds are those of docs/reference.md,
-with the usual patience.
+Real processes and sockets, with a timeouts of `QUICK`; the bounds are those of docs/reference.md,
+with the usual timeouts.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from typing import Literal
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.mode import Finish
-from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime import process
-from dragonrt.runtime.endpoints import Address, serve
-from dragonrt.runtime.gatekeeper import USUAL_LIMITS, Gatekeeper
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.main import identity
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import process
+from dragonrt.node.endpoints import Address, serve
+from dragonrt.node.gatekeeper import USUAL_LIMITS, Gatekeeper
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.main import identity
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.traces.file import Sink
 
 from .conftest import Device, OnPiece, connected_device, counts
 from .test_failures import QUESTION, TIME_LIMIT_S, WAITING, WANDERING
 
-QUICK = Patience(silence_s=2.0, probe_s=0.25, keep_alive_s=0.5, rejoin_s=USUAL.answer_s)
+QUICK = Timeouts(silence_s=2.0, probe_s=0.25, keep_alive_s=0.5, rejoin_s=USUAL.answer_s)
 """Silence is found four times as soon; and who comes back is waited for, however busy this is."""
 
 POINT = 5
 
 
-def hurry(monkeypatch: pytest.MonkeyPatch, patience: Patience) -> None:
+def hurry(monkeypatch: pytest.MonkeyPatch, timeouts: Timeouts) -> None:
     """Sides in this process are less patient."""
-    monkeypatch.setattr(process, "LocalSide", partial(LocalSide, patience=patience))
+    monkeypatch.setattr(process, "LocalSide", partial(LocalSide, timeouts=timeouts))
 
 
 def device_to(model: LanguageModel, port: int) -> AbstractAsyncContextManager[Device]:

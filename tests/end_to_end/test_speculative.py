@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.distributions import Distribution
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.runtime.endpoints import Address
+from dragonrt.node.endpoints import Address
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.runtime.endpoints import Address
+from dragonrt.node.endpoints import Address
 from dragonrt.sampling.samplers import Sampler
 
 from .conftest import Alone, Device, connected_device

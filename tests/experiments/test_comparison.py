@@ -22,7 +22,7 @@ from dragonrt.experiments.comparison import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.traces.events import Record, TokenDecided
 
 

@@ -23,7 +23,7 @@ from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import HIGH_WATER, Stream, TcpStream, connect, listen
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.link.tls_stream import TlsStream
-from dragonrt.patience import Patience
+from dragonrt.timeouts import Timeouts
 
 SIDES = ("cloud", "device")
 
@@ -369,7 +369,7 @@ async def test_closing_the_server_ends_its_handlers_and_sends_their_last_words()
 async def test_a_peer_that_never_reads_does_not_hold_up_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragonrt.link.stream.USUAL", Patience(close_s=0.001))
+    monkeypatch.setattr("dragonrt.link.stream.USUAL", Timeouts(close_s=0.001))
     async with tcp_pair() as (a, _):
         a.write(bytes(64 * 1024 * 1024))
         a.close()

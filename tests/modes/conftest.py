@@ -4,13 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from dragonrt.modes.line import extended
-from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received, Said, Work
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Joined,
+    Mode,
+    Prediction,
+    Prepared,
+    Received,
+    Work,
+)
+from dragonrt.modes.prefix import extended
 from dragonrt.testing.scripted import SimulatedModel
 from dragonrt.wire.messages import SessionMessage
 
 
-def _said(model: SimulatedModel, work: Work) -> Sequence[Said]:
+def _said(model: SimulatedModel, work: Work) -> Sequence[Prediction]:
     if work.span is None:
         return ()
     hashes = extended(work.span.hashes, work.guess)

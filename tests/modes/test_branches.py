@@ -4,15 +4,15 @@ import numpy as np
 
 from dragonrt.modes.branches import Branches
 from dragonrt.modes.drafts import LINES_PER_STEP, DraftQueue, SideDraft
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Span
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 
 STOP = 9
 DECIDED = [4]
 
 
 def draft(text: list[int], token: int, *others: tuple[int, float]) -> SideDraft:
-    prefix = Line(start_hash(1), text).hash
+    prefix = TokenPrefix(start_hash(1), text).hash
     return SideDraft(len(text), prefix, token, b"", 0.0, 0.0, others=others)
 
 
@@ -25,13 +25,13 @@ def tree(own: list[SideDraft], theirs: list[SideDraft], target: int | None = Non
 
 
 def leaves(branches: Branches, count: int = 9, last: int = 9, *taken: list[int]) -> list[list[int]]:
-    line = Line(start_hash(1), DECIDED)
-    hashes = [Line(start_hash(1), text).hash for text in taken]
+    line = TokenPrefix(start_hash(1), DECIDED)
+    hashes = [TokenPrefix(start_hash(1), text).hash for text in taken]
     found = branches.leaves(DECIDED, line.hashes, last, count, hashes)
     for span in found:
         assert isinstance(span, Span)
         assert span.count == 1
-        assert span.hashes == Line(start_hash(1), span.tokens).hashes
+        assert span.hashes == TokenPrefix(start_hash(1), span.tokens).hashes
     return [span.tokens for span in found]
 
 

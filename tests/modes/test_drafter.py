@@ -24,9 +24,9 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting
-from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
+from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Step, codec
 from dragonrt.modes.drafting import DraftMaker
-from dragonrt.modes.line import Line, extended
 from dragonrt.modes.mode import Span
+from dragonrt.modes.prefix import TokenPrefix, extended
 from dragonrt.sampling.aggregation import rule
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -24,7 +24,7 @@ def sure_of(token: int) -> SimulatedSaid:
 def test_drafts_end_where_a_guess_is_wrong() -> None:
     """What is behind it was read after another text than the side drafts along."""
     maker = DraftMaker("device", rule("coupled", Noise(1), Sampler(0.0)), codec("topp:0.8", V), 0)
-    line = Line(7, [1, 2])
+    line = TokenPrefix(7, [1, 2])
     span, guess = Span.of(line, 1, 2), [3, 4, 5]
     for said, right in (([2, 3, 4, 5, 6], 3), ([2, 3, 6, 5, 6], 1), ([2, 6, 4, 5, 6], 0)):
         made = maker.drafts(
@@ -38,8 +38,8 @@ def test_drafts_end_where_a_guess_is_wrong() -> None:
 
 def test_drafts_on_branches_come_behind_the_guess_and_may_be_fewer() -> None:
     maker = DraftMaker("cloud", rule("coupled", Noise(1), Sampler(0.0)), codec("topp:0.8", V), 0)
-    line = Line(7, [1])
-    branches = [Span.of(Line(7, [other]), 1, 1) for other in (5, 6)]
+    line = TokenPrefix(7, [1])
+    branches = [Span.of(TokenPrefix(7, [other]), 1, 1) for other in (5, 6)]
     said = [sure_of(token) for token in (2, 3, 4)]
     span = Span.of(line, 1, 1)
     made = maker.drafts(span, [2], branches, said, lambda step, p: Step(step), ())

@@ -15,7 +15,6 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.modes import deciding
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.dragon import Dragon
-from dragonrt.modes.line import LOW_BITS, Line, start_hash
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -25,13 +24,14 @@ from dragonrt.modes.mode import (
     Left,
     Measured,
     ModeError,
+    Prediction,
     Preempted,
     Prepared,
     Received,
-    Said,
     Stopped,
     Work,
 )
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
@@ -55,11 +55,11 @@ REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="
 MARKER = (3, 4)
 
 
-def said_to(side: Side, work: Work) -> list[Said]:
+def said_to(side: Side, work: Work) -> list[Prediction]:
     """What that side's model says of the span and of what is guessed behind it."""
     if work.span is None:
         return []
-    line = Line(0, ())
+    line = TokenPrefix(0, ())
     line.tokens, line.hashes = list(work.span.tokens), list(work.span.hashes)
     for token in work.guess:
         line.append(token)
@@ -85,7 +85,7 @@ def joined(
 
 
 def their_draft(
-    side: Side, text: Line, step: int, settings: DragonSettings = SETTINGS, **fields: Any
+    side: Side, text: TokenPrefix, step: int, settings: DragonSettings = SETTINGS, **fields: Any
 ) -> wire.Draft:
     """What the other side of `side` says after the first `step` tokens, of which it knows all."""
     mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
@@ -221,7 +221,7 @@ def test_entries_that_a_lost_session_owes_are_asked_for_again(
     def turn_about(device: Dragon, cloud: Dragon, waiting: list[Any], *, cut: bool) -> bool:
         """Until the answer ends, or nothing goes on; or, to `cut` it there, until entries lack."""
         while waiting := waiting + work_off(device, MODELS["device"]).send:
-            if cut and any(isinstance(message, wire.EntriesWanted) for _, message in waiting):
+            if cut and any(isinstance(message, wire.EntryRequest) for _, message in waiting):
                 return True
             heard = [cloud.handle(Received("device", message), 0.0).send for _, message in waiting]
             heard.append(work_off(cloud, MODELS["cloud"]).send)
@@ -271,7 +271,7 @@ def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
         sent += [message for _, message in do(mode, work).send]
     drafts = [message for message in sent if isinstance(message, wire.Draft)]
     assert [draft.step for draft in drafts] == [0, 1, 2, 3]
-    line = Line(start_hash(7))
+    line = TokenPrefix(start_hash(7))
     for draft in drafts:
         assert (draft.session, draft.prefix_hash, draft.ahead) == (8, line.hash, draft.step)
         assert draft.decided_hash == start_hash(7) & LOW_BITS
@@ -324,7 +324,7 @@ def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
 def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
     for own_first in (True, False):
         mode = joined()
-        theirs = their_draft("device", Line(start_hash(7)), 0)
+        theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
         if own_first:
             do(mode, wanted(mode), 1.0)
             effects = mode.handle(Received("cloud", theirs), 1.5)
@@ -343,7 +343,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(deciding, "LIGHT_BYTES", 8)
     mode = joined(settings=HEAVY)
     do(mode, wanted(mode))
-    mode.handle(Received("cloud", their_draft("device", Line(start_hash(7)), 0, HEAVY)), 0.0)
+    mode.handle(Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY)), 0.0)
     assert list(mode.decided) == []
     work = wanted(mode)
     assert (work.span, work.peer) == (None, "cloud")
@@ -353,7 +353,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
     # A heavy payload is not decoded before: what is wrong with it, the head says, of that peer.
     broken = joined(settings=HEAVY)
     do(broken, wanted(broken))
-    message = their_draft("device", Line(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
+    message = their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
     broken.handle(Received("cloud", message), 0.0)
     work = wanted(broken)
     assert work.peer == "cloud"
@@ -370,7 +370,7 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     mode.handle(Prepared(), 0.0)
     do(mode, wanted(mode))
     effects = mode.handle(
-        Received("cloud", their_draft("device", Line(start_hash(7)), 0, greedy)), 0.0
+        Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, greedy)), 0.0
     )
     (target,) = [each for _, each in effects.send if isinstance(each, wire.Target)]
     assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
@@ -404,7 +404,8 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
     assert (first.time_us, first.echo_us) == (500_001, 0)
     mode.handle(
-        Received("device", replace(their_draft("cloud", Line(start_hash(7)), 0), time_us=9)), 2.0
+        Received("device", replace(their_draft("cloud", TokenPrefix(start_hash(7)), 0), time_us=9)),
+        2.0,
     )
     (third,) = drafts_of(do(mode, wanted(mode), 2.25))
     assert third.echo_us == 250_009
@@ -418,7 +419,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
         sent = quiet.handle(Prepared(context=100), 1.0).send
         sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
         sent += quiet.handle(
-            Received("cloud", their_draft("device", Line(start_hash(7)), 0)), 2.0
+            Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0)), 2.0
         ).send
         for _, each in sent:
             assert isinstance(each, wire.Draft | wire.Target)
@@ -434,7 +435,7 @@ def drafts_of(effects: Effects) -> list[wire.Draft]:
 def test_who_does_not_aggregate_decides_nothing() -> None:
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
     do(mode, wanted(mode))
-    theirs = their_draft("device", Line(start_hash(7)), 0)
+    theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
     assert of(mode.handle(Received("cloud", theirs), 0.0), events.TokenDecided) == []
     target = wire.Target(8, 0, start_hash(7), theirs.token, "cloud")
     (decided,) = of(mode.handle(Received("cloud", target), 0.0), events.TokenDecided)
@@ -507,7 +508,7 @@ def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
 
 
 def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
-    text = Line(start_hash(7), oracle(QUESTION, SETTINGS, MODELS)[:1])
+    text = TokenPrefix(start_hash(7), oracle(QUESTION, SETTINGS, MODELS)[:1])
     for decided_hash, diverges in ((text.hash & LOW_BITS, []), (5, [events.TextsDiverged(1)])):
         mode = joined()
         mode.handle(Received("cloud", their_draft("device", text, 0)), 0.0)
@@ -566,7 +567,7 @@ def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
 @pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
 def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregator) -> None:
     settings = replace(SETTINGS, disclose=Disclosure.ANSWER, aggregator=aggregator)
-    mode, text = joined(settings=settings), Line(start_hash(7))
+    mode, text = joined(settings=settings), TokenPrefix(start_hash(7))
     for step in range(3):
         effects = do(mode, wanted(mode))
         assert effects.send == []
@@ -596,7 +597,7 @@ def test_a_cloud_that_is_left_ends() -> None:
 
 
 def test_no_draft_may_be_longer_than_a_codec_makes_it() -> None:
-    draft = their_draft("device", Line(start_hash(7)), 0)
+    draft = their_draft("device", TokenPrefix(start_hash(7)), 0)
     with pytest.raises(ModeError, match="longer than any codec"):
         joined().handle(Received("cloud", replace(draft, payload=bytes(9 * V))), 0.0)
 

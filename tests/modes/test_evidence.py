@@ -13,7 +13,7 @@ from dragonrt.sampling.aggregation import side_weights
 
 
 class Rows:
-    """Implements Said: the rows' distributions, weighed by relevance."""
+    """Implements Prediction: the rows' distributions, weighed by relevance."""
 
     def __init__(self, rows: list[list[float]], relevances: list[float]) -> None:
         self._rows = np.array(rows)

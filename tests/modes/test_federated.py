@@ -10,8 +10,8 @@ import pytest
 from dragonrt.distributions import block_steps, codec, decode_block
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock, Uploads
-from dragonrt.modes.line import LOW_BITS
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
+from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import FederatedJudging

@@ -17,10 +17,10 @@ from scipy import stats
 
 from dragonrt.control import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec
-from dragonrt.modes.catalogue import Kit, entry_of
-from dragonrt.modes.line import extend_hash, start_hash
-from dragonrt.modes.mode import Mode, Said
+from dragonrt.modes.mode import Mode, Prediction
+from dragonrt.modes.prefix import extend_hash, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
 from dragonrt.sampling import Sampler, mixture
 from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid
@@ -53,7 +53,7 @@ class TableModel:
             self.last.update(longer)
             texts = [text for text, _ in longer]
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         p = self.table[self.last[prefix_hash]].astype(np.float32)
         return SimulatedSaid(p, 0.0, np.zeros(1, np.float32))
 
@@ -80,9 +80,9 @@ def texts(
         question = Question(seed=seed, sampler=Sampler(1.0), max_tokens=LENGTH)
         of_seed = settings(seed)
         entry = entry_of(of_seed)
-        kit = Kit(vocabulary=V, members=WEIGHTS, controller=controller)
-        device = entry.device(question, of_seed, kit)
-        clouds = {name: entry.cloud(question, of_seed, kit) for name in others}
+        resources = Resources(vocabulary=V, members=WEIGHTS, controller=controller)
+        device = entry.device(question, of_seed, resources)
+        clouds = {name: entry.cloud(question, of_seed, resources) for name in others}
         tables = {"device": DRAFTS, **others}
         models = {name: TableModel(table, seed) for name, table in tables.items()}
         answer(device, clouds, models)

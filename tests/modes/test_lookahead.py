@@ -3,8 +3,8 @@
 from typing import Any
 
 from dragonrt.modes.drafts import DraftQueue, SideDraft
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.lookahead import BLOCK, Lookahead
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 
 
 def lookahead(theirs: DraftQueue | None = None, **fields: Any) -> Lookahead:
@@ -14,7 +14,7 @@ def lookahead(theirs: DraftQueue | None = None, **fields: Any) -> Lookahead:
         "max_tokens": 40,
         "stop_tokens": (9,),
         "follows": True,
-        "line": Line(start_hash(0)),
+        "line": TokenPrefix(start_hash(0)),
         "own": DraftQueue(25),
         "target": lambda step, own, theirs: own.token + theirs.token,
         "trusts_other": lambda: True,
@@ -26,7 +26,7 @@ def lookahead(theirs: DraftQueue | None = None, **fields: Any) -> Lookahead:
 
 def put(queue: DraftQueue, tokens: list[int]) -> None:
     """Drafts of a side that goes along its own tokens."""
-    line = Line(start_hash(0))
+    line = TokenPrefix(start_hash(0))
     for step, token in enumerate(tokens):
         queue.put(SideDraft(step, line.hash, token, b"", 0.0, 0.0))
         line.append(token)
@@ -63,10 +63,12 @@ def test_a_trusted_side_is_followed_and_its_line_predicted_in_blocks() -> None:
 
 
 def test_what_is_missing_before_a_draft_at_hand_is_predicted() -> None:
-    line = Line(start_hash(0), [1])
+    line = TokenPrefix(start_hash(0), [1])
     ahead = lookahead(queue([1, 2, 3]), line=line, target=lambda step, own, theirs: own.token)
     put(ahead.own, [1, 2, 3])
-    ahead.own.keep(Line(start_hash(0), [1, 2]).hashes[2:])  # the branch without what it grew from
+    ahead.own.keep(
+        TokenPrefix(start_hash(0), [1, 2]).hashes[2:]
+    )  # the branch without what it grew from
     ahead.extend(1)
     assert line.tokens == [1, 2, 3]
     assert ahead.unpredicted(1) == (1, 3)

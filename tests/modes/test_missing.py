@@ -26,8 +26,8 @@ def draft(step: int, p: np.ndarray = P, *, own: bool = True) -> SideDraft:
     return replace(sent, distribution=quantized.distribution) if own else decoded(RACE, sent)
 
 
-def wanted(step: int, *tokens: int) -> wire.EntriesWanted:
-    return wire.EntriesWanted(1, step, 100 + step, tokens)
+def wanted(step: int, *tokens: int) -> wire.EntryRequest:
+    return wire.EntryRequest(1, step, 100 + step, tokens)
 
 
 def asking(step: int, *tokens: int) -> tuple[MissingEntries, DraftQueue]:
@@ -60,9 +60,9 @@ def test_what_is_given_joins_the_draft_that_lacked_it() -> None:
 def test_what_was_not_asked_for_is_refused() -> None:
     missing, theirs = asking(2, 30)
     with pytest.raises(ModeError, match="not asked for"):
-        missing.take(wire.EntriesGiven(1, 3, 103, bytes(8)), theirs)
+        missing.take(wire.EntryResponse(1, 3, 103, bytes(8)), theirs)
     with pytest.raises(CodecError):
-        missing.take(wire.EntriesGiven(1, 2, 102, bytes(16)), theirs)
+        missing.take(wire.EntryResponse(1, 2, 102, bytes(16)), theirs)
 
 
 def test_no_more_is_asked_for_at_once_than_a_message_holds() -> None:

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from dragonrt.modes.quorum import LEAST_DEADLINE_S, deadline_s, round_weights
+from dragonrt.modes.membership import LEAST_DEADLINE_S, deadline_s, round_weights
 from dragonrt.sampling import SamplingError
 
 

@@ -14,7 +14,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.setting import assemble
+from dragonrt.settings import assemble
 
 GREEDY = Sampler(temperature=0.0)
 

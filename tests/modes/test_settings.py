@@ -7,9 +7,9 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
-from dragonrt.modes.catalogue import MODES, Kit, entry_of, mode_entry
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import MODES, Resources, entry_of, mode_entry
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -98,7 +98,7 @@ def test_a_mode_is_found_by_its_name_and_by_its_settings() -> None:
 
 def test_a_sprinter_without_a_verifier_is_refused() -> None:
     with pytest.raises(DragonError, match="--verifier"):
-        mode_entry("sprinter").device(Question(), SprinterSettings(), Kit(vocabulary=4))
+        mode_entry("sprinter").device(Question(), SprinterSettings(), Resources(vocabulary=4))
 
 
 def test_a_question_knows_its_bounds() -> None:
@@ -117,7 +117,7 @@ def test_a_stopping_rule_ends_blocks_of_at_most_sixteen_tokens() -> None:
     specdec = SpeculativeSettings(stopping="specdec++", block_tokens=9)
     assert specdec.stopping_rule == SpecDecPlusPlus(9)
     with pytest.raises(DragonError, match="--verifier"):
-        entry_of(specdec).device(Question(), specdec, Kit(vocabulary=8))
+        entry_of(specdec).device(Question(), specdec, Resources(vocabulary=8))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dragonrt.control import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.block_drafting import Advance, EncodedBlock
-from dragonrt.modes.line import Line, start_hash
 from dragonrt.modes.mode import Finish, ModeError
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import AcceptanceHead, SpeculativeDrafting, SpeculativeJudging
@@ -46,7 +46,7 @@ def said(p: NDArray[np.float32]) -> list[SimulatedSaid]:
     return [SimulatedSaid(p, 0.0, np.zeros(1, np.float32))]
 
 
-def after(line: Line) -> list[SimulatedSaid]:
+def after(line: TokenPrefix) -> list[SimulatedSaid]:
     """What the draft model says after the line: a function of it alone."""
     return said(SAYS[line.hash % len(SAYS)])
 
@@ -402,4 +402,4 @@ def test_the_hash_of_a_resumed_text_is_that_of_the_whole() -> None:
     one = drafting(replace(QUESTION, accepted=(3, 1)))
     assert (one.decided, one.line.tokens) == (2, [3, 1])
     block = draft(one)
-    assert (block.step, block.prefix_hash) == (2, Line(start_hash(4), (3, 1)).hash)
+    assert (block.step, block.prefix_hash) == (2, TokenPrefix(start_hash(4), (3, 1)).hash)

@@ -2,7 +2,7 @@
 
 import random
 
-from dragonrt.modes.line import Line
+from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.told import Redacted, redacted
 from scripts.campaign.oracle import read_by_cloud
 
@@ -12,7 +12,7 @@ MARKER = (3, 4)
 def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
     """Nothing may be left there of a text that the line went along before."""
     chance = random.Random(5)
-    line, decisions = Line(0), list[tuple[int, bool]]()
+    line, decisions = TokenPrefix(0), list[tuple[int, bool]]()
     told = Redacted(line, 0, MARKER)
     for _ in range(300):
         if len(line) == len(decisions) or chance.random() < 0.5:
@@ -21,7 +21,7 @@ def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
             line.replace_from(chance.randrange(len(decisions), len(line)), [chance.randrange(3)])
         for step in range(len(decisions), len(line) + 1):
             ahead = line.tokens[len(decisions) : step]
-            read = Line(0, [*read_by_cloud(decisions, MARKER), *ahead])
+            read = TokenPrefix(0, [*read_by_cloud(decisions, MARKER), *ahead])
             assert told.place(step) == (len(read), read.hash)
         if chance.random() < 0.2:
             decisions.append((line.tokens[len(decisions)], chance.random() < 0.4))

@@ -9,7 +9,6 @@ import pytest
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
 from dragonrt.modes import verifying
-from dragonrt.modes.line import LOW_BITS, Line, extend_hash, start_hash
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -23,13 +22,14 @@ from dragonrt.modes.mode import (
     TimedOut,
     Work,
 )
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeJudging
 from dragonrt.modes.verifying import INBOX, BlockVerifier
-from dragonrt.patience import USUAL
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
+from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 
@@ -258,7 +258,7 @@ def targets(count: int) -> list[int]:
 
 def drafted(number: int, step: int, tokens: list[int]) -> wire.Block:
     """A block behind the cloud's text of `step` tokens."""
-    prefix_hash = Line(start_hash(QUESTION.seed), targets(step)).hash & LOW_BITS
+    prefix_hash = TokenPrefix(start_hash(QUESTION.seed), targets(step)).hash & LOW_BITS
     payload = encode_block(IDS, tokens, [])
     count = len(tokens)
     return block(number, step=step, prefix_hash=prefix_hash, count=count, payload=payload)
@@ -383,7 +383,7 @@ def test_dead_blocks_neither_fill_the_inbox_nor_end_the_session() -> None:
     mode = verifier(decodes=True, ready=False)
     for number in range(1, 4 * INBOX):
         step = 1 - number % 2
-        prefix_hash = Line(start_hash(QUESTION.seed), right[:step]).hash & LOW_BITS
+        prefix_hash = TokenPrefix(start_hash(QUESTION.seed), right[:step]).hash & LOW_BITS
         ahead = block(number, step=step, prefix_hash=prefix_hash)
         assert mode.handle(Received("device", ahead), 0.0) == Effects()
     assert len(mode._inbox) <= 2

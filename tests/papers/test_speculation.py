@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
-from dragonrt.language.prompt import Prompt
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.speculation import Speculation, alone

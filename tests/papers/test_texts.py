@@ -1,7 +1,7 @@
 """Texts of experiments: the long ones hold the evidence, and no more than there is room for."""
 
 from dragonrt import bundled
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from retrieval.documents import load
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 

@@ -11,11 +11,11 @@ from dragonrt.distributions import Distribution, codec, mix
 from dragonrt.sampling import (
     Algorithm1,
     Candidate,
-    Judgement,
     Noise,
     Purpose,
     Sampler,
     SpeculativeRule,
+    VerifyResult,
     expected_acceptance_algorithm1,
     rule,
     sample,
@@ -227,10 +227,10 @@ def verdicts(
     tokens: Sequence[int],
     q: Sequence[Distribution],
     p: Sequence[NDArray[np.float64]],
-) -> list[tuple[float, Judgement]]:
+) -> list[tuple[float, VerifyResult]]:
     """All verdicts on a block that starts at step 0, by enumeration of one token after another."""
 
-    def verify(position: int, accept: float, resample: float) -> Judgement:
+    def verify(position: int, accept: float, resample: float) -> VerifyResult:
         noise.script = {(Purpose.ACCEPT, step): 0.0 for step in range(position)}
         noise.script[Purpose.ACCEPT, position] = accept
         noise.script[Purpose.RESAMPLE, position] = resample
@@ -254,7 +254,7 @@ def verdicts(
             ):
                 assert x != token
                 mass = reached * (end - start) * (high - low)
-                outcomes.append((mass, Judgement(position, x)))
+                outcomes.append((mass, VerifyResult(position, x)))
         reached *= stands
         if not reached:
             return outcomes

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.sampling import (
-    Judgement,
     Noise,
     Purpose,
     Rejection,
     Sampler,
     SpeculativeRule,
+    VerifyResult,
     expected_acceptance_coupled,
     residual,
     speculative_rule,
@@ -141,13 +141,13 @@ class SharedRejection(Rejection):
         tokens: Sequence[int],
         q: Sequence[Distribution] | None,
         p: Sequence[NDArray[np.floating]],
-    ) -> Judgement:
+    ) -> VerifyResult:
         assert q is not None
         ratio = token_acceptance(float(p[0][tokens[0]]), q[0].probability(tokens[0]))
         if self._noise.uniform(Purpose.ACCEPT, "cloud", first) < ratio:
-            return Judgement(1, 0)
+            return VerifyResult(1, 0)
         left = Distribution.from_dense(residual(p[0], q[0]))
-        return Judgement(0, race_at(self._noise, first, left))
+        return VerifyResult(0, race_at(self._noise, first, left))
 
 
 def decided(

@@ -14,13 +14,13 @@ from dragonrt.sampling import (
     AdaEDL,
     DraftSignals,
     FixedLength,
-    Judgement,
     Noise,
     Purpose,
     Sampler,
     SamplingError,
     SpeculativeRule,
     StoppingRule,
+    VerifyResult,
     acceptance_probability,
     expected_acceptance_coupled,
     race,
@@ -145,7 +145,7 @@ def test_temperature_zero_is_the_most_likely_token(name: str) -> None:
         assert x == each.guess(step, q) == q_raw.argmax()
         verdict = each.verify(step, [x], [q], p)
         stands = x == p_raw.argmax()
-        assert verdict == Judgement(int(stands), int((after if stands else p_raw).argmax()))
+        assert verdict == VerifyResult(int(stands), int((after if stands else p_raw).argmax()))
 
 
 def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
@@ -157,7 +157,7 @@ def test_the_target_is_looked_up_only_as_far_as_it_is_needed() -> None:
     p, q = np.array([0.0, 1.0]), Distribution.from_dense(np.array([1.0, 0.0]))
     for name in EXACT:
         each = speculative_rule(name, Noise(0), Sampler())
-        assert each.verify(0, [0, 0], [q, q], Row([p, p, p])) == Judgement(0, 1)
+        assert each.verify(0, [0, 0], [q, q], Row([p, p, p])) == VerifyResult(0, 1)
 
 
 def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:

@@ -9,20 +9,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dragonrt.backends.prompt import PlainPrompt
 from dragonrt.errors import DragonError
-from dragonrt.language.prompt import PlainPrompt
-from dragonrt.modes.catalogue import Kit
-from dragonrt.modes.mode import Prepared, Said
+from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.patience import Patience
-from dragonrt.runtime.citing import Passage
-from dragonrt.runtime.connector import Connector
-from dragonrt.runtime.main import Device
-from dragonrt.runtime.preparing import PrefillResult
-from dragonrt.runtime.reindexing import Following
+from dragonrt.node.citing import Passage
+from dragonrt.node.connector import Connector
+from dragonrt.node.main import Device
+from dragonrt.node.preparing import PrefillResult
+from dragonrt.node.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
+from dragonrt.timeouts import Timeouts
 
 END = 0
 VOCABULARY = 256
@@ -55,7 +55,7 @@ class Recitation:
 
     text: bytes
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         if self.text[step : step + 1] == BREAKS:
             raise DragonError("the model broke")
         p = np.zeros(VOCABULARY, dtype=np.float32)
@@ -126,12 +126,12 @@ def reciting_device(
     answers: dict[str, str], *, halt_at: int | None = None
 ) -> tuple[Device, RecitingSide]:
     """A device that knows these answers, and its side."""
-    patience = Patience(reach_s=0.0)
+    timeouts = Timeouts(reach_s=0.0)
     script = Script(0, vocabulary=VOCABULARY)
     side = RecitingSide(
-        "device", lambda _: script, patience=patience, answers=answers, halt_at=halt_at
+        "device", lambda _: script, timeouts=timeouts, answers=answers, halt_at=halt_at
     )
-    connectors = {"cloud": Connector(no_cloud, patience)}
-    kit = Kit(vocabulary=VOCABULARY, patience=patience)
+    connectors = {"cloud": Connector(no_cloud, timeouts)}
+    resources = Resources(vocabulary=VOCABULARY, timeouts=timeouts)
     stands_in: Any = side  # for the side of a real model
-    return Device(stands_in, connectors, DragonSettings(), kit), side
+    return Device(stands_in, connectors, DragonSettings(), resources), side

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.bounded_http import HttpBounds, Places

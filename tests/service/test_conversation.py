@@ -10,14 +10,14 @@ from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,
     Conversation,
     Reply,
 )
-from dragonrt.setting import traced
+from dragonrt.settings import traced
 
 from .conftest import RecitingSide, reciting_device
 
@@ -140,14 +140,14 @@ def test_an_answer_of_a_verifier_says_that_it_is_approximate() -> None:
 
 async def test_a_cloud_may_read_of_earlier_answers_what_was_shown_of_them() -> None:
     talk, side = conversation({"who?": "Tom\n", "b?": "yes\n"})
-    kit = replace(talk.device.kit, marker=tuple(b" -"))
+    resources = replace(talk.device.resources, marker=tuple(b" -"))
     settings = DragonSettings(disclose=Disclosure.REDACTED)
-    talk.device = replace(talk.device, settings=settings, kit=kit)
+    talk.device = replace(talk.device, settings=settings, resources=resources)
     await talk.ask("who?")  # alone: all of it is withheld
     reply = await talk.ask("b?")
     assert side.heard[1] == ("b?", (("who?", "Tom"),)), "this side reads it whole"
     asked = reply.answer.question
-    assert "Tom" not in asked.redacted(" …", (), kit.marker).history[0][1]
+    assert "Tom" not in asked.redacted(" …", (), resources.marker).history[0][1]
     talk.history = [("who?", "Tim")]  # of which is not known what was shown
     asked = (await talk.ask("b?")).answer.question
-    assert asked.redacted(" …", (), kit.marker).history == (("who?", "…"),)
+    assert asked.redacted(" …", (), resources.marker).history == (("who?", "…"),)

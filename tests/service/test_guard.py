@@ -10,7 +10,7 @@ from dragonrt.errors import DragonError
 from dragonrt.link.authority import AUTHORITY, make_certificates
 from dragonrt.link.tls import client_context
 from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
-from dragonrt.setting import assemble
+from dragonrt.settings import assemble
 
 from .http_served import chat_body, served
 

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.runtime.asking import Asking
-from dragonrt.runtime.local_side import LongQuestionError
+from dragonrt.node.client_session import ClientSession
+from dragonrt.node.local_side import LongQuestionError
 
 from .http_served import BOUND_S, served
 
@@ -341,13 +341,13 @@ async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
 
 async def test_a_seed_and_a_sampler_shape_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    original = Asking.ask
+    original = ClientSession.ask
 
-    async def ask(self: Asking) -> Any:
+    async def ask(self: ClientSession) -> Any:
         asked.append(self.answer.question)
         return await original(self)
 
-    monkeypatch.setattr(Asking, "ask", ask)
+    monkeypatch.setattr(ClientSession, "ask", ask)
     async with served(KNOWN) as service:
         await service.chat("a?", seed=7, temperature=0.5, top_p=0.9, top_k=3, max_tokens=5)
     (question,) = asked

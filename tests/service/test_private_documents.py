@@ -11,8 +11,8 @@ from typing import Any, Self
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.runtime.reindexing import Following
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.reindexing import Following
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http import private_documents
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.private_documents import PrivateDocuments, with_uploads

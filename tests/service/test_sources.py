@@ -13,25 +13,25 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.mode import Prepared, Said
+from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
     Settings,
     SpeculativeSettings,
 )
-from dragonrt.patience import USUAL, Patience
-from dragonrt.runtime.citing import Passage
-from dragonrt.runtime.main import Device
-from dragonrt.runtime.preparing import PrefillResult
+from dragonrt.node.citing import Passage
+from dragonrt.node.main import Device
+from dragonrt.node.preparing import PrefillResult
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, SimulatedContext
+from dragonrt.timeouts import USUAL, Timeouts
 
 from .conftest import END, VOCABULARY, ByteModel
 
@@ -60,7 +60,7 @@ class Rows:
     step: int = 0
     relevance: float = 0.0
 
-    def said(self, step: int, prefix_hash: int) -> Said:
+    def said(self, step: int, prefix_hash: int) -> Prediction:
         return replace(self, step=step)
 
     @property
@@ -105,9 +105,9 @@ class ReadingSide(SimulatedSide):
         return PrefillResult(context, grounds, passages, 3, 0.0, 0.0, decode=self.model.decode)
 
 
-def side_of(side: Side, *read: tuple[Passage, str], patience: Patience = USUAL) -> ReadingSide:
+def side_of(side: Side, *read: tuple[Passage, str], timeouts: Timeouts = USUAL) -> ReadingSide:
     script = Script(0, vocabulary=VOCABULARY)
-    return ReadingSide(side, lambda _: script, patience=patience, read=read)
+    return ReadingSide(side, lambda _: script, timeouts=timeouts, read=read)
 
 
 @asynccontextmanager
@@ -119,9 +119,9 @@ async def talking(
         return EmulatedStream(stream, up, down)
 
     async with linked_device(SimulatedCloud(cloud), device, far) as linked:
-        kit = Kit(vocabulary=VOCABULARY, patience=device.patience, marker=tuple(MARKER))
+        resources = Resources(vocabulary=VOCABULARY, timeouts=device.timeouts, marker=tuple(MARKER))
         stands_in: Any = device  # for the side of a real model
-        yield Conversation(Device(stands_in, linked.connectors, settings, kit), QUESTION)
+        yield Conversation(Device(stands_in, linked.connectors, settings, resources), QUESTION)
 
 
 async def answered(
@@ -187,7 +187,7 @@ async def test_a_cloud_that_shares_no_sources_says_nothing_and_nothing_is_marked
 
 async def test_an_answer_does_not_wait_for_a_cloud_that_is_slow_to_say() -> None:
     device, cloud = both()
-    device.patience = replace(USUAL, rejoin_s=0.0)
+    device.timeouts = replace(USUAL, rejoin_s=0.0)
     reply = await answered(device, cloud, latency_s=0.05)
     assert (reply.text, named(reply)) == (ANSWER, [("device", "emil.md")])
     assert reply.not_found == []

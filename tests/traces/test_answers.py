@@ -14,8 +14,8 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
-from dragonrt.modes.catalogue import Kit
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -23,7 +23,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.runtime.asking import Answer
+from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
@@ -83,9 +83,9 @@ def asked(settings: Settings, path: Path, seed: int = 1) -> Traced:
         question = Question(
             prompt="?", seed=seed, sampler=Sampler(0.7), max_tokens=24, stop_tokens=(0,)
         )
-        kit = Kit(vocabulary=SCRIPT.vocabulary, verifier=Doubtful())
+        resources = Resources(vocabulary=SCRIPT.vocabulary, verifier=Doubtful())
         async with linked_device(server, device, emulate) as connected:
-            answer = await connected.asking(question, settings, kit).ask()
+            answer = await connected.asking(question, settings, resources).ask()
             await asyncio.sleep(1)
         await server.wait_idle()
         return answer

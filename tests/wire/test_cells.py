@@ -2,8 +2,8 @@
 
 import pytest
 
-from dragonrt.wire.cells import CELL, HEADER_BYTES, PACED, SIZES, cell, content_of, in_cells
 from dragonrt.wire.frames import FrameDecoder, encode_frame
+from dragonrt.wire.padding import CELL, HEADER_BYTES, PACED, SIZES, cell, content_of, in_cells
 from dragonrt.wire.reasons import RemoteProtocolError
 
 BODIES = [b"", b"a", b"b" * 244, b"c" * 245, bytes(range(256)) * 100, b"d"]

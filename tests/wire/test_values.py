@@ -17,7 +17,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.setting import Entry, SettingError, assemble, entries, flat, setting, traced
+from dragonrt.settings import Entry, SettingError, assemble, entries, flat, setting, traced
 from dragonrt.wire.limits import MAX_CONVERSATION, MAX_PROMPT, MAX_TOKENS
 from dragonrt.wire.reasons import MessageError
 from dragonrt.wire.values import Values, pack, unpack

@@ -7,15 +7,15 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from dragonrt.errors import DragonError
-from dragonrt.patience import USUAL
-from dragonrt.runtime.connector import NotConnectedError
-from dragonrt.runtime.local_side import LongQuestionError
+from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.local_side import LongQuestionError
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import ApiRequest
 from dragonrt.service.http.sources_text import sources_text
 from dragonrt.service.view import title, warnings
 from dragonrt.side import Side
+from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source

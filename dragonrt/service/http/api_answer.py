@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
-from dragonrt.runtime.main import Device
+from dragonrt.node.main import Device
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent, api_error

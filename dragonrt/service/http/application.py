@@ -16,9 +16,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from dragonrt import __version__
-from dragonrt.modes.catalogue import entry_of
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import goes_alone
-from dragonrt.runtime.main import Device
+from dragonrt.node.main import Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse

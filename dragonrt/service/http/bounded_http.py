@@ -15,7 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dragonrt.runtime.lobby import source_of
+from dragonrt.node.lobby import source_of
 
 log = logging.getLogger(__name__)
 

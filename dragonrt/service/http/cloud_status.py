@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from dragonrt.runtime.main import Cloud
+from dragonrt.node.main import Cloud
 from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_settings import StatusSettings
 from dragonrt.service.http.side_metrics import (

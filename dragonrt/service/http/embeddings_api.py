@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from dragonrt.runtime.local_side import LocalSide
+from dragonrt.node.local_side import LocalSide
 from dragonrt.service.http.api_errors import invalid, unsupported
 from dragonrt.service.http.request_body import WITHOUT_EFFECT, RequestBody, warning
 from retrieval import Embedder

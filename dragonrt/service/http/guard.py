@@ -6,7 +6,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dragonrt.runtime.endpoints import is_loopback
+from dragonrt.node.endpoints import is_loopback
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_settings import ApiKeys
 

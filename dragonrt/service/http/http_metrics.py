@@ -14,7 +14,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import Metric
 
-from dragonrt.runtime.main import Device
+from dragonrt.node.main import Device
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.bounded_http import Places

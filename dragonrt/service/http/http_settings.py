@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dragonrt.errors import DragonError
 from dragonrt.link.tls import server_context
-from dragonrt.runtime.endpoints import is_loopback
-from dragonrt.setting import check, setting
+from dragonrt.node.endpoints import is_loopback
+from dragonrt.settings import check, setting
 from retrieval.files import read_text
 
 SHORTEST_KEY = 16

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from dragonrt.runtime.main import Device
+from dragonrt.node.main import Device
 from dragonrt.service.http.served_answer import AnswerPiece
 from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided
 from dragonrt.traces.schema import to_object

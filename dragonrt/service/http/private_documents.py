@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import bounded
 from retrieval import SUFFIXES, Report, content_hash, index_name

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Seq
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question, Turn
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.sources_text import without_sources
-from dragonrt.setting import assemble, flat
+from dragonrt.settings import assemble, flat
 from dragonrt.wire.limits import MAX_64, MAX_TOKENS
 
 MAX_WARNED = 16

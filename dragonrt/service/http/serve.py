@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.language.model import LanguageModel
 from dragonrt.modes.question import Question
 from dragonrt.modes.ranking import unranked
 from dragonrt.modes.settings import Settings
-from dragonrt.runtime.addresses import Member
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.main import device
-from dragonrt.runtime.reindexing import OnReport
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.addresses import Member
+from dragonrt.node.library import Library
+from dragonrt.node.main import device
+from dragonrt.node.reindexing import OnReport
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.application import HttpService
 from dragonrt.service.http.bounded_http import HttpBounds, Places

@@ -13,9 +13,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from dragonrt.errors import DragonError
-from dragonrt.runtime.engine import Engine
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.local_side import LocalSide
+from dragonrt.node.engine import Engine
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import LocalSide
 from retrieval import Report
 
 PREFIX = "dragonrt_"

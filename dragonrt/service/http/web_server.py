@@ -13,7 +13,7 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
-from dragonrt.runtime.ending import on_signals
+from dragonrt.node.ending import on_signals
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
 

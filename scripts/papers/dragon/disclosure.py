@@ -21,7 +21,7 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, estimate, grouped
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
+    from dragonrt.backends.model import LanguageModel
     from dragonrt.modes.question import Question
     from dragonrt.modes.settings import DragonSettings
     from scripts.papers.dragon.crossing import CanaryNote, Overheard
@@ -55,7 +55,7 @@ QUICK = _Size(6, 16, 12, 4, WITHHOLD_QUICK)
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per answer, whatever the part; what does not apply is None."""
-    from dragonrt.language.model import LanguageModel
+    from dragonrt.backends.model import LanguageModel
 
     size = QUICK if settings.quick else FULL
     model = LanguageModel.load(settings.target, "cpu")
@@ -212,8 +212,8 @@ def _sides(
     """A device that has read these notes and a cloud that has read a public text."""
     import numpy as np
 
-    from dragonrt.language.reader import Weighing
-    from dragonrt.modes.line import start_hash
+    from dragonrt.backends.reader import Weighing
+    from dragonrt.modes.prefix import start_hash
     from scripts.papers.model_sides import RecallingReader, reading_side
 
     prompt = model.encode(model.prompt.question_text((), question.prompt))

@@ -28,7 +28,7 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, distinct, estimates, having
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
+    from dragonrt.backends.model import LanguageModel
 
 NAME = "perplexity"
 SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 20 minutes)"
@@ -59,7 +59,7 @@ class Window:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per window, number of documents and method: the nats its scored tokens took."""
-    from dragonrt.language.model import LanguageModel
+    from dragonrt.backends.model import LanguageModel
 
     model = LanguageModel.load(settings.model)
     counts = QUICK_COUNTS if settings.quick else COUNTS

@@ -109,8 +109,8 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
     from dragonrt import bundled
     from dragonrt.experiments.cloud_process import cloud_process
     from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
-    from dragonrt.runtime.endpoints import Address
-    from dragonrt.runtime.process import complete_library
+    from dragonrt.node.endpoints import Address
+    from dragonrt.node.process import complete_library
     from scripts.papers.model_sides import run
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}

@@ -26,7 +26,7 @@ from scripts.papers.rouge import rouge_n
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 
 if TYPE_CHECKING:
-    from dragonrt.language.prompt import Prompt
+    from dragonrt.backends.prompt import Prompt
     from scripts.train.controllers.model_pair import ModelPair
 
 NAME = "qs-quality"

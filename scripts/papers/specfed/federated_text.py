@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.prompt import TextKind
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import TextKind
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.framework import Settings
 from scripts.papers.texts import prompts

@@ -16,8 +16,8 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimates, grouped, having
 
 if TYPE_CHECKING:
-    from dragonrt.language.model import LanguageModel
-    from dragonrt.language.prompt import Prompt
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.backends.prompt import Prompt
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"

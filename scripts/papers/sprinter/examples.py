@@ -15,8 +15,8 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, grouped, having
 
 if TYPE_CHECKING:
+    from dragonrt.backends.prompt import Prompt
     from dragonrt.experiments.arena import Given
-    from dragonrt.language.prompt import Prompt
     from dragonrt.traces.events import TokenDecided
     from scripts.papers.sprinter.lineup import SprinterLineup
 
@@ -128,7 +128,7 @@ COLUMNS, MARGIN = 116, 14
 FONT_POINTS, LINE_INCHES = 8.0, 0.17
 
 Placed = tuple[int, int, str, str | None]
-"""Line, column, text and origin (None of what is given) of a token in the picture."""
+"""TokenPrefix, column, text and origin (None of what is given) of a token in the picture."""
 
 
 def plot(rows: list[Row], path: Path) -> None:

@@ -40,7 +40,7 @@ from scripts.papers.intervals import (
 from scripts.papers.virtual_arena import streamed_s
 
 if TYPE_CHECKING:
-    from dragonrt.language.prompt import Prompt
+    from dragonrt.backends.prompt import Prompt
     from dragonrt.modes.question import Question
     from scripts.papers.sprinter.lineup import SprinterLineup
 

@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.prompt import Prompt
+from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.control.verifier import Verifier
 from dragonrt.experiments.arena import Given
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
-from dragonrt.language.prompt import Prompt
-from dragonrt.language.reader import Mixture, Reader
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings, Stopping

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from dragonrt.backends.prompt import Prompt
 from dragonrt.control import Learned
 from dragonrt.errors import TrainingError
-from dragonrt.language.prompt import Prompt
 from dragonrt.link.profile import LinkProfile
 from scripts.train.controllers.controller import (
     Comparison,

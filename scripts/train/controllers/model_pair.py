@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends import LanguageModel, Preemption
+from dragonrt.backends.prompt import Prompt
+from dragonrt.backends.reader import Reader
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
-from dragonrt.language import LanguageModel, Preemption
-from dragonrt.language.prompt import Prompt
-from dragonrt.language.reader import Reader
-from dragonrt.modes.line import Line, start_hash
+from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.races import race_at
 from scripts.train.controllers.recording import PairRecording, RecordedText
@@ -48,7 +48,7 @@ class AnswerReader:
 
     def after(self, answer: Sequence[int], first: int) -> list[NDArray[np.float32]]:
         """The distributions after the prefixes of an answer, from length `first` on."""
-        line = Line(_START, answer)
+        line = TokenPrefix(_START, answer)
         said = self._reader.read(line.tokens, line.hashes, first, Preemption())
         return [each.p for each in said]
 

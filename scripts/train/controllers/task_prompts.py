@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from dragonrt import bundled
+from dragonrt.backends import LanguageModel
+from dragonrt.backends.prompt import Prompt
 from dragonrt.errors import TrainingError
-from dragonrt.language import LanguageModel
-from dragonrt.language.prompt import Prompt
 from retrieval.documents import load
 from scripts.train.verifiers.texts import asked_and_answered, read_corpus
 

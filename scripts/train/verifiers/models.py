@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dragonrt.backends import fingerprint
+from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.decoder import RowOutputs
+from dragonrt.backends.prompt import PromptFormat, prompt_format
 from dragonrt.errors import TrainingError
-from dragonrt.language import fingerprint
-from dragonrt.language.checkpoint import Checkpoint, load_checkpoint
-from dragonrt.language.decoder import RowOutputs
-from dragonrt.language.prompt import PromptFormat, prompt_format
 from dragonrt.side import Backend
 
 

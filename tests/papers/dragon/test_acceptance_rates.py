@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.sample_sides import LoadedSide
-from dragonrt.language.model import LanguageModel
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling import Noise, Sampler
 from scripts.papers import teacher_forced
 from scripts.papers.dragon import acceptance_rates

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from scripts.papers.dragon import disclosure as disclosure_figure
 from scripts.papers.dragon.crossing import (
     auc,

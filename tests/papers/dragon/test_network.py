@@ -8,7 +8,7 @@ import pytest
 from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.runtime.endpoints import Address
+from dragonrt.node.endpoints import Address
 from scripts.papers.dragon import first_token, pipeline
 from scripts.papers.framework import Settings
 from scripts.papers.lineup import asked_of

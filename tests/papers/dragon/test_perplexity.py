@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.relevance import RowWeights
 from dragonrt.errors import DragonError
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.relevance import RowWeights
 from retrieval.documents import load
 from scripts.papers.dragon import perplexity
 from scripts.papers.framework import Settings

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.language.prompt import Prompt
+from dragonrt.backends.prompt import Prompt
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import PromptCase
 from scripts.papers.qsv import uplink

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from scripts.papers.framework import Settings
 from scripts.papers.specfed import throughput as specfed_throughput
 from scripts.papers.specfed.throughput import DRAFT_S, LATENCY_S, WORKER_S, FederatedCase, _measure

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import codec
-from dragonrt.sampling.verification import Judgement
+from dragonrt.sampling.verification import VerifyResult
 from scripts.papers.intervals import Row
 from scripts.papers.speculation import DraftedStep, JudgedBlock
 from scripts.papers.sqs import bound as sqs_bound
@@ -19,7 +19,7 @@ def block(accepted: int) -> JudgedBlock:
     """Two drafts from the two likeliest tokens of Q, in sixths: 4/6 and 2/6."""
     quantized = codec("ksqs:2:6", 4).quantize(Q)
     drafted = [DraftedStep(0, Q, quantized), DraftedStep(0, Q, quantized)]
-    return JudgedBlock(drafted, [P, P, P], Judgement(accepted, 1))
+    return JudgedBlock(drafted, [P, P, P], VerifyResult(accepted, 1))
 
 
 def test_the_terms_are_summed_over_the_tokens_that_were_judged() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dragonrt.backends import LanguageModel
+from dragonrt.backends.prompt import Prompt
 from dragonrt.control import Action, Controller, Heuristic, Static
 from dragonrt.errors import TrainingError
-from dragonrt.language import LanguageModel
-from dragonrt.language.prompt import Prompt
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts
 from scripts.train.controllers.live import LiveEnvironment

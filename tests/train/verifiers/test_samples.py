@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from dragonrt import bundled
+from dragonrt.backends import LanguageModel
 from dragonrt.control.verifier import confidences
 from dragonrt.errors import TrainingError
-from dragonrt.language import LanguageModel
 from scripts.train.verifiers.models import BatchedModel, BatchedPair
 from scripts.train.verifiers.samples import Samples, _drawn, collect
 from scripts.train.verifiers.texts import PASSAGE, SHORTEST, Passage, read_texts

@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.reader import Reader
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.reader import Reader
 from scripts.papers.dragon.baselines.exchange import (
     BaselineError,
     BaselineRequest,

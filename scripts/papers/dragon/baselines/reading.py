@@ -13,13 +13,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.distributions.distribution import Distribution
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.model import LanguageModel
-from dragonrt.language.preemption import Preemption
-from dragonrt.language.reader import Reader, Weighing
-from dragonrt.modes.line import Line, start_hash
-from dragonrt.runtime.local_side import fitting_prompt
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.node.local_side import fitting_prompt
 from dragonrt.sampling.aggregation import Algorithm1
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -132,7 +132,7 @@ class BaselineSide:
         """
         rule = Algorithm1(Noise(seed), Sampler(temperature))
 
-        line = Line(START)
+        line = TokenPrefix(START)
 
         def draw() -> tuple[int, Probabilities]:
             step = len(line)
@@ -149,7 +149,7 @@ class BaselineSide:
         """The distribution [V] that precedes each of these tokens, in one forward."""
 
         def run() -> list[Probabilities]:
-            line = Line(START, tokens)
+            line = TokenPrefix(START, tokens)
             after = reader.read(line.tokens, line.hashes, 0, Preemption())
             return [said.p for said in after[: len(tokens)]]
 

@@ -9,14 +9,14 @@ import signal
 import sys
 from pathlib import Path
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.language.model import LanguageModel
 from dragonrt.link.stream import TcpStream, listen
-from dragonrt.runtime import main as programs
-from dragonrt.runtime.library import Library
-from dragonrt.runtime.local_side import LocalSide
-from dragonrt.runtime.process import complete_library, load_model, local_side
-from dragonrt.runtime.side_settings import SideSettings
+from dragonrt.node import main as programs
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.process import complete_library, load_model, local_side
+from dragonrt.node.side_settings import SideSettings
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.reading import BaselineSide
 

@@ -5,10 +5,10 @@ import socket
 
 import pytest
 
-from dragonrt.language.document import DocumentKV
-from dragonrt.language.model import LanguageModel
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
 from dragonrt.link.memory import memory_streams
-from dragonrt.runtime import main as programs
+from dragonrt.node import main as programs
 from dragonrt.testing import loop
 from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES

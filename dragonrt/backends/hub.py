@@ -1,0 +1,257 @@
+"""Any other decoder-only model, through its own transformers forward.
+
+The forward writes into a cache of ours with a fixed place for every token, so nothing has to be
+repaired after a rejection or a preemption. Documents are padded on the left, which is the layout
+that every architecture's masks and positions support.
+"""
+
+import inspect
+from collections.abc import Sequence
+from copy import copy
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import CacheLayerMixin
+
+from dragonrt.backends.decoder import Feed, Geometry, LayerShape, Output
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.linear import pack_linear_layers
+from dragonrt.backends.preemption import Preempted, Preemption
+from dragonrt.errors import ModelError
+
+_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
+
+
+class HubDecoder:
+    """The `Decoder` of a transformers causal language model."""
+
+    def __init__(self, model: Any) -> None:
+        """Raises ModelError if the model keeps a state that cannot be cut back."""
+        kinds = set(getattr(model.config, "layer_types", None) or ())
+        if getattr(model, "_is_stateful", False) or not kinds <= set(_ATTENTION):
+            raise ModelError(
+                f"{model.config.model_type} keeps a recurrent state, which cannot be cut back to "
+                "an earlier token: use a model with attention only"
+            )
+        self._model = model
+        accepted = inspect.signature(model.forward).parameters
+        self._takes_positions = "position_ids" in accepted
+        self._takes_keep = "logits_to_keep" in accepted
+        self._read: Tensor | None = None
+        with torch.inference_mode():
+            pack_linear_layers(model)
+        output_layer = model.get_output_embeddings()
+        if output_layer is None:
+            raise ModelError(f"{model.config.model_type} has no output layer: use another model")
+        output_layer.register_forward_pre_hook(self._notice)
+        self._geometry = self._measure()
+
+    @property
+    def geometry(self) -> Geometry:
+        """The sizes of the model."""
+        return self._geometry
+
+    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Decoder.memory`: every row has a copy of its document."""
+        columns = max(document.length for document in documents) + capacity
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in self._geometry.layers)
+        return len(documents) * columns * sum(sizes) * self._geometry.dtype.itemsize
+
+    def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
+        """A cache of one row per document, with room for `capacity` shared tokens."""
+        return PaddedKvCache(self._geometry, documents, capacity)
+
+    @property
+    def version(self) -> str:
+        """See `Decoder.version`."""
+        return "hub 2"
+
+    @property
+    def exact_blocks(self) -> bool:
+        """No: a forward that others wrote promises nothing of its bits."""
+        return False
+
+    def forward(self, feeds: Sequence["Feed[PaddedKvCache]"]) -> list[Output | None]:
+        """See `Decoder.forward`: one after another."""
+        return [self._run(feed) for feed in feeds]
+
+    def _run(self, feed: "Feed[PaddedKvCache]") -> Output | None:
+        """Between the last layer and the logits there is no check for a preemption."""
+        device = self._geometry.device
+        padding = feed.cache.padding
+        start = feed.cache.width + feed.length
+        stop = start + len(feed.tokens)
+        rows = len(padding)
+        columns = torch.arange(stop, device=device)
+        options: dict[str, Any] = {}
+        if self._takes_positions:
+            options["position_ids"] = columns[start:] - padding[:, None]
+        if self._takes_keep and not feed.every:
+            options["logits_to_keep"] = 1
+        try:
+            logits = self._model(
+                input_ids=torch.tensor([list(feed.tokens)] * rows, device=device),
+                attention_mask=(columns >= padding[:, None]).long(),
+                past_key_values=feed.cache.attached(start, feed.preemption),
+                use_cache=True,
+                **options,
+            ).logits
+        except Preempted:
+            return None
+        hidden = self._take_hidden()
+        if not feed.every:
+            logits, hidden = logits[:, -1:], hidden[:, -1:]
+        return Output(logits.float().log_softmax(-1), hidden)
+
+    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._read = inputs[0]
+
+    def _take_hidden(self) -> Tensor:
+        """What the output layer read in the forward that has just run."""
+        hidden, self._read = self._read, None
+        if hidden is None:
+            name = self._model.config.model_type
+            raise ModelError(f"{name} does not call its output layer: use another model")
+        return hidden
+
+    def _measure(self) -> Geometry:
+        config, device = self._model.config.get_text_config(), self._model.device
+        probe: Any = DynamicCache()
+        with torch.inference_mode():
+            logits = self._model(
+                input_ids=torch.zeros((1, 1), dtype=torch.long, device=device),
+                past_key_values=probe,
+                use_cache=True,
+            ).logits
+        if not probe.layers or any(layer.keys is None for layer in probe.layers):
+            raise ModelError(f"{config.model_type} stores no keys and values of its tokens")
+        return Geometry(
+            layers=tuple(
+                LayerShape(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3])
+                for layer in probe.layers
+            ),
+            vocabulary=logits.shape[-1],
+            hidden_size=self._take_hidden().shape[-1],
+            context_length=_context_length(config),
+            dtype=probe.layers[0].keys.dtype,
+            device=device,
+        )
+
+
+class PaddedKvCache:
+    """Keys and values of rows whose documents end in the same column, `width`."""
+
+    def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
+        lengths = [document.length for document in documents]
+        self.width = max(lengths)
+        self.padding = torch.tensor(
+            [self.width - length for length in lengths], device=geometry.device
+        )
+        self._layers = [
+            _PlacedLayer(len(documents), shape, self.width + capacity, geometry)
+            for shape in geometry.layers
+        ]
+        self._capacity = capacity
+        for row, document in enumerate(documents):
+            place = slice(self.width - document.length, self.width)
+            for layer, keys, values in zip(
+                self._layers, document.keys, document.values, strict=True
+            ):
+                layer.key_buffer[row, :, place] = keys
+                layer.value_buffer[row, :, place] = values
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
+        if tokens <= self._capacity:
+            return
+        grown = max(tokens, 2 * self._capacity)
+        for layer in self._layers:
+            layer.widen(grown - self._capacity)
+        self._capacity = grown
+
+    def read(self, row: int, length: int) -> DocumentKV:
+        """A copy of the first `length` shared tokens of a row without a document."""
+        place = slice(self.width, self.width + length)
+        return DocumentKV(
+            tuple(layer.key_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
+            tuple(layer.value_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
+        )
+
+    def fork(self, length: int) -> Self:
+        """See `DecoderCache.fork`: whatever lies beyond is copied, too."""
+        other = copy(self)
+        other._layers = [layer.fork() for layer in self._layers]
+        return other
+
+    def attached(self, start: int, preemption: Preemption) -> Cache:
+        """A transformers cache that holds `start` columns and stores new ones behind them."""
+        for layer in self._layers:
+            layer.start, layer.preemption = start, preemption
+        return Cache(layers=list(self._layers))
+
+
+class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has no types
+    """One layer's buffers behind the interface that attention modules write through.
+
+    Every layer of every model comes by here once per forward: the place to notice a preemption.
+    """
+
+    is_sliding = False
+
+    def __init__(self, rows: int, shape: LayerShape, columns: int, geometry: Geometry) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # it has no types
+        self.is_initialized = True
+        self.start = 0
+        self.preemption = Preemption()
+        # zeros, for masked columns are multiplied by zero and must be finite
+        self.key_buffer, self.value_buffer = (
+            torch.zeros(
+                (rows, shape.heads, columns, size), dtype=geometry.dtype, device=geometry.device
+            )
+            for size in (shape.key_dim, shape.value_dim)
+        )
+
+    def fork(self) -> Self:
+        """A layer with buffers of its own, of the same content."""
+        other = copy(self)
+        other.key_buffer, other.value_buffer = self.key_buffer.clone(), self.value_buffer.clone()
+        return other
+
+    def widen(self, columns: int) -> None:
+        """Append empty columns."""
+        self.key_buffer = torch.nn.functional.pad(self.key_buffer, (0, 0, 0, columns))
+        self.value_buffer = torch.nn.functional.pad(self.value_buffer, (0, 0, 0, columns))
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing: the buffers are there from the start."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_args: Any, **_options: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store the new columns and return all of them up to the last new one."""
+        self.preemption.check()
+        stop = self.start + key_states.shape[2]
+        self.key_buffer[:, :, self.start : stop] = key_states
+        self.value_buffer[:, :, self.start : stop] = value_states
+        return self.key_buffer[:, :, :stop], self.value_buffer[:, :, :stop]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """How many columns a mask must cover, and the first of them."""
+        return self.start + query_length, 0
+
+    def get_seq_length(self) -> int:
+        """How many columns are stored before this forward."""
+        return self.start
+
+    def get_max_length(self) -> int:
+        """How many columns there is room for."""
+        return int(self.key_buffer.shape[2])
+
+
+def _context_length(config: Any) -> int:
+    for name in ("max_position_embeddings", "seq_length", "max_seq_len"):
+        if getattr(config, name, None):
+            return int(getattr(config, name))
+    raise ModelError(f"{config.model_type} does not say how many tokens its context holds")

@@ -1,0 +1,343 @@
+"""Our own forward pass for the common decoder-only shape: attention and feed-forward on a residual.
+
+Written for few tokens at a time, where time goes into reading the weights and into the number of
+operators: queries, keys and values come from one product, so do gate and up; weights are packed
+(`Linear`); keys and values are written in place (`KvCache`). Several sequences share a forward:
+linear layers run over all their tokens at once, attention over each one's own cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dragonrt.backends.attention import PLAIN, AttentionForm
+from dragonrt.backends.decoder import Feed, Geometry, Output
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.kv_cache import BlockLayout, KvCache
+from dragonrt.backends.linear import Pointwise, filled_up, is_row_invariant, whole_rows
+from dragonrt.backends.vocabulary import Embed, OutputLayer
+
+
+class RootMeanSquareNorm:
+    """x · w / √(mean x² + ε) over the last dimension, in float32.
+
+    w is [size], or [heads, size] to norm heads that lie side by side.
+    """
+
+    __slots__ = ("_floor", "_scaled_weight")
+
+    def __init__(self, weight: Tensor, epsilon: float) -> None:
+        size = weight.shape[-1]
+        # = x · w√d / √(‖x‖² + dε): half the operators, worth it where each one counts
+        self._scaled_weight = weight.float() * size**0.5
+        self._floor = torch.tensor((size * epsilon) ** 0.5, device=weight.device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+        return (wide / torch.hypot(norm, self._floor)).mul_(self._scaled_weight).to(x.dtype)
+
+
+class LayerNorm:
+    """Layer normalization over the last dimension."""
+
+    __slots__ = ("_bias", "_epsilon", "_weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor, epsilon: float) -> None:
+        self._weight, self._bias, self._epsilon = weight, bias, epsilon
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, x.shape[-1:], self._weight, self._bias, self._epsilon)
+
+
+class ProjectionNorm:
+    """Norms of all queries together and of all keys together (OLMo 2): [n, heads, head dim]."""
+
+    __slots__ = ("_heads", "_keys", "_queries")
+
+    def __init__(self, queries: Pointwise, keys: Pointwise, heads: int) -> None:
+        """`heads` is the number of query heads; the key heads come behind them."""
+        self._queries, self._keys, self._heads = queries, keys, heads
+
+    def __call__(self, x: Tensor) -> Tensor:
+        queries, keys = x[:, : self._heads].flatten(1), x[:, self._heads :].flatten(1)
+        return torch.cat((self._queries(queries), self._keys(keys)), dim=1).view_as(x)
+
+
+class GatedFeedForward:
+    """down(activation(gate(x)) · up(x)), gate and up in one product."""
+
+    __slots__ = ("_activation", "_down", "_gate_up")
+
+    def __init__(self, gate_up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
+        self._gate_up, self._activation, self._down = gate_up, activation, down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self._down(self._activation(gate).mul_(up))
+
+
+class FeedForward:
+    """down(activation(up(x))) (OPT, GPT-2)."""
+
+    __slots__ = ("_activation", "_down", "_up")
+
+    def __init__(self, up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
+        self._up, self._activation, self._down = up, activation, down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._down(self._activation(self._up(x)))
+
+
+class Sandwiched:
+    """A part of a block between two norms, either of which may be missing."""
+
+    __slots__ = ("_after", "_before", "_part")
+
+    def __init__(self, before: Pointwise | None, part: Pointwise, after: Pointwise | None) -> None:
+        self._before, self._part, self._after = before, part, after
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._part(x if self._before is None else self._before(x))
+        return y if self._after is None else self._after(y)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One block. `attention_in` yields queries, keys and values side by side.
+
+    Its input and that of the feed-forward are normed before; `head_norm` norms queries and keys
+    [n, heads, head dim]. `rotation` numbers a table of the weights; None: no positions. What
+    `attention_out` and `feed_forward` return is added to the residual.
+    """
+
+    attention_norm: Pointwise | None
+    attention_in: Pointwise
+    attention_out: Pointwise
+    feed_forward: Pointwise
+    form: AttentionForm = PLAIN
+    head_norm: Pointwise | None = None
+    rotation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Rotary positions: tables [context length, dims], sines of the first half negated.
+
+    Of each head the first `dims` numbers are turned.
+    """
+
+    cosines: Tensor
+    sines: Tensor
+
+    def at(self, positions: Tensor) -> "Rotation":
+        """The factors of these positions: [n, 1, dims]."""
+        cosines = functional.embedding(positions[:, None], self.cosines)
+        return Rotation(cosines, functional.embedding(positions[:, None], self.sines))
+
+    def select(self, places: Tensor) -> "Rotation":
+        """The factors at some of the places of `at`."""
+        return Rotation(self.cosines[places], self.sines[places])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Rotate x [n, heads, head dim] by the factors of its n positions."""
+        dims = self.cosines.shape[-1]
+        if dims < x.shape[-1]:
+            return torch.cat((self(x[..., :dims]), x[..., dims:]), dim=-1)
+        swapped = x.roll(dims // 2, dims=-1)
+        return torch.addcmul(x * self.cosines, swapped, self.sines)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Everything a forward reads."""
+
+    embed: Embed
+    layers: tuple[Layer, ...]
+    final_norm: Pointwise
+    heads: int
+    output: OutputLayer
+    position_embedding: Tensor | None = None  # [context length, hidden]
+    rotations: tuple[Rotation, ...] = ()
+    embedding_scale: float = 1.0
+    soft_cap: float | None = None  # c of logits c · tanh(logit / c)
+    filled_up: bool = True  # products want as many rows as `whole_rows` says
+
+
+@dataclass(slots=True)
+class _Part:
+    """One sequence's share of a forward: its tokens from `start` on, row by row."""
+
+    number: int
+    feed: Feed[KvCache]
+    layout: BlockLayout
+    start: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.layout.slots.shape[0]
+
+    @property
+    def rows(self) -> int:
+        return self.layout.positions.shape[0]
+
+
+class Transformer:
+    """The `Decoder` of the architectures whose forward is written out here."""
+
+    def __init__(self, weights: Weights, geometry: Geometry) -> None:
+        self._weights = weights
+        self._geometry = geometry
+
+    @property
+    def geometry(self) -> Geometry:
+        """The sizes of the model."""
+        return self._geometry
+
+    @property
+    def version(self) -> str:
+        """See `Decoder.version`."""
+        return "transformer 5"
+
+    @property
+    def exact_blocks(self) -> bool:
+        """See `Decoder.exact_blocks`."""
+        return is_row_invariant(self._geometry.dtype, self._geometry.device)
+
+    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Decoder.memory`."""
+        return KvCache.memory(self._geometry, documents, capacity)
+
+    def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
+        """A cache of one row per document, with room for `capacity` shared tokens."""
+        return KvCache(self._geometry, documents, capacity)
+
+    def forward(self, feeds: Sequence[Feed[KvCache]]) -> list[Output | None]:
+        """See `Decoder.forward`. A preempted sequence leaves between two layers."""
+        parts = [_Part(number, feed, _layout(feed)) for number, feed in enumerate(feeds)]
+        hidden = self._embedded(parts)
+        rotations = self._rotations(parts)
+        outputs: list[Output | None] = [None] * len(feeds)
+        for index, layer in enumerate(self._weights.layers):
+            staying = [part for part in parts if not part.feed.preemption.requested]
+            if not staying:
+                return outputs
+            if len(staying) < len(parts):
+                parts, places = staying, self._moved_together(staying)
+                hidden = hidden[places]
+                rotations = [rotation.select(places) for rotation in rotations]
+            rotation = None if layer.rotation is None else rotations[layer.rotation]
+            mixed = self._attend(parts, index, layer, hidden, rotation)
+            hidden = hidden + layer.attention_out(mixed)
+            hidden += layer.feed_forward(hidden)
+        wanted = [_wanted(part, hidden) for part in parts]
+        said = self._output_of(torch.cat(wanted) if len(wanted) > 1 else wanted[0], parts)
+        start = 0
+        for part, rows in zip(parts, wanted, strict=True):
+            if said is not None and not part.feed.preemption.requested:
+                place = slice(start, start + len(rows))
+                outputs[part.number] = Output(
+                    *(x[place].view(part.rows, -1, x.shape[1]) for x in said)
+                )
+            start += len(rows)
+        return outputs
+
+    def _embedded(self, parts: Sequence[_Part]) -> Tensor:
+        """What goes into the first layer, all rows and tokens of all parts: [n, hidden].
+
+        There are as many as a product takes: others fill them up, so that none has to.
+        """
+        weights = self._weights
+        ids: list[int] = []
+        for part in parts:
+            part.start = len(ids)
+            ids += list(part.feed.tokens) * part.rows
+        ids += [0] * (self._rows(len(ids)) - len(ids))
+        tokens = torch.tensor(ids, device=self._geometry.device)
+        hidden = weights.embed(tokens)
+        if weights.embedding_scale != 1.0:
+            hidden = hidden * torch.tensor(
+                weights.embedding_scale, dtype=hidden.dtype, device=hidden.device
+            )
+        if weights.position_embedding is not None:
+            hidden += functional.embedding(self._positions(parts), weights.position_embedding)
+        return hidden
+
+    def _rotations(self, parts: Sequence[_Part]) -> list[Rotation]:
+        """The factors of every table at the positions of all parts."""
+        if not self._weights.rotations:
+            return []
+        positions = self._positions(parts)
+        return [rotation.at(positions) for rotation in self._weights.rotations]
+
+    def _attend(
+        self,
+        parts: Sequence[_Part],
+        index: int,
+        layer: Layer,
+        hidden: Tensor,
+        rotation: Rotation | None,
+    ) -> Tensor:
+        heads, shape = self._weights.heads, self._geometry.layers[index]
+        normed = hidden if layer.attention_norm is None else layer.attention_norm(hidden)
+        projected = layer.attention_in(normed).view(len(hidden), -1, shape.key_dim)
+        turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
+        if layer.head_norm is not None:
+            turned = layer.head_norm(turned)
+        if rotation is not None:
+            turned = rotation(turned)
+        mixed = []
+        for part in parts:
+            cache, place = part.feed.cache, slice(part.start, part.start + part.size)
+            cache.write(index, turned[place, heads:], values[place], part.layout)
+            mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
+        return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
+
+    def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
+        """Log-probabilities and what the output layer reads; None once nobody wants them."""
+        rows = len(hidden)
+        hidden = self._weights.final_norm(self._filled_up(hidden))
+        pieces = []
+        for product in self._weights.output.pieces:
+            if all(part.feed.preemption.requested for part in parts):
+                return None
+            pieces.append(product(hidden))
+        logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-1))[:rows].float()
+        if self._weights.soft_cap is not None:
+            logits = logits.div_(self._weights.soft_cap).tanh_().mul_(self._weights.soft_cap)
+        return logits.log_softmax(-1), hidden[:rows]
+
+    def _positions(self, parts: Sequence[_Part]) -> Tensor:
+        """[n], the positions of all new tokens."""
+        positions = [part.layout.positions.flatten() for part in parts]
+        return self._filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
+
+    def _moved_together(self, parts: Sequence[_Part]) -> Tensor:
+        """Where the tokens of these parts have been, now that they stand one behind another."""
+        places: list[int] = []
+        for part in parts:
+            start, part.start = part.start, len(places)
+            places += range(start, start + part.size)
+        places += [0] * (self._rows(len(places)) - len(places))
+        return torch.tensor(places, device=self._geometry.device)
+
+    def _rows(self, rows: int) -> int:
+        return whole_rows(rows) if self._weights.filled_up else rows
+
+    def _filled_up(self, x: Tensor) -> Tensor:
+        return filled_up(x) if self._weights.filled_up else x
+
+
+def _layout(feed: Feed[KvCache]) -> BlockLayout:
+    return feed.cache.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
+
+
+def _wanted(part: _Part, hidden: Tensor) -> Tensor:
+    """The tokens of a part whose output is wanted: [rows * positions, hidden]."""
+    own = hidden[part.start : part.start + part.size]
+    if part.feed.every:
+        return own
+    return own.view(part.rows, -1, own.shape[1])[:, -1]

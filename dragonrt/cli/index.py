@@ -1,0 +1,80 @@
+"""`dragonrt index` and `dragonrt profile`: work done once, so that answers come fast."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from dragonrt.cli.console import output, say
+from dragonrt.cli.loading import counting, load_model
+from dragonrt.cli.loading import index as index_documents
+from dragonrt.cli.options import DAILY, derived, option, settings
+from dragonrt.node.side_settings import SideSettings
+
+
+@derived(
+    {SideSettings: "Index"},
+    only=(
+        *("model", "on", "dtype", "threads", "adapter", "prompt", "index", "store"),
+        *("embedder", "chunk_words", "kv_cache", "kv_type", "parser"),
+        *("exclude", "largest_file", "follow_links", "rebuild"),
+    ),
+)
+class IndexOptions:
+    """Which model reads the documents, and where the index is."""
+
+
+@derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads"))
+class ModelOptions:
+    """Which model runs, where, and how precisely."""
+
+
+def index(
+    documents: Annotated[list[Path], Parameter(help="A directory, or files.", negative=())],
+    *,
+    kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
+    options: IndexOptions | None = None,
+) -> None:
+    """Index documents: text and embeddings. Only what changed costs anything."""
+    side = settings(SideSettings, options, side="device", documents=tuple(documents))
+    loaded = load_model(side) if kv else None
+    index_documents(side)
+    if loaded is None:
+        return
+
+    from dragonrt.node.process import open_library, prefill
+
+    library = open_library(side, loaded)
+    assert library is not None  # it has documents
+    library.on_notice = lambda text: say(text, "yellow")
+    with counting("computing KV") as progress:
+        prefill(library, loaded, progress)
+
+
+def profile(
+    *,
+    model: ModelOptions | None = None,
+    rows: Annotated[int, option("Documents decoded at the same time.", default="2", low=1)] = 2,
+    runs: Annotated[int, option("Times the context is filled.", default="3", low=1)] = 3,
+) -> None:
+    """Measure how long this machine takes per token; later answers are scheduled by it."""
+    side = settings(SideSettings, model, side="device")
+
+    from dragonrt.node.host_profile import measure, profile_path, save_profile
+
+    loaded = load_model(side)
+    with counting("measuring") as progress:
+        measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
+    path = profile_path(loaded.name)
+    save_profile(measurement, path)
+    fit = measurement.profile
+    first, last = min(measurement.lengths), max(measurement.lengths)
+    output.print(
+        f"{loaded.name} on {loaded.on}, {rows} documents: delay at context length t = "
+        f"{1e6 * fit.k_a / fit.k_b:.3f} us * t + {1e3 * fit.k_c:.3f} ms",
+        markup=False,
+        soft_wrap=True,
+    )
+    for length in (first, (first + last) // 2, last):
+        output.print(f"  {1000 * fit.predict(length):8.3f} ms per token at length {length}")
+    say(f"saved as {path}")

@@ -1,0 +1,122 @@
+"""Who takes part in a federated round, with which weight, and how long it waits (SPEC 3)."""
+
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from dragonrt.distributions import Distribution
+from dragonrt.modes.mode import Work
+from dragonrt.modes.settings import Weighing
+from dragonrt.sampling.mixing import relevance_weights, renormalise
+
+LEAST_DEADLINE_S = 1.0
+DEADLINE_FACTOR = 4.0
+REMEMBERED_ROUNDS = 16
+
+
+def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
+    """How long to wait for these workers where nobody said: four times the slowest median.
+
+    Each has the seconds from block to upload of its newest rounds. Uploads that came after a
+    round's deadline count, too: who is slow once is left out once, who always is is waited for.
+    """
+    slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
+    return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
+
+
+def round_weights(
+    weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
+) -> tuple[float, ...]:
+    """The weights of a round, 0 for each worker whose relevance is None: it is not there.
+
+    Raises SamplingError where none of them is.
+    """
+    present = [relevance is not None for relevance in relevances]
+    if weighing == "fixed":
+        return renormalise(weights, present)
+    found = iter(relevance_weights([h for h in relevances if h is not None]))
+    return tuple(next(found) if here else 0.0 for here in present)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An upload of round `round`: p̃ after each prefix of the block, and h̃."""
+
+    round: int
+    distributions: Sequence[Distribution]
+    relevance: float
+    verify_s: float
+
+
+@dataclass(slots=True)
+class Worker:
+    """What the coordinator knows of one worker during one answer.
+
+    It has at most one unanswered block, that of round `asked`: while it computes, nothing more is
+    sent to it. `known` of the decided tokens are known to it; `refused` says that it will not come
+    back; `reading` an upload that is being decoded.
+    """
+
+    name: str
+    weight: float
+    session: int | None = None
+    opened: bool = False
+    refused: bool = False
+    known: int = 0
+    asked: int | None = None
+    asked_s: float = 0.0
+    reading: Work | None = None
+    received: Received | None = None
+    round_trips: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_ROUNDS))
+    loss: str = "it is not connected"
+
+    @property
+    def here(self) -> bool:
+        """Whether it has a session."""
+        return self.session is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether a block can be sent to it."""
+        return self.here and self.asked is None
+
+    @property
+    def silence(self) -> str:
+        """Why nothing is heard of it."""
+        return "it does not answer" if self.here else self.loss
+
+    def of_round(self, number: int) -> Received | None:
+        """Its upload of that round; one of an earlier round came too late."""
+        return self.received if self.received and self.received.round == number else None
+
+    def gone(self) -> None:
+        """Its session is over."""
+        self.session, self.opened, self.asked, self.reading = None, False, None, None
+
+
+class Membership:
+    """What a person hears of workers that take no part: each change once."""
+
+    def __init__(self) -> None:
+        self._absent: set[str] = set()
+
+    def waiting(self, workers: Iterable[Worker], step: int) -> list[str]:
+        """Of each that is lost, that there is no going on without it now."""
+        lost = [each for each in workers if not each.here and each.name not in self._absent]
+        self._absent |= {each.name for each in lost}
+        return [f"waiting for {each.name} at token {step}: {each.silence}" for each in lost]
+
+    def decided(
+        self, workers: Iterable[Worker], missing: Collection[Worker], step: int
+    ) -> list[str]:
+        """Who was not there when a round was decided that began at `step`, or is there again."""
+        before, self._absent = self._absent, {worker.name for worker in missing}
+        said = []
+        for worker in workers:
+            if worker in missing and worker.name not in before:
+                why = "it missed the deadline" if worker.here else worker.silence
+                said.append(f"{worker.name} takes no part from token {step} on: {why}")
+            elif worker not in missing and worker.name in before:
+                said.append(f"{worker.name} takes part again from token {step} on")
+        return said

@@ -1,0 +1,211 @@
+"""Where the other sides are and what protects the way there, as a user says it."""
+
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from pathlib import Path
+
+from dragonrt.errors import DragonError
+from dragonrt.link.authority import last_day
+from dragonrt.link.models import JitterKind
+from dragonrt.link.shared_key import read_key, renewal
+from dragonrt.link.stream import Stream
+from dragonrt.link.tls import client_context, server_context
+from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.node.endpoints import Address, emulation
+from dragonrt.settings import setting
+from dragonrt.side import Side
+
+SOON = timedelta(days=30)
+"""How long before its end a key or certificate is warned of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSettings:
+    """A slower network than the real one, in both directions, as this side sees it."""
+
+    link: str | None = setting(None, "Profile of a link: its name or a TOML file.", limit=4096)
+    latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
+    jitter: str | None = setting(None, "How far the delay varies, such as 30ms.")
+    jitter_kind: JitterKind | None = setting(None, "uniform, normal or sinusoidal.")
+    bandwidth: str | None = setting(None, "Bit rate in each direction, such as 1mbit.")
+    link_seed: int = setting(0, "Seed of the jitter.", low=0)
+
+    def or_latency(self, latency: str) -> "LinkSettings":
+        """This link, with that delay if none is asked for at all."""
+        asked = (self.link, self.latency, self.jitter, self.bandwidth)
+        return self if any(value is not None for value in asked) else replace(self, latency=latency)
+
+    def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
+        """What puts the emulated link around a stream, or None. Raises LinkError."""
+        return emulation(
+            side,
+            self.link,
+            self.latency,
+            self.jitter,
+            self.jitter_kind,
+            self.bandwidth,
+            self.link_seed,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """Where the cloud is, and what protects the connection."""
+
+    host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
+    port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
+    key_file: Path | None = setting(
+        None, "File with the key that both sides share; encrypts.", daily=True
+    )
+    tls: bool = setting(False, "Connect with TLS; trusts the system's authorities.")
+    tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")
+    tls_key: Path | None = setting(None, "The certificate's private key.")
+    tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
+
+    def cloud_address(self, link: LinkSettings) -> Address:
+        """Where to listen. Raises DragonError for half a certificate or a file that is none."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise DragonError("a certificate needs its private key: give --tls-cert and --tls-key")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
+        context = None
+        if self.tls_cert is not None and self.tls_key is not None:
+            context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
+        return self._address("cloud", link, context)
+
+    def device_address(self, link: LinkSettings) -> Address:
+        """Where to find the cloud; any certificate or authority turns TLS on. As above."""
+        files = (self.tls_cert, self.tls_key, self.tls_ca)
+        context = None
+        if self.tls or any(path is not None for path in files):
+            context = client_context(self.tls_ca, self.tls_cert, self.tls_key)
+        return self._address("device", link, context)
+
+    def expiring(self, today: date) -> list[str]:
+        """A line for each key and certificate that is to be renewed soon. Raises DragonError."""
+        lines = []
+        renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
+        if renew is not None and renew - today <= SOON:
+            lines.append(f"{self.key_file}: renew this key before {renew}: `dragonrt keys new`")
+        for path in (self.tls_cert, self.tls_ca):
+            if path is not None and (last := last_day(path)) - today <= SOON:
+                lines.append(f"{path}: this certificate ends on {last}: `dragonrt keys new --tls`")
+        return lines
+
+    def _address(self, side: Side, link: LinkSettings, context: ssl.SSLContext | None) -> Address:
+        _no_url(self.host)
+        key = read_key(self.key_file) if self.key_file is not None else None
+        return Address(self.host, self.port, key, context, link.emulate(side))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another side as the user names it: where it listens, and the weight of what it says.
+
+    Weights are above 0 and need not sum to 1; they count in mode federated. `hosts` are those of a
+    fleet, of which any may answer: the address is then the first one's.
+    """
+
+    name: str
+    address: Address
+    weight: float = 1.0
+    hosts: tuple["Member", ...] = ()
+
+
+def members(
+    how: Settings,
+    network: NetworkSettings,
+    link: LinkSettings,
+    workers: Sequence[str],
+    hosts: Sequence[str] = (),
+) -> tuple[Member, ...]:
+    """The other sides that a device works with: the cloud or, in mode federated, the `workers`.
+
+    Each is HOST:PORT, or HOST:PORT=WEIGHT; they are protected and emulated as the cloud is. The
+    cloud may be at several `hosts`, each HOST or HOST:PORT. Raises DragonError for what is none or
+    does not fit.
+    """
+    address = network.device_address(link)
+    if not isinstance(how, FederatedSettings):
+        if workers:
+            raise DragonError("--worker is for --mode federated: leave it out")
+        return (_cloud(address, hosts),)
+    usual = NetworkSettings()
+    if hosts or (network.host, network.port) != (usual.host, usual.port):
+        raise DragonError("--host and --port name one cloud: name each worker with --worker")
+    if not workers:
+        raise DragonError("--mode federated needs workers: name each one with --worker")
+    parsed = [_parse(text) for text in workers]
+    given = [weight for _, _, weight in parsed if weight is not None]
+    if given and how.weights == "relevance":
+        raise DragonError("--weights relevance finds the weights: give the workers none")
+    if given and len(given) < len(parsed):
+        raise DragonError("give every worker a weight, or none of them")
+    places = [(host, port) for host, port, _ in parsed]
+    if len(set(places)) < len(places):
+        raise DragonError("each worker may be named once: give them different ports")
+    return tuple(
+        Member(
+            f"{host}:{port}",
+            replace(address, host=host, port=port),
+            1.0 if weight is None else weight,
+        )
+        for host, port, weight in parsed
+    )
+
+
+def _no_url(text: str) -> None:
+    """Raise DragonError for the address of a page, with the host that it names."""
+    _, is_url, rest = text.partition("://")
+    if is_url:
+        place = rest.partition("/")[0].rpartition("@")[2]
+        raise DragonError(
+            f"{text!r} is no host: write HOST or HOST:PORT, such as {place or 'host'}"
+        )
+
+
+def _cloud(address: Address, hosts: Sequence[str]) -> Member:
+    """The cloud, at its only address or at several."""
+    found = []
+    for text in hosts:
+        _no_url(text)
+        # Without a port, and an IPv6 address without brackets, it is all host.
+        host, port = host_and_port(text) or (text.strip("[]"), address.port)
+        if not host:
+            raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        found.append(Member(name, replace(address, host=host, port=port)))
+    if len({each.name for each in found}) < len(found):
+        raise DragonError("each host may be named once: give them different ports")
+    if len(found) < 2:
+        return Member("cloud", found[0].address if found else address)
+    return Member("cloud", found[0].address, hosts=tuple(found))
+
+
+def _parse(text: str) -> tuple[str, int, float | None]:
+    """(host, port, weight) of HOST:PORT or HOST:PORT=WEIGHT."""
+    _no_url(text)
+    place, equals, weight = text.partition("=")
+    found = host_and_port(place)
+    try:
+        share = float(weight) if equals else None
+    except ValueError:
+        found, share = None, None
+    if found is None:
+        raise DragonError(f"{text!r} is no worker: write HOST:PORT or HOST:PORT=WEIGHT")
+    if share is not None and not 0 < share < float("inf"):
+        raise DragonError(f"the weight of {place} must be above 0")
+    return (*found, share)
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """(host, port) of HOST:PORT, an IPv6 host in brackets; None if it is something else."""
+    host, _, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    host = host[1:-1] if bracketed else host
+    if not host or (":" in host and not bracketed) or not 1 <= number <= 65535:
+        return None
+    return host, number

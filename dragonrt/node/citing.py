@@ -1,0 +1,156 @@
+"""What an answer rests on: which files are named as its sources, each with a sentence. Pure.
+
+A file is named if the text would have been clearly less likely without it: by the leave-one-out
+evidence (SPEC 1.10) of the answer's tokens, from FEWEST_BITS on and LEAST_SHARE of the largest. If
+two files say the same, neither is missed much: then the one with the most evidence is named.
+
+The sentence is the one that shares the most words with the answer; among those the most with the
+question; among those the first one.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dragonrt.modes.evidence import Moved
+from dragonrt.node.verbatim import missing
+from dragonrt.side import Side
+from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
+from dragonrt.wire.messages import Attribution, Source
+
+FEWEST_BITS = 2.0
+LEAST_SHARE = 0.1
+CLOSE_BITS = 0.5
+"""Evidence from which on a file may be named if none has FEWEST_BITS."""
+LONGEST_SENTENCE = 280
+"""Characters; of a longer one what lies around its first word of the answer."""
+
+_END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
+_ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
+_WORD = re.compile(r"\w+(?:[-.:/@]\w+)*")
+_FUNCTION_WORD = re.compile(r"[^\W\d]{1,3}")
+_REFUSAL = re.compile(
+    r"(?:sorry,? )?(?:i|we) (?:do not|don't|cannot|can't) (?:know|say|tell|find|answer)\b"
+    r"|(?:i am|i'm) (?:not sure|sorry)\b|(?:it|that|this) is (?:not|un)\s?known\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a document as a side read it: its file, the document's title, its relevance."""
+
+    title: str
+    file: str
+    relevance: float
+    text: str = ""
+
+
+def cited(
+    passages: Sequence[Passage], bits: Sequence[float], answer: str, question: str
+) -> list[Source]:
+    """Return a Source for each file that was read, in the order of the passages.
+
+    `bits` are the evidence by file in that order. If there are none, a file counts as much as an
+    answer rests on it that shares half of the answer's words with one of its sentences.
+    """
+    files = list(dict.fromkeys(passage.file for passage in passages))
+    found = []
+    for place, file in enumerate(files):
+        read = [passage for passage in passages if passage.file == file]
+        sentence, covered = sentence_of((each.text for each in read), answer, question)
+        known = bits[place] if place < len(bits) else 0.0
+        weight = known if bits else FEWEST_BITS * (covered >= 0.5)
+        relevance = max(each.relevance for each in read)
+        found.append(Source(read[0].title, file, relevance, weight, sentence))
+    return found
+
+
+def attribution(
+    passages: Sequence[Passage], moved: Moved, answer: str, question: str
+) -> Attribution:
+    """Return what a side says of an answer that the other side gives to the person.
+
+    Files that cannot be named are left out.
+    """
+    sources = cited(passages, moved.files, answer, question)
+    unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
+    told = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
+    return Attribution(
+        tuple(source for source in sources if source.bits >= CLOSE_BITS), tuple(told)[:MAX_MISSING]
+    )
+
+
+def named(
+    own: Iterable[Source], others: Iterable[Source], most: float | None
+) -> list[tuple[Side, Source]]:
+    """Return the sources of an answer, the device's first, in the order in which they were read.
+
+    The other sides know what each file did to their own distributions. `most` bounds it: the bits
+    that all they said made of the mixture, if that is known.
+    """
+    weighed: list[tuple[Side, Source, float]] = [
+        *(("device", each, each.bits) for each in own),
+        *(("cloud", each, each.bits if most is None else min(each.bits, most)) for each in others),
+    ]
+    largest = max((bits for *_, bits in weighed), default=0.0)
+    least = max(FEWEST_BITS, LEAST_SHARE * largest) if largest >= FEWEST_BITS else largest
+    return [(side, source) for side, source, bits in weighed if bits >= max(least, CLOSE_BITS)]
+
+
+def texts(passages: Iterable[Passage]) -> list[str]:
+    """Return all that was read of the documents: titles and texts."""
+    return [part for passage in passages for part in (passage.title, passage.text)]
+
+
+def is_refusal(answer: str, refusal: str) -> bool:
+    """Whether an answer says that there is none: in the model's words or like "I don't know"."""
+    said, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
+    return not said or bool(own and said.startswith(own)) or _REFUSAL.match(said) is not None
+
+
+def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
+    """Return the sentence that carries the answer, and the part of the answer's words it has."""
+    wanted, asked = _content(answer), _content(question)
+    found = [each for text in read for each in _sentences(text)]
+
+    def rank(sentence: str) -> tuple[int, int]:
+        words = _words(sentence)
+        return len(words & wanted), len(words & asked)
+
+    best = max(found, key=rank, default="")
+    return _cut(best, wanted), rank(best)[0] / max(1, len(wanted))
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences and lines of a text; an abbreviation ends none."""
+    found: list[str] = []
+    first = 0
+    for end in [*_END.finditer(text), None]:
+        piece = text[first:] if end is None else text[first : end.end()]
+        if end is not None and "\n" not in end[0] and _ABBREVIATION.search(piece.rstrip()):
+            continue
+        if piece.strip():
+            found.append(" ".join(piece.split()))
+        first = len(text) if end is None else end.end()
+    return found
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _content(text: str) -> set[str]:
+    """The words of a text; those of up to three letters only if there are no others."""
+    words = _words(text)
+    return {each for each in words if not _FUNCTION_WORD.fullmatch(each)} or words
+
+
+def _cut(sentence: str, wanted: set[str]) -> str:
+    if len(sentence) <= LONGEST_SENTENCE:
+        return sentence
+    places = (word.start() for word in _WORD.finditer(sentence) if word[0].casefold() in wanted)
+    first = max(0, next(places, 0) - LONGEST_SENTENCE // 4)
+    end = first + LONGEST_SENTENCE
+    return (
+        ("…" if first else "") + sentence[first:end].strip() + ("…" if end < len(sentence) else "")
+    )

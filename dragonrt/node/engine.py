@@ -1,0 +1,403 @@
+"""Where a model's work is done, next to the event loop: one queue of forwards for all answers.
+
+The engine's thread collects what the answers want and reads it in forwards that they share
+(`language.batch`): answers join and leave between two forwards, a preemption drops one answer's
+part, and long questions go in pieces, so that nobody waits for them. What nobody waits for is read
+while there is nothing else to read. Heads run in a thread of their own, unless nobody else waits
+for the model: then the one that reads goes on at once.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from dragonrt.backends.batch import PIECE, Batch, Reading
+from dragonrt.backends.preemption import Preempted, Preemption
+from dragonrt.backends.reader import Reader
+from dragonrt.modes.mode import Prediction, Span, Work
+from dragonrt.modes.prefix import extended
+from dragonrt.node.preparing import Outcome
+from dragonrt.node.worker import WorkerThread, settle
+from dragonrt.wire.reasons import BusyError
+
+T = TypeVar("T")
+
+Done = Callable[[Outcome], None]
+
+ALONE = 256
+"""Rows times tokens of a forward while nobody else's next token can be asked for."""
+
+
+class Engine(WorkerThread):
+    """The readings of one model, in its thread, between the jobs that add them.
+
+    The queue is short: an answer has at most two readings in it. `answers` is how many are open:
+    each may want its next token at any time, and waits for the forward under way and its own.
+    `batches` counts forwards by how many readings shared them.
+    """
+
+    def __init__(self, heads: WorkerThread) -> None:
+        super().__init__("model")
+        self.heads = heads
+        self.answers = 0
+        self.batches: Counter[int] = Counter()
+        self._wanted = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._batch = Batch()
+        self._preparing = 0
+        self._spare: list[_Spare] = []  # in the order in which they came; in the model's thread
+        self._spares_read: list[Preemption] = []
+
+    def opened(self, answers: int, wanted: int = 0) -> None:
+        """So many more answers are open, and so many more questions are `wanted`; on the loop."""
+        self.answers += answers
+        self._wanted += wanted
+        if self.answers or self._wanted:
+            self._quiet.clear()
+        else:
+            self._quiet.set()
+
+    @contextmanager
+    def wanted(self) -> Iterator[None]:
+        """Until the context ends somebody waits for the model, or will in a moment; on the loop."""
+        self.opened(0, 1)
+        self.make_way()
+        try:
+            yield
+        finally:
+            self.opened(0, -1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether others share the model now; for its own thread to ask, when a reading ends."""
+        return len(self._batch) > 1
+
+    @property
+    def queued(self) -> int:
+        """The readings that the next forward is shared by."""
+        return len(self._batch)
+
+    def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
+        """Have a reading done; for the model's own thread, where `done` is called, too."""
+        self._batch.add(reading, done)
+
+    def add_spare(
+        self,
+        reading: Reading[T],
+        done: Callable[[T | BaseException], None],
+        preemption: Preemption,
+    ) -> None:
+        """The same where nobody waits for it, so that it makes way; `preemption` is its own."""
+        self._spare.append(_Spare(reading, done, preemption))
+
+    def make_way(self) -> None:
+        """Somebody waits for the model: stop what nobody waits for. From any thread."""
+        for preemption in tuple(self._spares_read):
+            preemption.request()
+
+    def _read_spare(self) -> None:
+        """Begin what nobody waits for, if there is nothing else; what is preempted ends at once."""
+        idle = len(self._batch) == 0
+        waiting, self._spare = self._spare, []
+        for each in waiting:
+            # In this order, so that who comes now is seen here, or tells it to make way.
+            self._spares_read.append(each.preemption)
+            if (idle and not self._jobs.qsize()) or each.preemption.requested:
+                self.add(each.reading, partial(self._spare_read, each))
+            else:
+                self._spares_read.remove(each.preemption)
+                self._spare.append(each)
+
+    def _spare_read(self, spare: "_Spare", result: Any) -> None:
+        self._spares_read.remove(spare.preemption)
+        spare.done(result)
+
+    async def read(self, reading: Callable[[], Reading[T]]) -> T:
+        """What a reading comes to; what it raises is raised here."""
+        done: asyncio.Future[T] = self._loop.create_future()
+        self.submit(partial(self._begin, reading, done))
+        try:
+            with self.wanted():  # after it, see `_read_spare`
+                return await done
+        finally:
+            del done  # as in `run`
+
+    async def read_idle(self, reading: Callable[[Preemption], Reading[T]]) -> T:
+        """The same while no answer is open and none is `wanted`; it begins anew after each."""
+        while True:
+            while self.answers or self._wanted:
+                await self._quiet.wait()
+            preemption = Preemption()
+            done: asyncio.Future[T] = self._loop.create_future()
+            end = partial(self.post, settle, done)
+            self.submit(partial(self.add_spare, reading(preemption), end, preemption))
+            try:
+                return await done
+            except Preempted:
+                continue
+            finally:
+                preemption.request()
+                del done
+
+    def _begin(self, reading: Callable[[], Reading[T]], done: "asyncio.Future[T]") -> None:
+        def end(result: T | BaseException) -> None:
+            self._preparing -= 1
+            self.post(settle, done, result)
+
+        self._preparing += 1
+        try:
+            made = reading()
+        except Exception as error:  # it belongs to who awaits it
+            end(error)
+        else:
+            self.add(made, end)
+
+    def _work(self) -> None:
+        while True:
+            # Those that are there: jobs that go on coming must not hold up the forward.
+            idle = len(self._batch) == 0 and not self._spare
+            for _ in range(max(self._jobs.qsize(), idle)):
+                job = self._jobs.get()
+                if job is None:
+                    return
+                job()
+                del job  # what it holds must not wait for the next one
+            self._read_spare()
+            if readings := len(self._batch):
+                self.batches[readings] += 1
+            self._batch.step(self._piece)
+
+    @property
+    def _piece(self) -> int:
+        """What a forward takes of a long text: little where another answer waits for it."""
+        others = self.answers if self._preparing else self.answers - 1
+        return PIECE if others > 0 else ALONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Spare:
+    """A reading that nobody waits for."""
+
+    reading: Reading[Any]
+    done: Callable[[Any], None]
+    preemption: Preemption
+
+
+class _Forward:
+    """The reading of a Work's span and the head over what it gives.
+
+    `asked` is the Work that the mode has asked for, with `done`; a forward that began because it
+    was likely to be wanted next has neither yet.
+    """
+
+    def __init__(self, work: Work, asked: Work | None, done: Done | None) -> None:
+        self.work = work
+        self.asked = asked
+        self.done = done
+        self.preemption = Preemption()
+        self.began_s = 0.0
+        self.outcome: Outcome | None = None
+
+    def fits(self, work: Work) -> bool:
+        """Whether its outcome is that of `work`, too: it gives what follows the same prefixes."""
+        mine, other = self.work.span, work.span
+        if mine is None or other is None or self.work.branches or work.branches:
+            return False
+        return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
+
+
+class ModelContext:
+    """Implements Context on a real model.
+
+    The engine goes on with what a Work says is wanted next while the loop still handles its
+    outcome, so that no hand-over between the two stands between forwards.
+    """
+
+    def __init__(self, engine: Engine, reader: Reader) -> None:
+        self._engine = engine
+        self._reader: Reader | None = reader
+        self._forks: list[Reader] = []  # for branches, made where they are first wanted
+        self._clock = asyncio.get_running_loop().time
+        self._current: _Forward | None = None
+        self._next: _Forward | None = None
+        self._closed = False
+        engine.opened(1)
+        # The model's thread alone knows which forward reads now: one at a time.
+        self._reading: _Forward | None = None
+        self._waiting: deque[_Forward] = deque()
+
+    def start(self, work: Work, done: Done) -> None:
+        if work.span is None:
+            self._engine.heads.submit(lambda: self._compute(work, done))
+            return
+        forward, self._next = self._next, None
+        if forward is not None and not forward.fits(work):
+            forward.preemption.request()
+            forward = None
+        if forward is None:
+            forward = self._current = _Forward(work, work, done)
+            self._submit(forward)
+            return
+        forward.asked, forward.done = work, done
+        self._current = forward
+        if forward.outcome is not None:
+            self._engine.post(self._deliver, forward)
+
+    def preempt(self) -> None:
+        for forward in (self._current, self._next):
+            if forward is not None:
+                forward.preemption.request()
+
+    def close(self) -> None:
+        self.preempt()
+        self._engine.opened(-(not self._closed))
+        self._closed = True
+        self._current = self._next = self._reader = None
+        self._forks = []
+
+    # In the model's thread and that of heads.
+
+    def _submit(self, forward: _Forward) -> None:
+        self._engine.submit(lambda: self._queue(forward))
+        if not forward.work.spare:
+            self._engine.make_way()
+
+    def _queue(self, forward: _Forward) -> None:
+        """In the model's thread: read now, or when the forward before has ended."""
+        self._waiting.append(forward)
+        if self._reading is None:
+            self._read_next()
+
+    def _read_next(self) -> None:
+        forward = self._reading = self._waiting.popleft()
+        forward.began_s = self._clock()
+        work, span, reader = forward.work, forward.work.span, self._reader
+        if reader is None:
+            return
+        if span is None:
+            raise ValueError("there is nothing to read")
+        tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
+        texts = [(reader, Span(tokens, hashes, span.first))]
+        texts += self._beside(reader, work.branches)
+        parts = _Parts(len(texts), lambda said: self._was_read(forward, said))
+        for place, (each, text) in enumerate(texts):
+            reading = each.reading(text.tokens, text.hashes, text.first, forward.preemption)
+            take = partial(parts.take, place)
+            if work.spare:
+                self._engine.add_spare(reading, take, forward.preemption)
+            else:
+                self._engine.add(reading, take)
+
+    def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
+        """For every branch the fork of the reader that has most of its text already.
+
+        Of the last branches none where there is no room for more forks.
+        """
+        with suppress(BusyError):
+            while len(self._forks) < len(branches):
+                self._forks.append(reader.fork())
+        free = list(self._forks)
+        texts: list[tuple[Reader, Span]] = []
+        for branch in branches[: len(free)]:
+            best = max(free, key=lambda fork: fork.kept(branch.hashes, branch.first))
+            free.remove(best)
+            texts.append((best, branch))
+        return texts
+
+    def _was_read(self, forward: _Forward, said: list[Any] | BaseException) -> None:
+        seconds = self._clock() - forward.began_s
+        self._reading = None
+        if isinstance(said, BaseException):
+            self._finish(forward, _failed(forward.work, seconds, said))
+        elif self._engine.busy:
+            self._engine.heads.submit(lambda: self._conclude(forward, said, seconds))
+        else:
+            self._conclude(forward, said, seconds)
+        if self._waiting:
+            self._read_next()
+
+    def _conclude(self, forward: _Forward, said: list[Prediction], seconds: float) -> None:
+        """The head, and the start of the forward that follows."""
+        work = forward.work
+        outcome, following = _outcome(work, said, seconds), None
+        if outcome.error is None and forward.asked is not None and work.following is not None:
+            try:
+                then = work.following(outcome.value)
+                following = _Forward(then, None, None) if then is not None else None
+            except Exception as error:  # as one of the head
+                outcome = Outcome(work, seconds, error=error)
+        self._finish(forward, outcome, following)
+        if following is not None:
+            self._submit(following)
+
+    def _finish(
+        self, forward: _Forward, outcome: Outcome, following: _Forward | None = None
+    ) -> None:
+        self._engine.post(self._finished, forward, outcome, following)
+
+    def _compute(self, work: Work, done: Done) -> None:
+        outcome = _outcome(work, [], 0.0)
+        self._engine.post(self._hand_over, outcome, done)
+
+    # On the loop, in the order in which the work ended.
+
+    def _hand_over(self, outcome: Outcome, done: Done) -> None:
+        if not self._closed:
+            done(outcome)
+
+    def _finished(self, forward: _Forward, outcome: Outcome, following: _Forward | None) -> None:
+        forward.outcome = outcome
+        if self._closed:
+            if following is not None:
+                following.preemption.request()
+            return
+        if following is not None:
+            self._next = following
+        if forward.asked is not None:
+            self._deliver(forward)
+
+    def _deliver(self, forward: _Forward) -> None:
+        outcome, asked, done = forward.outcome, forward.asked, forward.done
+        if self._closed or outcome is None or asked is None or done is None:
+            return
+        if self._current is forward:
+            self._current = None
+        done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))
+
+
+class _Parts:
+    """What the texts of one forward came to, put together when the last one is read."""
+
+    def __init__(self, count: int, done: Callable[[list[Any] | BaseException], None]) -> None:
+        self._parts: list[list[Any] | BaseException | None] = [None] * count
+        self._done = done
+
+    def take(self, place: int, said: list[Any] | BaseException) -> None:
+        self._parts[place] = said
+        together: list[Any] = []
+        for part in self._parts:
+            if part is None:
+                return
+            if isinstance(part, list):
+                together += part
+        failed = [part for part in self._parts if isinstance(part, BaseException)]
+        self._done(failed[0] if failed else together)
+
+
+def _outcome(work: Work, said: list[Prediction], seconds: float) -> Outcome:
+    try:
+        return Outcome(work, seconds, work.head(said))
+    except Exception as error:  # it belongs to who wants the work done
+        return Outcome(work, seconds, error=error)
+
+
+def _failed(work: Work, seconds: float, error: BaseException) -> Outcome:
+    if isinstance(error, Preempted):
+        return Outcome(work, seconds, preempted=True)
+    known = error if isinstance(error, Exception) else RuntimeError(str(error))
+    return Outcome(work, seconds, error=known)

@@ -1,0 +1,209 @@
+"""Whom a cloud answers, and whom it sends away for now: bounds for one device, and for all.
+
+A device is a connection. What is refused hears when to come back. Of many questions of one device
+few are read at a time, so that the others' need not wait for them.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from dragonrt.node.answer import AnswerSession
+from dragonrt.node.peer import Peer
+from dragonrt.node.preparing import Preparer
+from dragonrt.node.server_session import answering
+from dragonrt.settings import setting
+from dragonrt.wire.messages import Open
+from dragonrt.wire.reasons import BusyError
+
+READ_AT_ONCE = 2
+"""Questions of one device that are looked up and read at the same time."""
+LONGEST_RETRY_S = 30.0
+USUAL_ANSWER_S = 2.0
+"""What an answer is taken to last before there was one."""
+SMOOTHING = 0.1
+LINES_A_SECOND = 4
+REMEMBERED_HOSTS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudLimits:
+    """How much a cloud takes on."""
+
+    most_devices: int = setting(256, "Devices that may be connected.", low=1)
+    most_answers: int = setting(128, "Answers under way, of all devices.", low=1)
+    device_answers: int = setting(32, "Answers under way of one device.", low=1)
+    device_rate: float = setting(
+        20.0, "Answers a second that one device may begin, after three times as many.", low=0.01
+    )
+
+
+USUAL_LIMITS = CloudLimits()
+
+
+class Bucket:
+    """Holds `size` drops at most, and takes so many in again each second."""
+
+    def __init__(self, per_second: float, size: float, now: float) -> None:
+        self._per_second, self._size = per_second, size
+        self._drops, self._filled_s = size, now
+
+    def take(self, now: float) -> float:
+        """0.0 and one drop less, or the seconds until there is one."""
+        more = self._per_second * (now - self._filled_s)
+        self._drops, self._filled_s = min(self._size, self._drops + more), now
+        if self._drops < 1.0:
+            return (1.0 - self._drops) / self._per_second
+        self._drops -= 1.0
+        return 0.0
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A connected device: how fast it may ask, and its turns to have questions read."""
+
+    pace: Bucket
+    turns: asyncio.Semaphore
+
+
+class Gatekeeper:
+    """See the module; the sessions of the devices inside are counted, never booked.
+
+    So many devices were `admitted`, and so many of them or of their sessions `sent_away` for now.
+    """
+
+    def __init__(self, preparer: Preparer, limits: CloudLimits) -> None:
+        self._preparer = preparer
+        self._limits = limits
+        self._guests: dict[Peer, _Guest] = {}
+        self._answer_s = USUAL_ANSWER_S
+        self._next_free_s = 0.0
+        self._closing = False
+        self._guest_left = asyncio.Event()
+        self.admitted = self.sent_away = 0
+
+    @contextmanager
+    def inside(self, peer: Peer) -> Iterator[None]:
+        """A device is connected as long as the context lasts; BusyError if too many are."""
+        self.check_room()
+        rate = self._limits.device_rate
+        pace = Bucket(rate, max(1.0, 3 * rate), _now())
+        self._guests[peer] = _Guest(pace, asyncio.Semaphore(READ_AT_ONCE))
+        self.admitted += 1
+        try:
+            yield
+        finally:
+            del self._guests[peer]
+            self._guest_left.set()
+
+    @property
+    def devices(self) -> int:
+        """Devices that are connected."""
+        return len(self._guests)
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that they have open."""
+        return sum(len(peer.connection.sessions) for peer in tuple(self._guests))
+
+    def check_room(self) -> None:
+        """Raise BusyError unless another device may connect."""
+        self._check_open()
+        if len(self._guests) >= self._limits.most_devices:
+            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
+
+    def answering(
+        self, peer: Peer, message: Open
+    ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
+        """What a cloud's peers call for every session that a device opens; BusyError for now."""
+        try:
+            self._check_places(peer)
+        except BusyError:
+            self.sent_away += 1
+            raise
+        session, work = answering(self._preparer, peer, message, self._guests[peer].turns)
+        return session, self._timed(peer, work)
+
+    def _check_places(self, peer: Peer) -> None:
+        guest, limits, now = self._guests[peer], self._limits, _now()
+        self._check_open()
+        wait_s = guest.pace.take(now)
+        if wait_s:
+            raise BusyError(
+                f"a device may begin {limits.device_rate:g} answers a second here", wait_s
+            )
+        if len(peer.connection.sessions) > limits.device_answers:
+            text = f"{limits.device_answers} answers of this device are under way"
+            raise BusyError(text, self._retry_s(limits.device_answers))
+        if self.sessions > limits.most_answers:
+            text = f"the cloud gives {limits.most_answers} answers already"
+            raise BusyError(text, self._retry_s(limits.most_answers))
+
+    async def drain(self, seconds: float) -> None:
+        """Begin nothing any more, and wait until the answers under way are over, so long at most.
+
+        A device that has none is sent away, so that it finds another cloud.
+        """
+        self._closing = True
+        for peer in list(self._guests):
+            self._dismiss_idle(peer)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._guests:
+                    self._guest_left.clear()
+                    await self._guest_left.wait()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
+
+    def _dismiss_idle(self, peer: Peer) -> None:
+        if self._closing and not peer.connection.sessions:
+            peer.leave()
+
+    def _retry_s(self, places: int) -> float:
+        """When a place should be free; who is sent away next, is to come later still."""
+        now = _now()
+        self._next_free_s = max(now, self._next_free_s) + self._answer_s / places
+        self._next_free_s = min(self._next_free_s, now + LONGEST_RETRY_S)
+        return self._next_free_s - now
+
+    async def _timed(self, peer: Peer, work: Coroutine[Any, Any, None]) -> None:
+        began_s = _now()
+        try:
+            await work
+        finally:  # when the session is closed, too
+            asyncio.get_running_loop().call_soon(self._dismiss_idle, peer)
+        self._answer_s += SMOOTHING * (_now() - began_s - self._answer_s)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class BoundedLines:
+    """Hands lines about hosts on, so many a second of each; it says how many it left out."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._say = say
+        self._clock = clock
+        self._hosts: OrderedDict[str, tuple[Bucket, int]] = OrderedDict()
+
+    def say(self, host: str, line: str) -> None:
+        """A line, unless there were too many of that host."""
+        now = self._clock()
+        pace, left_out = self._hosts.pop(host, (self._fresh(now), 0))
+        if pace.take(now):
+            left_out += 1
+        else:
+            self._say(f"{line} ({left_out} lines of {host} left out)" if left_out else line)
+            left_out = 0
+        self._hosts[host] = pace, left_out
+        if len(self._hosts) > REMEMBERED_HOSTS:
+            self._hosts.popitem(last=False)
+
+    def _fresh(self, now: float) -> Bucket:
+        return Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now)

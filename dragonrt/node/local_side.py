@@ -1,0 +1,232 @@
+"""What one process answers with: a model, its threads, its documents (SPEC section 1)."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dragonrt.backends.batch import Reading
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.reader import Reader, Relevances, Weighing
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Prepared
+from dragonrt.modes.prefix import start_hash
+from dragonrt.modes.question import Question, Turn
+from dragonrt.node.citing import Passage
+from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.library import Library
+from dragonrt.node.preparing import PrefillResult
+from dragonrt.node.reindexing import Following
+from dragonrt.node.worker import WorkerThread
+from dragonrt.side import Side
+from dragonrt.timeouts import USUAL, Timeouts
+from dragonrt.traces.file import Recorder
+from retrieval import Chunk, Hit, RetrievalError, in_context
+
+PINNED = 64
+"""Answers that keep what they found, so that they can be resumed when the documents are others."""
+
+
+class LongQuestionError(DragonError):
+    """A question of so many `tokens` for which the model has `room` only."""
+
+    def __init__(self, tokens: int, room: int, model: str) -> None:
+        super().__init__(
+            f"the question takes {tokens} tokens, but {model} has room for {room} beside its "
+            "documents and the answer: ask a shorter question or lower --max-tokens"
+        )
+        self.tokens, self.room = tokens, room
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSide:
+    """Implements Preparer on a real model and a real index.
+
+    `engine` runs the model, `librarian` the retrieval, so that neither waits for the other.
+    `library` may be None: the side then answers without documents. `profile` is the offline decode
+    profile of the model on this machine. `pool` bounds what answers keep in memory. Without
+    `share_sources` the side names none of the documents it used to the other side. `following` is
+    how the process fares that indexes beside it, if there is one.
+    """
+
+    side: Side
+    model: LanguageModel
+    engine: Engine
+    librarian: WorkerThread
+    library: Library | None
+    recorder: Recorder
+    profile: DecodeProfile | None = None
+    share_sources: bool = True
+    timeouts: Timeouts = USUAL
+    pinned: dict[Question, list[Hit]] = field(default_factory=dict)
+    pool: KvPool = field(default_factory=KvPool)
+    following: Following | None = None
+
+    @property
+    def vocabulary(self) -> int:
+        return self.model.vocabulary
+
+    @property
+    def corpus(self) -> str:
+        """Equal on hosts of which each can go on with the other's answer, if their models are."""
+        known = self.model.document_fingerprint
+        if self.library is not None:
+            known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
+
+    async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
+        with self.engine.wanted():
+            return await self._prepared(question, verifies=verifies)
+
+    async def _prepared(self, question: Question, *, verifies: bool) -> PrefillResult:
+        clock = asyncio.get_running_loop().time
+        start_s = clock()
+        exact = self.model.exact_blocks
+        # Verifying is worth its while in one forward only, even where a block has other last bits.
+        in_blocks = verifies or exact
+        preemption = Preemption()
+        try:
+            hits = await self.librarian.run(lambda: self._find(question))
+            documents = await self._documents(hits, preemption)
+            loaded_s = clock()
+            reader, prompt_tokens = await self.engine.read(
+                lambda: self._prefill(question, documents, hits, preemption, in_blocks=in_blocks)
+            )
+        except asyncio.CancelledError:
+            preemption.request()  # nobody waits for the answer: leave the model to others
+            raise
+        names = list(dict.fromkeys(hit.chunk.source for hit in hits))
+        files = [names.index(hit.chunk.source) for hit in hits]
+        texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
+        cite = [(hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text) for hit in hits]
+        return PrefillResult(
+            context=ModelContext(self.engine, reader),
+            prepared=Prepared(exact, texts, files, reader.context),
+            passages=tuple(Passage(*each) for each in cite),
+            prompt_tokens=prompt_tokens,
+            load_s=loaded_s - start_s,
+            prefill_s=clock() - loaded_s,
+            evidence=_evidence(hits),
+            decode=self.model.decode,
+        )
+
+    def _find(self, question: Question) -> list[Hit]:
+        """The chunks to answer from; those of its beginning, where the answer is resumed."""
+        if self.library is None:
+            return []
+        asked = replace(question, accepted=())
+        if question.accepted and asked in self.pinned:
+            return self.pinned[asked]
+        sought = in_context(question.prompt, [earlier for earlier, _ in question.history])
+        try:
+            hits = self.library.find(sought, question.documents, question.relevance_floor)
+        except RetrievalError as error:
+            raise DragonError(str(error)) from error
+        while len(self.pinned) >= PINNED:
+            del self.pinned[next(iter(self.pinned))]
+        self.pinned[asked] = hits
+        return hits
+
+    async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[DocumentKV]:
+        """The KV of what was found, each once in memory; computed where it is not stored."""
+        library, model, pool = self.library, self.model, self.pool
+        if library is None or not hits:
+            return [model.document_kv(())]
+
+        kept: list[DocumentKV] = []
+
+        def keep(chunk: Chunk, kv: DocumentKV) -> DocumentKV:
+            kept.append(pool.keep(chunk.digest, kv, kept))
+            return kept[-1]
+
+        def stored(chunk: Chunk) -> DocumentKV | None:
+            if (found := pool.document(chunk.digest)) is not None:
+                kept.append(found)
+                return found
+            kv = library.stored_kv(chunk)
+            return None if kv is None else keep(chunk, kv)
+
+        async def computed(chunk: Chunk) -> DocumentKV:
+            tokens = library.tokens(model, chunk)
+            made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
+            return keep(chunk, await self.librarian.run(lambda: library.store_kv(chunk, made)))
+
+        chunks = [hit.chunk for hit in hits]
+        loaded = await self.librarian.run(lambda: list(map(stored, chunks)))
+        return [
+            await computed(chunk) if kv is None else kv
+            for chunk, kv in zip(chunks, loaded, strict=True)
+        ]
+
+    def _prefill(
+        self,
+        question: Question,
+        documents: Sequence[DocumentKV],
+        hits: Sequence[Hit],
+        preemption: Preemption,
+        *,
+        in_blocks: bool,
+    ) -> Reading[tuple[Reader, int]]:
+        """Read the question once, behind all documents at the same time.
+
+        Comes to the question's length, too.
+        """
+        model = self.model
+        longest = max(document.length for document in documents)
+        room = model.context_length - longest - question.max_tokens
+        tokens = fitting_prompt(
+            model, question.prompt, question.history, room, question.instructions
+        )
+        rows = model.sequence(documents, len(tokens) + question.max_tokens, self.pool)
+        weighing = self._weighing(question, hits)
+        start = start_hash(question.seed)
+        reader = yield from Reader.reading_prompt(
+            rows, tokens, start, weighing, in_blocks=in_blocks, preemption=preemption
+        )
+        return reader, len(tokens)
+
+    def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
+        """Relevances from the scores; a side without documents counts as one of score 0."""
+        library = self.library
+        scores = np.array([hit.score for hit in hits] or [0.0])
+        initial = scores / question.relevance_temperature
+        refusal, doubt = self.model.refusal, question.doubt
+        if library is None or not hits:
+            return Weighing(initial, refusal=refusal, doubt=doubt)
+        chunks = [hit.chunk for hit in hits]
+
+        def again(tokens: list[int]) -> Relevances:
+            text = f"{question.prompt} {self.model.decode(tokens)}"
+            return np.array(library.score(text, chunks)) / question.relevance_temperature
+
+        return Weighing(initial, question.reweight_every, again, refusal, doubt)
+
+
+def _evidence(hits: Sequence[Hit]) -> str:
+    digest = hashlib.sha256()
+    for hit in hits:
+        digest.update(f"{hit.chunk.digest} {hit.score:.4f}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def fitting_prompt(
+    model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
+) -> list[int]:
+    """The tokens of the question after as many of the latest turns as fit into `room` tokens.
+
+    They begin with the instructions.
+    """
+    turns = list(history)
+    while True:
+        tokens = model.encode(model.prompt.question_text(turns, question, instructions))
+        if len(tokens) <= room:
+            return tokens
+        if not turns:
+            raise LongQuestionError(len(tokens), max(room, 0), model.name)
+        turns = turns[1:]

@@ -1,0 +1,261 @@
+"""Putting one process together: model, documents, threads, trace."""
+
+import asyncio
+import functools
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import platformdirs
+
+from dragonrt import bundled
+from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import PromptTemplate
+from dragonrt.errors import DragonError
+from dragonrt.link.units import parse_size
+from dragonrt.modes.question import Question
+from dragonrt.node.engine import Engine
+from dragonrt.node.host_profile import load_profile
+from dragonrt.node.library import Library, MissingKv
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.prefilling import prefilling
+from dragonrt.node.reindexing import Following, OnReport, reindexing
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.node.worker import WorkerThread
+from dragonrt.traces.file import Recorder, Sink, TraceFile, start
+from retrieval import (
+    Embedder,
+    Index,
+    KvStore,
+    Progress,
+    Report,
+    Reranker,
+    RetrievalError,
+    Retriever,
+)
+from retrieval.following import Order
+from retrieval.store import FORMAT
+
+WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
+"""A first question before the first question, so that no user waits for lazy loading."""
+LOCKED_S = 5.0
+"""How long a start waits for a process that indexes: that of a side that has ended ends, too."""
+
+
+def default_index(documents: tuple[Path, ...]) -> Path:
+    """Where the index of documents is kept unless the user says otherwise.
+
+    Sample documents have one for each format: nobody asked for the index of an earlier version,
+    so nobody should be asked to make it anew.
+    """
+    data = Path(platformdirs.user_data_dir("dragonrt"))
+    samples = (bundled.documents("device").parent, data)
+    ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
+    name = f"format-{FORMAT}_" * ours + (
+        "+".join(str(path.resolve()) for path in documents)
+        .strip("/")
+        .replace("/", "_")
+        .replace("\\", "_")
+        .replace(":", "")
+    )
+    return data / "indexes" / name
+
+
+def index_directory(settings: SideSettings) -> Path | None:
+    """Where the index of a side is, or its KV alone if a database has the rest."""
+    if settings.index is not None:
+        return settings.index
+    if settings.store is not None:
+        # The store's URL may hold a password: no file is named by it.
+        return default_index((Path(hashlib.sha256(settings.store.encode()).hexdigest()),))
+    return default_index(settings.documents) if settings.documents else None
+
+
+def load_model(settings: SideSettings) -> LanguageModel:
+    """Load the model of a side. Raises DragonError."""
+    name = settings.model
+    if name == bundled.DEFAULT_MODEL:
+        name = bundled.default_model()
+    adapter = bundled.adapter_path(name) if settings.adapter is None else Path(settings.adapter)
+    return LanguageModel.load(
+        name,
+        settings.on,
+        settings.dtype,
+        settings.threads,
+        PromptTemplate.read(settings.prompt) if settings.prompt is not None else None,
+        None if settings.adapter == "none" else adapter,
+    )
+
+
+def update_index(
+    settings: SideSettings,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_portion: Callable[[Report], bool] | None = None,
+) -> Report | None:
+    """Index the documents of a side, if it has any: what it did. See `Index.update`.
+
+    Raises DragonError.
+    """
+    directory = index_directory(settings)
+    if directory is None or not settings.documents:
+        return None
+    try:
+        return Index.update(
+            directory,
+            settings.documents,
+            _embedder(settings.embedder),
+            settings.chunk_words,
+            on_progress,
+            on_portion,
+            settings.rebuild,
+            settings.store,
+            LOCKED_S,
+            settings.parser,
+            settings.exclude,
+            parse_size(settings.largest_file),
+            follow_links=settings.follow_links,
+        )
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
+def open_library(
+    settings: SideSettings, model: LanguageModel, *, incomplete: bool = False
+) -> Library | None:
+    """The library of a side, if it has one, from the index as it is. Raises DragonError."""
+    directory = index_directory(settings)
+    if directory is None:
+        return None
+    name = model.document_fingerprint.replace(":", "-")
+    if settings.kv_type != "model":
+        name = f"{name}-{settings.kv_type}"
+    kv = KvStore(directory, name, parse_size(settings.kv_cache))
+    try:
+        embedder = _embedder(settings.embedder)
+        reranker = Reranker.load(settings.reranker) if settings.reranker is not None else None
+
+        def newest() -> Retriever:
+            index = Index.open(directory, settings.store)
+            return Retriever(index, embedder, reranker, settings.search)
+
+        return Library(newest(), embedder, kv, newest, reranker, settings.kv_type, incomplete)
+    except RetrievalError as error:
+        raise DragonError(str(error)) from error
+
+
+def complete_library(
+    settings: SideSettings,
+    model: LanguageModel,
+    on_progress: Callable[[Progress], None] | None = None,
+    *,
+    kv: bool = True,
+) -> Library | None:
+    """The library of a side with all documents indexed and, with `kv`, their KV stored.
+
+    Raises DragonError.
+    """
+    update_index(settings, on_progress)
+    library = open_library(settings, model)
+    if library is not None and kv:
+        prefill(library, model)
+    return library
+
+
+def prefill(
+    library: Library, model: LanguageModel, progress: Callable[[int, int], None] | None = None
+) -> None:
+    """Compute the KV that chunks lack, as far as there is room; `progress` hears how many."""
+    missing = MissingKv(library)
+    total = len(missing)
+    while (chunk := missing.next()) is not None:
+        missing.store(chunk, model.document_kv(library.tokens(model, chunk)))
+        if progress is not None:
+            progress(total - len(missing), total)
+
+
+_embedder = functools.cache(Embedder.load)
+"""Loaded once, for indexing and for questions."""
+
+
+def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
+    if settings.kv_memory is None:
+        return usual_limit(model.on)
+    return parse_size(settings.kv_memory)
+
+
+@asynccontextmanager
+async def local_side(
+    settings: SideSettings,
+    model: LanguageModel,
+    library: Library | None,
+    on_report: OnReport = lambda report: None,
+    *listeners: Sink,
+) -> AsyncIterator[LocalSide]:
+    """The side of this process, its threads running and its trace open, until the context ends.
+
+    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
+    """
+    async with AsyncExitStack() as stack:
+        heads = await stack.enter_async_context(WorkerThread("heads"))
+        engine = await stack.enter_async_context(Engine(heads))
+        librarian = await stack.enter_async_context(WorkerThread("librarian"))
+        clock = asyncio.get_running_loop().time
+        sinks = list(listeners)
+        if settings.trace is not None:
+            trace = TraceFile.open(settings.trace)
+            stack.callback(trace.close)
+            sinks.append(trace.write)
+        recorder = Recorder(clock, settings.side, tuple(sinks))
+        recorder.event(0, start(model.name))
+        followed = library is not None and (settings.watch or library.incomplete)
+        following = Following() if followed else None
+        side = LocalSide(
+            side=settings.side,
+            model=model,
+            engine=engine,
+            librarian=librarian,
+            library=library,
+            recorder=recorder,
+            profile=load_profile(model.name),
+            share_sources=settings.share_sources,
+            pool=KvPool(_kv_limit(settings, model)),
+            following=following,
+        )
+        prepared = await side.prepare(WARM_UP, verifies=False)
+        prepared.context.close()
+        if library is not None:
+            loop = asyncio.get_running_loop()
+
+            def notice(text: str) -> None:
+                loop.call_soon_threadsafe(on_report, DragonError(text))
+
+            stack.callback(setattr, library, "on_notice", library.on_notice)
+            library.on_notice = notice
+            await librarian.run(lambda: library.find(WARM_UP.prompt, 1))
+            changed = await stack.enter_async_context(prefilling(library, model, engine))
+
+            def reported(report: Report | DragonError) -> None:
+                changed()
+                on_report(report)
+
+            if following is not None:
+                order = _order(settings)
+                await stack.enter_async_context(reindexing(order, library, reported, following))
+        yield side
+
+
+def _order(settings: SideSettings) -> Order:
+    return Order(
+        [str(path) for path in settings.documents],
+        str(index_directory(settings)),
+        settings.embedder,
+        settings.chunk_words,
+        settings.store,
+        settings.parser,
+        settings.exclude,
+        parse_size(settings.largest_file),
+        settings.watch,
+        settings.follow_links,
+    )

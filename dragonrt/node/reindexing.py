@@ -1,0 +1,160 @@
+"""Documents that are indexed while a side answers: the rest of them, and changes (`--watch`).
+
+`retrieval.following` updates the index in a process of its own; the side retrieves from each new
+snapshot as soon as it hears of it. Answers that have begun keep the chunks that they found.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dragonrt.errors import DragonError
+from dragonrt.node.library import Library
+from dragonrt.timeouts import USUAL
+from retrieval import Report, RetrievalError
+from retrieval.following import Order
+
+END_S = 2.0
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+"""Before a process that died is started again; doubled each time that it dies soon."""
+_LONGEST = 2**24  # bytes of a report, which names the files that could not be read
+
+OnReport = Callable[[Report | DragonError], None]
+"""Hears what an update did, or why there was none."""
+
+
+@dataclass(slots=True)
+class Following:
+    """How the process fares that indexes beside a side.
+
+    `stopped` says why there is none, `failed` why its last update came to nothing; both are empty
+    while all is well.
+    """
+
+    stopped: str = ""
+    failed: str = ""
+    restarts: int = 0
+
+
+@asynccontextmanager
+async def reindexing(
+    order: Order, library: Library, on_report: OnReport, following: Following
+) -> AsyncIterator[None]:
+    """Make an index, and the library opened from it, as the documents are, until the context ends.
+
+    A process that dies is started again, at once or after up to a minute if that is in vain.
+    Raises DragonError if the documents cannot be watched.
+    """
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        _kept_up(order, library, on_report, following, begun), name="reindexing"
+    )
+    try:
+        await asyncio.shield(begun)
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _kept_up(
+    order: Order,
+    library: Library,
+    on_report: OnReport,
+    following: Following,
+    begun: "asyncio.Future[None]",
+) -> None:
+    """Run the process, and again when it has ended before its work; `begun` is the first time."""
+    clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
+    while True:
+        since = clock()
+        try:
+            async with _process(order) as lines:
+                following.stopped = ""
+                if not begun.done():
+                    begun.set_result(None)
+                await _follow(lines, library, on_report, following)
+            reason = "its process ended"
+        except DragonError as error:
+            if not begun.done():
+                begun.set_exception(error)
+                return
+            reason = str(error)
+        if not order.watch and not library.incomplete:
+            return
+        wait_s = FIRST_WAIT_S if clock() - since > LONGEST_WAIT_S else wait_s
+        following.stopped = f"changes of the documents are not noticed: {reason}"
+        on_report(DragonError(f"{following.stopped}; next try in {wait_s:g} s"))
+        await asyncio.sleep(wait_s)
+        following.restarts += 1
+        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+
+
+@asynccontextmanager
+async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
+    """What the process says, once it notices changes; it is over when the context ends."""
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "retrieval.following"),
+            stdin=pipe,
+            stdout=pipe,
+            limit=_LONGEST,
+        )
+    except OSError as error:
+        raise DragonError(f"no process can be started: {error.strerror}") from None
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(asdict(order)).encode() + b"\n")
+        if order.watch:
+            async with asyncio.timeout(USUAL.answer_s):
+                _said(await process.stdout.readline())
+        yield process.stdout
+    except TimeoutError:
+        raise DragonError("the documents cannot be watched: the system does not answer") from None
+    finally:
+        await _end(process)
+
+
+async def _follow(
+    lines: asyncio.StreamReader, library: Library, on_report: OnReport, following: Following
+) -> None:
+    skipped: Any = ()
+    while line := await lines.readline():
+        try:
+            report = Report(**_said(line))
+            changed = report.snapshot != library.retriever.index.manifest.snapshot
+            complete = library.incomplete and not report.left
+            library.incomplete = report.left > 0
+            if changed:
+                library.retriever = await asyncio.to_thread(library.newest)
+            following.failed = ""
+            if changed or complete or report.skipped != skipped:
+                on_report(report)
+            skipped = report.skipped
+        except (DragonError, RetrievalError) as error:
+            following.failed = f"the documents cannot be indexed as they are now: {error}"
+            on_report(DragonError(following.failed))
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(line or '{"error": "nothing watches the documents"}')
+    if "error" in said:
+        raise DragonError(said["error"])
+    return said
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(END_S):
+            await process.wait()
+    except TimeoutError:  # in the middle of something long: the next update takes that up
+        process.kill()
+        await process.wait()

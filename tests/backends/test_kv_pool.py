@@ -1,0 +1,226 @@
+"""Documents are in memory once, sessions cost what they write, and what is given back is free."""
+
+import gc
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from dragonrt.backends import DocumentKV, LanguageModel, ModelError
+from dragonrt.backends import pages as paging
+from dragonrt.backends.kv_pool import KvPool, usual_limit
+from dragonrt.backends.pages import PAGE, Pages, SharedPages
+from dragonrt.wire.reasons import BusyError, Reason
+
+NAMES = ("printer", "ink")
+TEXTS = ("The printer beeps twice when its ink is low. " * 9, "Spare ink is in the drawer. " * 4)
+TOKENS = list(range(300, 330))
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux only")
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def model(request: pytest.FixtureRequest) -> LanguageModel:
+    return LanguageModel.load("dragon-small", "cpu", request.param)
+
+
+@pytest.fixture(scope="module")
+def stored(model: LanguageModel) -> list[DocumentKV]:
+    return [model.document_kv(model.encode(text)) for text in TEXTS]
+
+
+@pytest.fixture(autouse=True)
+def _only_by_counting_references() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def test_sessions_that_share_documents_say_what_each_says_alone(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    pool = KvPool()
+    shared = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
+    texts = [TOKENS, TOKENS[::-1], TOKENS[7:]]
+    alone = [model.sequence(stored, 40).extend_all(text) for text in texts]
+    before = paging._shown.number
+    sessions = [model.sequence(shared, 8, pool) for _ in texts]  # they have to grow, too
+    assert paging._shown.number > before
+    said: list[list[torch.Tensor]] = [[] for _ in texts]
+    for place in range(len(TOKENS)):
+        for session, text, heard in zip(sessions, texts, said, strict=True):
+            if place < len(text):
+                heard.append(session.extend(text[place : place + 1]))
+    if model.exact_blocks:
+        for heard, expected in zip(said, alone, strict=True):
+            assert torch.equal(torch.stack(heard, dim=1), expected)
+    for one, other in zip(shared, stored, strict=True):
+        assert all(map(torch.equal, one.keys + one.values, other.keys + other.values))
+    del sessions, session
+    assert paging._shown.number == before
+
+
+def test_a_document_is_in_memory_once(model: LanguageModel, stored: list[DocumentKV]) -> None:
+    pool = KvPool()
+    document = pool.keep("printer", stored[0])
+    assert pool.document("printer") is pool.keep("printer", stored[0]) is document
+    assert document.pages is not None
+    sessions = [model.sequence([document], 8, pool) for _ in range(2)]
+    said = [session.extend([7]) for session in sessions]
+    document.pages.bytes.zero_()  # every session sees it: there is no other copy
+    for session, before in zip(sessions, said, strict=True):
+        session.truncate(0)
+        assert not torch.equal(session.extend([7]), before)
+
+
+def test_what_is_used_is_counted_and_given_back(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    pool = KvPool()
+    documents = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
+    together = sum(document.bytes for document in documents)
+    assert pool.used == together
+    assert together < 1.3 * sum(document.bytes for document in stored)
+    first = model.sequence(documents, 100, pool)
+    own = pool.used - together
+    second = model.sequence(documents, 100, pool)
+    assert pool.used == together + 2 * own
+    token_bytes = stored[0].bytes // stored[0].length
+    assert 2 * 100 * token_bytes < own < 3 * 100 * token_bytes
+    del documents, first
+    assert pool.used == together + own
+    del second
+    assert pool.used == 0
+    assert pool.document("printer") is None
+
+
+def test_beyond_the_bound_a_side_is_busy(model: LanguageModel, stored: list[DocumentKV]) -> None:
+    needed = KvPool()
+    one = model.sequence(stored, 100, needed)
+    pool = KvPool(2.5 * needed.used)
+    first, second = (model.sequence(stored, 100, pool) for _ in range(2))
+    for _ in range(3):
+        with pytest.raises(BusyError, match="too many answers") as busy:
+            model.sequence(stored, 100, pool)
+        assert busy.value.reason is Reason.BUSY
+    expected = one.extend(TOKENS)
+    assert torch.equal(second.extend(TOKENS), expected)  # nobody is pushed out
+    del first
+    assert torch.equal(model.sequence(stored, 100, pool).extend(TOKENS), expected)
+    with pytest.raises(ModelError, match="--kv-memory gives"):
+        model.sequence(stored, 800, pool)
+    small = KvPool(needed.used + stored[0].bytes // 2)
+    three = model.sequence(stored, 100, small)
+    with pytest.raises(BusyError):
+        small.keep("printer", stored[0])
+    del three
+    assert small.keep("printer", stored[0]).pages is not None
+
+
+def test_what_never_fits_together_is_told_apart_from_what_must_wait(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    needed = KvPool()
+    shared = [needed.keep(str(place), each) for place, each in enumerate(stored)]
+    documents = needed.used
+    if not documents:
+        pytest.skip("this system shares no pages")
+    session = model.sequence(shared, 100, needed)
+    pool = KvPool(needed.used - 1)
+    del session
+    held = [pool.keep("0", stored[0])]
+    held += [pool.keep(str(place), each, held) for place, each in enumerate(stored[1:], start=1)]
+    with pytest.raises(ModelError, match="--kv-memory gives"):
+        model.sequence(held, 100, pool)
+    small = KvPool(documents - 1)
+    held = [small.keep(str(place), each) for place, each in enumerate(stored[:-1])]
+    with pytest.raises(ModelError, match="--kv-memory gives"):
+        small.keep("last", stored[-1], held)
+
+
+def test_memory_that_is_reserved_costs_nothing_before_it_is_written() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+    before = resident()
+    pages = Pages(2**34, torch.device("cpu"))
+    pages.bytes[2**33 : 2**33 + 10 * PAGE] = 1
+    assert int(pages.bytes[2**32 : 2**32 + 2**20].max()) == 0
+    assert resident() - before < 2**21
+
+
+def test_what_cannot_be_shown_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = SharedPages(4 * PAGE)
+    shared.bytes.copy_(torch.arange(4 * PAGE) % 251)
+    monkeypatch.setattr(paging, "_MOST_SHOWN", paging._shown.number + 1)
+    counts = itertools.pairwise([0, 1, 1, 1])
+    pages = [Pages(8 * PAGE, torch.device("cpu")) for _ in range(3)]
+    start = paging._shown.number
+    places = (PAGE, PAGE, PAGE + 1)  # the last is no page's beginning
+    for each, at, (_, shown) in zip(pages, places, counts, strict=True):
+        each.show(shared, PAGE, 2 * PAGE + 100, at)
+        assert paging._shown.number - start == shown
+        size = 2 * PAGE + 100
+        assert torch.equal(each.bytes[at : at + size], shared.bytes[PAGE : PAGE + size])
+        assert not each.bytes[at + size :].any()
+
+
+def test_where_nothing_can_be_shared_each_session_has_a_copy(
+    model: LanguageModel, stored: list[DocumentKV], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = model.sequence(stored, 40).extend(TOKENS)
+    monkeypatch.setattr(paging, "_works", lambda: False)
+    pool = KvPool()
+    documents = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
+    assert pool.used == 0
+    session = model.sequence(documents, 40, pool)
+    assert pool.used > sum(document.bytes for document in stored)
+    assert torch.equal(session.extend(TOKENS), expected)
+
+
+def test_the_usual_bound_is_a_part_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = usual_limit("cpu")
+    assert 2**26 < whole < 2**45
+    container = tmp_path / "memory.max"
+    monkeypatch.setattr("dragonrt.backends.kv_pool._CONTAINER", container)
+    for text, limit in (("max\n", whole), ("400000000\n", 100_000_000)):
+        container.write_text(text)
+        assert usual_limit("cpu") == limit
+
+
+def test_a_branch_shares_the_documents_and_goes_its_own_way(
+    model: LanguageModel, stored: list[DocumentKV]
+) -> None:
+    pool = KvPool()
+    shared = [pool.keep("printer", stored[0]), stored[1]]
+    session = model.sequence(shared, 40, pool)
+    session.extend(TOKENS[:5])
+    before = paging._shown.number
+    branch = session.fork()
+    assert paging._shown.number == before + before
+    said = [each.extend([token]) for each in (branch, session) for token in (7, 8)]
+    assert torch.equal(torch.stack(said[:2]), torch.stack(said[2:]))
+    session.extend([9])
+    branch.truncate(6)
+    assert torch.equal(branch.extend([8]), said[1])
+
+
+def test_a_branch_is_counted_like_a_session(model: LanguageModel, stored: list[DocumentKV]) -> None:
+    pool = KvPool()
+    session = model.sequence(stored, 40, pool)
+    one = pool.used
+    pool.limit = 2.5 * one
+    branch = session.fork()
+    assert pool.used == 2 * one
+    with pytest.raises(BusyError):
+        session.fork()
+    del session
+    assert pool.used == one
+    del branch
+    assert pool.used == 0

@@ -1,0 +1,123 @@
+"""Prompts in two parts that join to what the model was trained on."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from dragonrt import bundled
+from dragonrt.backends.prompt import ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
+from dragonrt.errors import ModelError
+
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+TEMPLATE = PromptTemplate("Read: {document}\n\nAsked: {question}", system="Be right.")
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    return PreTrainedTokenizerFast.from_pretrained(bundled.model_path("dragon-small"))
+
+
+def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
+    prompt = prompt_format(tokenizer)
+    assert prompt == PlainPrompt()
+    text = prompt.document_text("Notes", "Tea at five.") + prompt.question_text(
+        [("Who comes?", "Ada")], "When is tea?"
+    )
+    assert text == (
+        "Document: Tea at five.\n\nQuestion: Who comes?\nAnswer: Ada\n"
+        "Question: When is tea?\nAnswer:"
+    )
+    assert prompt.question_text([], "When?", "Be brief.").startswith("Be brief.\n\nQuestion: When?")
+
+
+def test_a_tokenizer_that_starts_texts_starts_the_document() -> None:
+    class Starting:
+        chat_template = None
+        bos_token, bos_token_id = "<s>", 1
+
+        def encode(self, text: str) -> list[int]:
+            return [1]
+
+    prompt = prompt_format(Starting())
+    assert prompt.document_text("", "Tea.") == "<s>Document: Tea.\n\n"
+    assert not prompt.question_text([], "When?").startswith("<s>")
+
+
+def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
+    tokenizer.chat_template = CHAT
+    prompt = prompt_format(tokenizer, TEMPLATE)
+    assert isinstance(prompt, ChatPrompt)
+    start = prompt.document_text("Notes", "  Tea at five.")
+    assert start == "<|endoftext|><system>Be right.</><user>Read: Notes\n  Tea at five."
+    rest = prompt.question_text([("Who comes?", "Ada")], "When is tea?")
+    assert (
+        rest == "\n\nAsked: Who comes?</><assistant>Ada</><user>Asked: When is tea?</><assistant>"
+    )
+    told = prompt.question_text([], "When is tea?", "Be brief.")
+    assert told == "\n\nBe brief.\n\nAsked: When is tea?</><assistant>"
+
+
+def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: Any) -> None:
+    tokenizer.chat_template = CHAT
+    prompt = prompt_format(tokenizer, TEMPLATE)
+    for title, text in (("", "Tea."), ("Tea at five", "Tea  at five."), ("Tea at…", "Tea at five")):
+        assert prompt.document_text(title, text).endswith(f"Read: {text}")
+
+
+def test_a_template_without_system_messages_gets_it_in_the_first_question(tokenizer: Any) -> None:
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + CHAT
+    )
+    prompt = prompt_format(tokenizer, TEMPLATE)
+    start = prompt.document_text("", "Tea.")
+    assert start == "<|endoftext|><user>Be right.\n\nRead: Tea."
+
+
+def test_what_a_document_says_is_never_taken_for_the_template(tokenizer: Any) -> None:
+    text = "Use {question} and {document}."
+    assert text in PlainPrompt().document_text("", text)
+    assert PlainPrompt().question_text([], text).count(text) == 1
+    assert ChatPrompt(tokenizer).template.refusal
+
+
+def test_a_template_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "prompt.toml"
+    file.write_text(
+        'system = "Be right."\nuser = "Read: {document}\\n\\nAsked: {question}"\nstops = ["\\n"]'
+    )
+    read = PromptTemplate.read(file)
+    assert read == replace(TEMPLATE, stops=("\n",))
+    assert not read.refusal
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "user = 1",
+        'user = "{document}"',
+        'user = "{question} {document}"',
+        'user = "{document} {document} {question}"',
+        'user = "{document} {question} {question}"',
+        'other = "x"\nuser = "{document} {question}"',
+        'stops = [1]\nuser = "{document} {question}"',
+        "not toml",
+    ],
+)
+def test_what_is_no_template_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "prompt.toml"
+    file.write_text(text)
+    with pytest.raises(ModelError):
+        PromptTemplate.read(file)
+
+
+def test_a_template_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        PromptTemplate.read(tmp_path / "none.toml")

@@ -1,0 +1,132 @@
+"""Weights of 8 bits, an output layer that is held once, and the type that a model runs in."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from dragonrt import bundled
+from dragonrt.backends import LanguageModel, ModelError, checkpoint, vocabulary
+from dragonrt.backends.int4 import Groups, Int4Linear, can_multiply_int4
+from dragonrt.backends.linear import Linear, has_fast_bfloat16
+from dragonrt.backends.quantized import QuantizedLinear, can_quantize
+from dragonrt.backends.vocabulary import Table, TiedTable, vocabulary_layers
+
+needs_vnni = pytest.mark.skipif(not can_quantize(), reason="this CPU does not multiply bytes")
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@needs_vnni
+@pytest.mark.parametrize("inputs", [40, 1000, 5000])
+def test_only_the_weights_are_rounded(inputs: int) -> None:
+    weight, bias, x = normal(30, inputs), normal(30, seed=1), normal(5, inputs, seed=2)
+    x[0] *= 1e-4
+    x[1, 0] = 1e4  # rows differ in scale, and one has an outlier
+    x[2] = 0.0
+    scale = weight.abs().amax(dim=1, keepdim=True) / 127
+    rounded = (weight / scale).round() * scale
+    expected = x.double() @ rounded.T.double() + bias.double()
+    computed = QuantizedLinear(weight, bias)(x).double()
+    allowed = x.abs().amax(dim=1, keepdim=True) / 127 / 254 / 2 * rounded.abs().sum(dim=1)
+    assert ((computed - expected).abs() <= allowed.double() + 1e-6 * expected.abs() + 1e-9).all()
+    assert torch.equal(computed[2], bias.double())
+
+
+@needs_vnni
+def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
+    whole = LanguageModel.load("dragon-small", "cpu", "float32")
+    small = LanguageModel.load("dragon-small", "cpu", "int8")
+    assert small.dtype == "int8"
+    assert small.fingerprint == whole.fingerprint
+    assert small.document_fingerprint != whole.document_fingerprint
+    assert (
+        small.document_fingerprint
+        != LanguageModel.load("dragon-small", "cpu", "bfloat16").document_fingerprint
+    )
+    notes = sorted(bundled.documents("device").iterdir())
+    tokens = whole.encode("\n".join(note.read_text(encoding="utf-8") for note in notes))[:200]
+    said, rounded = (
+        model.sequence([model.document_kv([])]).extend_all(tokens)[0] for model in (whole, small)
+    )
+    divergence = (said.exp() * (said - rounded)).sum(dim=1)
+    assert float(divergence.mean()) < 1e-3
+    assert float((said.argmax(dim=1) == rounded.argmax(dim=1)).float().mean()) > 0.95
+
+
+def test_rounded_weights_are_refused_where_they_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint, "can_quantize", lambda: False)
+    monkeypatch.setattr(checkpoint, "can_multiply_int4", lambda _: False)
+    with pytest.raises(ModelError, match="int8 needs a CPU that multiplies bytes"):
+        LanguageModel.load("dragon-draft", "cpu", "int8")
+    with pytest.raises(ModelError, match="int4 needs a CPU"):
+        LanguageModel.load("dragon-draft", "cpu", "int4")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("outputs", "inputs"), [(16, 32), (50, 64), (960, 576), (64, 1536)])
+def test_products_of_4_bits_are_of_the_rounded_weights_row_by_row(
+    outputs: int, inputs: int, dtype: torch.dtype
+) -> None:
+    if not can_multiply_int4(dtype):
+        pytest.skip("torch has no products of 4 bits here")
+    weight, bias, x = normal(outputs, inputs), normal(outputs, seed=1), normal(40, inputs, seed=2)
+    groups = Groups.rounded(weight)
+    span = weight.view(outputs, -1, 32).amax(dim=2) - weight.view(outputs, -1, 32).amin(dim=2)
+    error = (groups.dense() - weight).abs().view(outputs, -1, 32).amax(dim=2)
+    assert bool((error <= span / 15 * 0.55 + 0.02).all())  # half a step, and bfloat16's rounding
+    layer, x = Int4Linear(groups, bias.to(dtype), dtype), x.to(dtype)
+    whole = layer(x)
+    wanted = x.float() @ groups.dense().T + bias
+    torch.testing.assert_close(whole.float(), wanted, atol=0.02 * inputs**0.5, rtol=0.02)
+    for rows in (*range(1, 17), 33):
+        for first in (0, 40 - rows):
+            assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows])
+
+
+@needs_vnni
+def test_eight_bits_are_refused_of_a_model_that_runs_through_the_hub(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragonrt.backends.model.transformer", lambda *_: None)
+    with pytest.raises(ModelError, match="llama runs by transformers' forward"):
+        LanguageModel.load("dragon-draft", "cpu", "int8")
+
+
+def test_a_large_tied_layer_is_held_once_and_gives_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vocabulary, "_WORTH_SHARING", 0)
+    monkeypatch.setattr(vocabulary, "_ROWS_KEPT", 4)
+    weight = normal(5000, 48)
+    embed, output = vocabulary_layers(weight, weight, Linear)
+    assert isinstance(embed, TiedTable)
+    plain, whole = vocabulary_layers(weight, weight.clone(), Linear)
+    assert isinstance(plain, Table)
+    for seed in range(5):
+        tokens = torch.randint(5000, (9,), generator=torch.Generator().manual_seed(seed))
+        assert torch.equal(embed(tokens), plain(tokens))
+    x = normal(3, 48, seed=1)
+    logits = [torch.cat([piece(x) for piece in each.pieces], dim=1) for each in (output, whole)]
+    assert torch.equal(*logits)
+    assert (output.vocabulary, output.hidden_size) == (5000, 48)
+
+
+def test_small_or_separate_layers_stay_as_they_are() -> None:
+    weight = normal(500, 48)
+    assert isinstance(vocabulary_layers(weight, weight, Linear)[0], Table)
+
+
+@pytest.mark.parametrize(
+    ("smallest", "dtype"), [(1, "bfloat16" if has_fast_bfloat16() else "float32"), (9e9, "float32")]
+)
+def test_larger_models_run_in_bfloat16_where_it_is_fast(
+    smallest: float, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_SMALL", smallest)
+    assert LanguageModel.load(Path(bundled.model_path("dragon-draft")), "cpu").dtype == dtype

@@ -1,0 +1,412 @@
+"""Work on a real model: however a prefix is reached, what is said has the same bits."""
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.backends.kv_pool import KvPool
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.modes.mode import Prediction, Span, Work
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.preparing import Outcome
+from dragonrt.node.worker import WorkerThread
+
+DOCUMENTS = (
+    "When the printer beeps, press green twice and wait 20 seconds.",
+    "The spare ink is in the left drawer under the window.",
+)
+QUESTION = "Question: What do I do when the printer beeps?\nAnswer:"
+TEXT = [301, 450, 435, 432]
+
+# A row's bits depend on that row alone, in whichever precision the CPU keeps that.
+Bits = tuple[bytes, float, bytes]
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-small")
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def exact(request: pytest.FixtureRequest) -> LanguageModel:
+    loaded = LanguageModel.load("dragon-small", "cpu", request.param)
+    if not loaded.exact_blocks:
+        pytest.skip(f"this CPU promises nothing of {request.param}")
+    return loaded
+
+
+@dataclass
+class Bench:
+    """A context on a model, and the two threads behind it."""
+
+    engine: Engine
+    reader: Reader
+    context: ModelContext
+
+    def hold(self) -> Callable[[], None]:
+        """Keep the model's thread busy until what is returned is called."""
+        gate = threading.Event()
+
+        def wait() -> None:
+            gate.wait(60)
+
+        self.engine.submit(wait)
+        return gate.set
+
+    def start(self, work: Work) -> "asyncio.Future[Outcome]":
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.context.start(work, future.set_result)
+        assert not future.done(), "never at once"
+        return future
+
+    async def settled(self) -> None:
+        """All that was handed to the threads is done, and the loop has heard of it."""
+        for _ in range(10):  # what follows queues up jobs later
+            passed = asyncio.Event()
+            self.engine.submit(partial(self.engine.post, passed.set))
+            await passed.wait()
+            await self.engine.heads.run(lambda: None)
+
+
+@asynccontextmanager
+async def bench(
+    model: LanguageModel, weighing: Weighing | None = None, *, in_blocks: bool = True
+) -> AsyncIterator[Bench]:
+    async with WorkerThread("heads") as heads, Engine(heads) as engine:
+        texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
+        reader = Reader.behind(
+            model.sequence([model.document_kv(text) for text in texts], capacity=64),
+            model.encode(QUESTION),
+            start_hash(7),
+            weighing or Weighing(np.array([12.0, 9.0])),
+            in_blocks=in_blocks,
+        )
+        yield Bench(engine, reader, ModelContext(engine, reader))
+
+
+def bits(said: Sequence[Prediction]) -> list[Bits]:
+    return [(each.p.tobytes(), each.relevance, each.hidden.tobytes()) for each in said]
+
+
+def work(tokens: Sequence[int], first: int | None = None, **fields: Any) -> Work:
+    """What follows the prefixes of `tokens` from length `first` on, else all of them."""
+    line = TokenPrefix(start_hash(7), tokens)
+    return Work(bits, Span.of(line, len(line) if first is None else first, len(line)), **fields)
+
+
+async def one_by_one(model: LanguageModel, tokens: Sequence[int], **how: Any) -> list[Bits]:
+    """What is said after every prefix of `tokens`, each from one single-token forward."""
+    found: list[Bits] = []
+    async with bench(model, **how) as on:
+        for length in range(len(tokens) + 1):
+            outcome = await on.start(work(tokens[:length]))
+            found += outcome.value
+    return found
+
+
+async def test_rollbacks_blocks_and_guesses_change_no_bit(exact: LanguageModel) -> None:
+    chance = random.Random(3)
+    reference: dict[int, Bits] = {}
+
+    async def expected(tokens: Sequence[int], first: int) -> list[Bits]:
+        hashes = TokenPrefix(start_hash(7), tokens).hashes
+        if any(each not in reference for each in hashes[first:]):
+            reference.update(zip(hashes, await one_by_one(exact, tokens), strict=True))
+        return [reference[each] for each in hashes[first:]]
+
+    async with bench(exact) as on:
+        tokens: list[int] = []
+        for _ in range(40):
+            first = max(0, len(tokens) - chance.randrange(4))
+            guess = [chance.randrange(2, 500) for _ in range(chance.choice((0, 0, 2)))]
+            outcome = await on.start(work(tokens, first, guess=guess))
+            assert outcome.error is None
+            assert outcome.value == await expected([*tokens, *guess], first)
+            said = np.frombuffer(outcome.value[len(tokens) - first][0], np.float32)
+            if len(tokens) < 16 and chance.random() < 0.8:
+                tokens.append(int(said.argmax()))
+            else:
+                tokens[chance.randrange(len(tokens) + 1) :] = [chance.randrange(2, 500)]
+
+
+async def test_branches_without_room_are_left_out(model: LanguageModel) -> None:
+    beside = [Span.of(TokenPrefix(start_hash(7), [token]), 1, 1) for token in (5, 6)]
+    pool = KvPool()
+    async with WorkerThread("heads") as heads, Engine(heads) as engine:
+        rows = model.sequence([model.document_kv(())], 64, pool)
+        reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
+        on = Bench(engine, reader, ModelContext(engine, reader))
+        for room, said in ((1, 1), (2.5, 2), (3, 3)):
+            pool.limit = room * pool.used / max(1, said - 1)
+            outcome = await on.start(work(TEXT[:1], branches=beside))
+            assert len(outcome.value) == said
+
+
+async def test_branches_have_the_bits_of_forwards_of_their_own(exact: LanguageModel) -> None:
+    """Texts beside the line, from the KV that is there; where one is stopped, all are."""
+    texts = [[*TEXT[:2], 7, 9], TEXT[:1], [8, *TEXT[1:]], [*TEXT[:2], 7, 9, 11]]
+    expected = [(await one_by_one(exact, text))[-1] for text in texts]
+    line = await one_by_one(exact, TEXT)
+    async with bench(exact) as on:
+        for first, some in ((0, texts[:2]), (2, texts), (4, texts[1:2]), (4, [])):
+            beside = [
+                Span.of(TokenPrefix(start_hash(7), text), len(text), len(text)) for text in some
+            ]
+            outcome = await on.start(work(TEXT, first, branches=beside))
+            assert outcome.error is None
+            assert outcome.value == line[first:] + [expected[texts.index(text)] for text in some]
+        release = on.hold()
+        asked = on.start(work(TEXT, branches=beside))
+        on.context.preempt()
+        release()
+        assert (await asked).preempted
+        assert (await on.start(work(TEXT))).value == line[4:]
+
+
+async def test_without_blocks_the_bits_are_the_same(exact: LanguageModel) -> None:
+    async with bench(exact, in_blocks=False) as on:
+        outcome = await on.start(work(TEXT[:3], 1))
+    assert outcome.value == (await one_by_one(exact, TEXT[:3]))[1:]
+
+
+async def test_a_preempted_forward_leaves_no_trace(exact: LanguageModel) -> None:
+    expected = await one_by_one(exact, TEXT)
+    async with bench(exact) as on:
+        for _ in range(5):
+            release = on.hold()
+            asked = on.start(work(TEXT))
+            on.context.preempt()
+            release()
+            outcome = await asked
+            assert (outcome.preempted, outcome.value, outcome.error) == (True, None, None)
+        assert (await on.start(work(TEXT))).value == expected[4:]
+        on.context.preempt()  # without effect when there is nothing under way
+
+
+async def test_errors_belong_to_who_wants_the_work(model: LanguageModel) -> None:
+    """Of the forward, of a head behind it or without it, and of naming what follows."""
+
+    def fails(_: object) -> Any:
+        raise ZeroDivisionError("one over nothing")
+
+    async with bench(model) as on:
+        outcome = await on.start(work([10**9]))
+        assert "tokens must lie between" in str(outcome.error)
+        span = work(TEXT).span
+        for failing in (
+            Work(fails, span),
+            Work(fails),
+            Work(bits, span, following=fails),
+        ):
+            outcome = await on.start(failing)
+            assert outcome.work is failing
+            assert isinstance(outcome.error, ZeroDivisionError)
+        assert len((await on.start(work(TEXT, 0))).value) == 5
+
+
+async def test_heads_without_a_span_wait_for_no_forward(model: LanguageModel) -> None:
+    async with bench(model) as on:
+        release = on.hold()
+        forward = on.start(work(TEXT))
+        outcome = await on.start(Work(lambda said: (threading.current_thread().name, len(said))))
+        assert outcome.value == ("heads", 0)
+        assert not forward.done()
+        release()
+        assert (await forward).error is None
+
+
+async def test_what_follows_begins_before_it_is_asked_for(model: LanguageModel) -> None:
+    """It is computed once, and given to who then asks for the same prefixes."""
+    computed: list[str] = []
+
+    def head(name: str) -> Callable[[Sequence[Prediction]], list[Bits]]:
+        def compute(said: Sequence[Prediction]) -> list[Bits]:
+            computed.append(name)
+            return bits(said)
+
+        return compute
+
+    def then(_: list[Bits]) -> Work:
+        return Work(head("begun"), work(TEXT).span)
+
+    expected = await one_by_one(model, TEXT)
+    async with bench(model) as on:
+        first = await on.start(Work(head("first"), work(TEXT[:3]).span, following=then))
+        assert first.value == expected[3:4]
+        await on.settled()
+        assert computed == ["first", "begun"]
+        asked = Work(head("asked"), work(TEXT).span)
+        outcome = await on.start(asked)
+        assert outcome.work is asked
+        assert outcome.value == expected[4:]
+        assert computed == ["first", "begun"]
+
+
+async def test_what_follows_and_does_not_fit_is_stopped(model: LanguageModel) -> None:
+    expected = await one_by_one(model, TEXT)
+    async with bench(model) as on:
+        held: list[Callable[[], None]] = []
+
+        def then(_: list[Bits]) -> Work:
+            held.append(on.hold())  # so that it waits in the queue
+            return work([*TEXT[:3], 999])
+
+        first = await on.start(work(TEXT[:3], following=then))
+        other = on.start(work(TEXT))
+        held[0]()
+        assert (await other).value == expected[4:]
+        assert first.value == expected[3:4]
+
+
+async def test_a_preemption_reaches_what_follows(model: LanguageModel) -> None:
+    async with bench(model) as on:
+        held: list[Callable[[], None]] = []
+
+        def then(_: list[Bits]) -> Work:
+            held.append(on.hold())
+            return work(TEXT)
+
+        await on.start(work(TEXT[:3], following=then))
+        on.context.preempt()
+        asked = on.start(work(TEXT))
+        held[0]()
+        assert (await asked).preempted
+        assert not (await on.start(work(TEXT))).preempted
+
+
+async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> None:
+    heard: list[Outcome] = []
+    for moment in ("under way", "done"):
+        async with bench(model) as on:
+            release = on.hold()
+            on.context.start(work(TEXT[:3], following=lambda _: work(TEXT)), heard.append)
+            on.context.start(Work(bits), heard.append)
+            if moment == "under way":
+                on.context.close()
+            release()
+            if moment == "done":
+                on.engine.submit(lambda: None)
+                on.context.close()
+            await on.settled()
+    assert heard == []
+
+
+async def test_a_worker_survives_failing_jobs_and_runs_in_order() -> None:
+    async with WorkerThread("worker") as worker:
+        order: list[int] = []
+
+        def job(number: int) -> Callable[[], None]:
+            return lambda: order.append(number)
+
+        await asyncio.gather(*(worker.run(job(number)) for number in range(5)))
+        assert order == list(range(5))
+        with pytest.raises(ZeroDivisionError):
+            await worker.run(lambda: 1 / 0)
+        assert await worker.run(lambda: 42) == 42
+
+
+async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
+    exact: LanguageModel,
+) -> None:
+    """Eight answers at once, each at its own place, a long question joining in the middle."""
+    expected = await one_by_one(exact, TEXT)
+    long = exact.encode("Where is the spare ink? " * 40)
+    async with bench(exact) as on:
+        texts = [exact.encode(exact.prompt.document_text("", text)) for text in DOCUMENTS]
+        documents = [exact.document_kv(text) for text in texts]
+        weighing = Weighing(np.array([12.0, 9.0]))
+
+        async def answer(number: int) -> list[Bits]:
+            reader = await on.engine.read(
+                lambda: Reader.reading_prompt(
+                    exact.sequence(documents, capacity=64),
+                    exact.encode(QUESTION),
+                    start_hash(7),
+                    weighing,
+                )
+            )
+            context = ModelContext(on.engine, reader)
+            found: list[Bits] = []
+            for length in range(len(TEXT) + 1):
+                done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+                first = max(0, length - number % 3)
+                context.start(work(TEXT[:length], first), done.set_result)
+                found = found[:first] + (await done).value
+            return found
+
+        prefill = asyncio.ensure_future(
+            on.engine.read(
+                lambda: Reader.reading_prompt(
+                    exact.sequence(documents, capacity=len(long)), long, start_hash(7), weighing
+                )
+            )
+        )
+        answers = await asyncio.gather(*map(answer, range(8)))
+        await prefill
+    assert answers == [expected] * 8
+
+
+async def neighbour(on: Bench, model: LanguageModel) -> Bench:
+    """Another answer on the same engine."""
+    rows = model.sequence([model.document_kv(model.encode(DOCUMENTS[0]))], capacity=64)
+    reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
+    return Bench(on.engine, reader, ModelContext(on.engine, reader))
+
+
+async def test_what_nobody_waits_for_is_read_once_nobody_waits(exact: LanguageModel) -> None:
+    expected = (await one_by_one(exact, TEXT))[-1:]
+    async with bench(exact) as on:
+        other = await neighbour(on, exact)
+        ended: list[asyncio.Future[Outcome]] = []
+        release = on.hold()
+        spare, asked = on.start(work(TEXT, spare=True)), other.start(work(TEXT[:2], 0))
+        for future in (spare, asked):
+            future.add_done_callback(ended.append)
+        release()
+        assert (await spare).value == expected
+        assert (await asked).error is None
+        assert ended == [asked, spare]
+
+
+async def test_what_nobody_waits_for_makes_way(
+    exact: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under way it stops for another answer, and waiting for its turn it can be preempted."""
+    expected = (await one_by_one(exact, TEXT))[-1:]
+    async with bench(exact) as on:
+        other = await neighbour(on, exact)
+        await on.start(work(TEXT[:1]))
+        reading, go_on = threading.Event(), threading.Event()
+        forward = on.engine._batch.step
+
+        def step(piece: int) -> None:
+            reading.set()
+            go_on.wait(60)
+            forward(piece)
+
+        monkeypatch.setattr(on.engine._batch, "step", step)
+        spare = on.start(work(TEXT, spare=True))
+        await asyncio.to_thread(reading.wait, 60)
+        asked = other.start(work(TEXT[:2]))
+        go_on.set()
+        assert (await spare).preempted
+        assert (await asked).error is None
+        go_on.clear()
+        release = on.hold()
+        asked, spare = other.start(work(TEXT)), on.start(work(TEXT, spare=True))
+        on.context.preempt()
+        release()
+        go_on.set()
+        assert (await spare).preempted
+        assert (await asked).error is None
+        assert (await on.start(work(TEXT, spare=True))).value == expected

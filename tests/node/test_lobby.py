@@ -1,0 +1,158 @@
+"""Strangers at the door, in virtual time: who has to go, and when."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from dragonrt.node.lobby import FIRST_BYTE_S, Lobby, MadeWayError, source_of
+from dragonrt.testing.loop import run
+
+HANDSHAKE_S = 10.0
+
+
+class Stranger:
+    """A connection that stays in the lobby; `end_s` is when it lost its place."""
+
+    def __init__(self, lobby: Lobby, host: str, *, speaks: bool = False) -> None:
+        self.speaks = speaks
+        self.dismissed = False
+        self.end_s: float | None = None
+        self.task = asyncio.create_task(self._stay(lobby, host), name=host)
+
+    async def _stay(self, lobby: Lobby, host: str) -> None:
+        try:
+            async with lobby.place(host, lambda: self.speaks, self._dismiss):
+                await asyncio.Event().wait()
+        except MadeWayError:
+            self.end_s = asyncio.get_running_loop().time()
+
+    def _dismiss(self) -> None:
+        self.dismissed = True
+
+
+async def come(lobby: Lobby, hosts: list[str], *, speaks: bool = False) -> list[Stranger]:
+    """They come one after the other."""
+    found = []
+    for host in hosts:
+        found.append(Stranger(lobby, host, speaks=speaks))
+        await asyncio.sleep(0)
+    return found
+
+
+async def leave(strangers: list[Stranger]) -> None:
+    for each in strangers:
+        each.task.cancel()
+    await asyncio.gather(*(each.task for each in strangers), return_exceptions=True)
+
+
+def gone(strangers: list[Stranger]) -> list[int]:
+    return [number for number, each in enumerate(strangers) if each.end_s is not None]
+
+
+def test_the_oldest_silent_one_of_a_source_makes_way_for_one_more_of_it() -> None:
+    async def crowd() -> None:
+        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
+        strangers = await come(lobby, ["10.0.0.1"] * 4 + ["10.0.0.2"])
+        strangers[0].speaks = True
+        device = await come(lobby, ["10.0.0.1"])
+        await asyncio.sleep(0.01)
+        assert gone(strangers) == [1]
+        assert strangers[1].dismissed
+        assert gone(device) == []
+        assert len(lobby) == 5
+        await leave(strangers + device)
+        assert len(lobby) == 0
+
+    run(crowd())
+
+
+def test_where_all_have_spoken_the_oldest_makes_way() -> None:
+    async def crowd() -> None:
+        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
+        strangers = await come(lobby, ["10.0.0.1"] * 6, speaks=True)
+        await asyncio.sleep(0.01)
+        assert gone(strangers) == [0, 1]
+        await leave(strangers)
+
+    run(crowd())
+
+
+def test_many_sources_do_not_keep_another_out() -> None:
+    async def crowd() -> None:
+        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
+        strangers = await come(lobby, [f"10.0.0.{number}" for number in range(100)])
+        await asyncio.sleep(0.01)
+        assert gone(strangers) == list(range(92))
+        assert len(lobby) == 8
+        await leave(strangers)
+
+    run(crowd())
+
+
+def test_addresses_of_one_ipv6_network_are_one_source() -> None:
+    async def crowd() -> None:
+        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=2)
+        near = await come(lobby, [f"2001:db8::{number}" for number in range(1, 4)])
+        far = await come(lobby, [f"2001:db8:0:{number}::1" for number in range(1, 4)])
+        await asyncio.sleep(0.01)
+        assert gone(near) == [0]
+        assert gone(far) == []
+        await leave(near + far)
+
+    run(crowd())
+
+
+def test_ipv4_addresses_on_an_ipv6_socket_are_sources_of_their_own() -> None:
+    mapped = ["::ffff:10.0.0.1", "::ffff:10.0.0.2"]
+    assert len({source_of(host) for host in mapped}) == 2
+
+
+def test_silence_and_handshakes_are_bounded() -> None:
+    async def wait() -> None:
+        lobby = Lobby(HANDSHAKE_S)
+        silent, slow = (await come(lobby, ["a"])) + (await come(lobby, ["a"], speaks=True))
+        await asyncio.gather(silent.task, slow.task)
+        assert silent.end_s == pytest.approx(FIRST_BYTE_S)
+        assert slow.end_s == pytest.approx(HANDSHAKE_S)
+        assert not silent.dismissed
+        assert not slow.dismissed
+        assert lobby.turned_away == 2
+
+    run(wait())
+
+
+def test_one_who_is_closing_already_has_no_place_to_lose() -> None:
+    async def crowd() -> None:
+        lobby = Lobby(HANDSHAKE_S, most_of_a_source=1)
+        leaving = asyncio.Event()
+
+        async def slow_to_close() -> None:
+            with suppress(MadeWayError):
+                async with lobby.place("a", lambda: True, lambda: None):
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        leaving.set()
+                        await asyncio.sleep(1.0)
+
+        task = asyncio.create_task(slow_to_close())
+        await leaving.wait()
+        others = await come(lobby, ["a", "a"])
+        await asyncio.sleep(0.01)
+        assert gone(others) == [0]
+        await task
+        await leave(others)
+
+    run(crowd())
+
+
+def test_who_said_who_it_is_leaves_its_place_to_others() -> None:
+    async def come_in() -> None:
+        lobby = Lobby(HANDSHAKE_S)
+        async with lobby.place("a", lambda: True, lambda: None):
+            assert len(lobby) == 1
+        assert len(lobby) == 0
+        assert lobby.turned_away == 0
+
+    run(come_in())

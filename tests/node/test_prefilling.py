@@ -1,0 +1,217 @@
+"""KV in its store: ahead of time, at first use, in idle time; and where it cannot be stored."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.model import LanguageModel
+from dragonrt.cli.loading import load
+from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.process import complete_library, local_side, prefill
+from dragonrt.node.side_settings import SideSettings
+from dragonrt.side import KvType
+from retrieval import KvStore, Report
+
+NOTES = {
+    "ferry.txt": "The ferry to Lund leaves at nine from the north quay.",
+    "museum.txt": "The museum of glass is closed on Mondays.",
+    "bus.txt": "The last bus is at eleven.",
+}
+QUESTION = Question(prompt="When does the ferry leave?", documents=3, max_tokens=4)
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return LanguageModel.load("dragon-draft", "cpu")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> SideSettings:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    for name, text in NOTES.items():
+        (documents / name).write_text(text)
+    return SideSettings(
+        "device", model="dragon-draft", on="cpu", documents=(documents,), index=tmp_path / "index"
+    )
+
+
+def library_of(settings: SideSettings, model: LanguageModel) -> Library:
+    library = complete_library(settings, model, kv=False)
+    assert library is not None
+    return library
+
+
+def bits(library: Library) -> dict[str, dict[str, bytes]]:
+    """What is stored."""
+    return {
+        digest: {name: array.tobytes() for name, array in library.kv.read(digest).items()}
+        for digest in library.kv.stored()
+    }
+
+
+class Heard:
+    """What a side says while it runs."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, report: Report | DragonError) -> None:
+        self.lines.append(str(report))
+        self._more.set()
+
+    async def line(self) -> None:
+        """Wait for another line."""
+        async with asyncio.timeout(60):
+            await self._more.wait()
+        self._more.clear()
+
+
+@asynccontextmanager
+async def running(
+    settings: SideSettings, model: LanguageModel, library: Library, heard: Heard
+) -> AsyncIterator[LocalSide]:
+    async with local_side(settings, model, library, heard) as side:
+        yield side
+
+
+def written(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], Awaitable[None]]:
+    """What waits until so many chunks' KV was written."""
+    loop, done, write = asyncio.get_running_loop(), asyncio.Semaphore(0), KvStore.write
+
+    def counted(self: KvStore, digest: str, arrays: dict[str, np.ndarray]) -> int:
+        size = write(self, digest, arrays)
+        loop.call_soon_threadsafe(done.release)
+        return size
+
+    monkeypatch.setattr(KvStore, "write", counted)
+
+    async def wait() -> None:
+        async with asyncio.timeout(60):
+            for _ in range(count):
+                await done.acquire()
+
+    return wait
+
+
+async def answer_of(side: LocalSide) -> tuple[str, list[bytes]]:
+    """What a question rests on: the chunks with their scores, and the very bits of their KV."""
+    assert side.library is not None
+    prepared = await side.prepare(QUESTION, verifies=False)
+    hits = side.library.find(QUESTION.prompt, QUESTION.documents)
+    kept = [side.pool.document(hit.chunk.digest) for hit in hits]
+    found = [document_bits(each) for each in kept if each is not None]
+    assert len(found) == len(NOTES)
+    del kept
+    prepared.context.close()
+    return prepared.evidence, found
+
+
+def document_bits(document: DocumentKV) -> bytes:
+    return b"".join(array.tobytes() for array in document.to_arrays().values())
+
+
+@pytest.mark.parametrize("kv_type", ["model", "int8"])
+async def test_kv_has_the_same_bits_however_it_came_about(
+    settings: SideSettings,
+    model: LanguageModel,
+    monkeypatch: pytest.MonkeyPatch,
+    kv_type: KvType,
+) -> None:
+    settings = replace(settings, kv_type=kv_type)
+    library = library_of(settings, model)
+    assert library.kv.stored() == set(), "nothing is computed before it is needed"
+    ways = {
+        way: replace(library, kv=KvStore(settings.index / way, "kv"))  # type: ignore[operator]
+        for way in ("ahead", "idle", "first use")
+    }
+    prefill(ways["ahead"], model)
+    wait = written(monkeypatch, len(NOTES))
+    async with running(settings, model, ways["idle"], Heard()) as side:
+        await wait()
+        idle = await answer_of(side)
+    never = KvStore(settings.index / "never", "kv", limit=0)  # type: ignore[operator]
+    async with running(settings, model, replace(library, kv=never), Heard()) as side:
+        fresh = await answer_of(side)
+    async with running(settings, model, ways["ahead"], Heard()) as side:
+        stored = await answer_of(side)
+    assert never.stored() == set()
+    assert idle == fresh == stored
+    assert bits(ways["idle"]) == bits(ways["ahead"])
+    assert len(bits(ways["idle"])) == len(NOTES)
+
+
+async def test_a_store_that_cannot_be_written_is_a_notice(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    """As on a full disk: the system refuses every write."""
+    library, heard = library_of(settings, model), Heard()
+    assert settings.index is not None
+    (settings.index / "kv").write_text("not a directory")
+    async with running(settings, model, library, heard) as side:
+        await heard.line()
+        await answer_of(side)
+        await answer_of(side)
+    assert len(heard.lines) == 1
+    assert heard.lines[0].startswith("cannot write")
+
+
+async def test_a_store_that_is_full_is_a_notice(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    library, heard = library_of(settings, model), Heard()
+    prefill(library, model)
+    size = max(path.stat().st_size for path in library.kv.directory.iterdir())
+    assert settings.index is not None
+    library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
+    async with running(settings, model, library, heard) as side:
+        await heard.line()
+        assert len(library.kv.stored()) == 1
+        await answer_of(side)
+    assert len(heard.lines) == 1
+    assert "--kv-cache" in heard.lines[0]
+    assert 0 <= library.kv.room() < size
+
+
+async def test_idle_time_goes_to_new_documents_too(
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("watchfiles")
+    library, heard = library_of(settings, model), Heard()
+    prefill(library, model)
+    wait = written(monkeypatch, 1)
+    async with running(replace(settings, watch=True), model, library, heard):
+        (settings.documents[0] / "tram.txt").write_text("The tram is green.")
+        await wait()
+    assert len(library.kv.stored()) == len(NOTES) + 1
+
+
+async def test_a_chunk_that_is_longer_than_the_model_reads_is_named(
+    settings: SideSettings, model: LanguageModel
+) -> None:
+    (settings.documents[0] / "long.txt").write_text("ferry " * 2 * model.context_length)
+    library = library_of(replace(settings, chunk_words=2 * model.context_length), model)
+    notices: list[str] = []
+    library.on_notice = notices.append
+    prefill(library, model)
+    assert [line.partition(" ")[0] for line in notices] == ["long.txt"]
+    longest = max(DocumentKV.from_arrays(library.kv.read(d)).length for d in library.kv.stored())
+    assert longest == model.context_length // 2
+
+
+def test_a_side_is_loaded_without_kv(settings: SideSettings) -> None:
+    _, library = load(settings)
+    assert library is not None
+    assert len(library.retriever.index) == len(NOTES)
+    assert library.kv.stored() == set()
+    assert not library.incomplete

@@ -1,0 +1,250 @@
+"""A device and a cloud that is mute, speaks nonsense, is too busy or falls over, in virtual time.
+
+The device has its answer in seconds, says why it went alone, and does not knock without end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.link.memory import memory_streams
+from dragonrt.modes.prefix import start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import Resources
+from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
+from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.connector import Connector
+from dragonrt.node.peer import Answerer, Peer, Session
+from dragonrt.node.server_session import answering
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import SimulatedSide
+from dragonrt.testing.scripted import Script
+from dragonrt.timeouts import USUAL
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.statistics import statistics
+from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage
+from dragonrt.wire.reasons import BusyError
+
+QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
+DRAGON = DragonSettings(codec="topp:0.95", run_ahead=4)
+BLOCKS = SpeculativeSettings()
+V = 32
+
+
+def side(name: str, prepare_s: float = 0.0) -> SimulatedSide:
+    script = Script(4, V, stop=0.0)
+    return SimulatedSide(
+        "cloud" if name == "cloud" else "device", lambda _: script, prepare_s=prepare_s
+    )
+
+
+class Ignoring:
+    """A session of a cloud that does not listen."""
+
+    times_bandwidth = False
+
+    def measured(self) -> None: ...
+
+    def receive(self, message: SessionMessage) -> None: ...
+
+    def closed(self, close: Close) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+
+Say = Callable[[Callable[[Message], object], Open], Coroutine[Any, Any, None]]
+
+
+def saying(say: Say) -> Answerer:
+    """A cloud that says in each session what `say` sends, whatever the device does."""
+
+    def answer(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
+        return Ignoring(), say(peer.send, opened)
+
+    return answer
+
+
+@dataclass
+class Found:
+    """An answer, the seconds it took, and how often its device dialled and opened a session."""
+
+    answer: Answer
+    seconds: float
+    dials: int
+    opens: int
+
+    @property
+    def counted(self) -> AnswerCounts:
+        return AnswerCounts.of(self.answer.records)
+
+
+def asked(
+    answerer: Answerer,
+    settings: Settings = DRAGON,
+    work: Callable[[Peer], Awaitable[None]] = Peer.run,
+) -> Found:
+    """The answer together with a cloud that answers so, and does `work` on each connection."""
+
+    async def ask() -> Found:
+        dials = opens = 0
+        tasks: list[asyncio.Task[None]] = []
+
+        def counting(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
+            nonlocal opens
+            opens += 1
+            return answerer(peer, opened)
+
+        async def serve(peer: Peer) -> None:
+            await peer.handshake()
+            await work(peer)
+
+        async def dial() -> Peer:
+            nonlocal dials
+            dials += 1
+            ours, theirs = memory_streams()
+            cloud = side("cloud")
+            peer = Peer(theirs, cloud.connection(), cloud.recorder, counting)
+            tasks.append(asyncio.create_task(serve(peer)))
+            return Peer(ours, device.connection(), device.recorder)
+
+        device, clock = side("device"), asyncio.get_running_loop().time
+        connector = Connector(dial)
+        await connector.connect()
+        keeper = asyncio.create_task(connector.run())
+        try:
+            asking = ClientSession(
+                device, {"cloud": connector}, QUESTION, settings, Resources(vocabulary=V)
+            )
+            answer = await asking.ask()
+            return Found(answer, clock() - answer.asked_s, dials, opens)
+        finally:
+            keeper.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(keeper, *tasks, return_exceptions=True)
+
+    return run(ask())
+
+
+HONEST = partial(answering, side("cloud"))
+
+
+async def nothing(send: Callable[[Message], object], opened: Open) -> None:
+    await asyncio.Event().wait()
+
+
+async def only_a_greeting(send: Callable[[Message], object], opened: Open) -> None:
+    send(Opened(opened.session, 4, 0, 0))
+    await asyncio.Event().wait()
+
+
+async def drafts_for_other_texts(send: Callable[[Message], object], opened: Open) -> None:
+    send(Opened(opened.session, 4, 0, 0))
+    for number in range(1000):
+        send(draft(opened, prefix_hash=number))
+        await asyncio.sleep(0.1)
+
+
+async def drafts_after_another_text(send: Callable[[Message], object], opened: Open) -> None:
+    send(Opened(opened.session, 4, 0, 0))
+    send(draft(opened, decided_hash=5))
+    await asyncio.Event().wait()
+
+
+def draft(opened: Open, **changes: Any) -> Draft:
+    code, start = codec("topp:0.95", V), start_hash(QUESTION.seed)
+    payload = encode_distribution(code, code.quantize(np.full(V, 1 / V), Step(0)))
+    right = Draft(opened.session, 0, start, 5, 0.0, 1000, 0, start & 0xFFFFFFFF, payload)
+    return replace(right, **changes)
+
+
+async def hang(peer: Peer) -> None:
+    """The process stands still: not even probes are answered."""
+    await asyncio.Event().wait()
+
+
+async def fall_over(peer: Peer) -> None:
+    """The connection ends as soon as a session is opened."""
+    await peer._stream.receive()
+    peer._stream.abort()
+
+
+@pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
+@pytest.mark.parametrize("say", [nothing, only_a_greeting, drafts_for_other_texts])
+def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings) -> None:
+    if say is drafts_for_other_texts and settings is BLOCKS:
+        pytest.skip("there are no drafts for a device that drafts blocks")
+    found = asked(saying(say), settings)
+    assert len(found.answer.tokens) == QUESTION.max_tokens
+    assert found.seconds < USUAL.mute_s + 1.0
+    assert found.counted.alone_from == 0
+    assert f"{USUAL.mute_s:g} s" in found.answer.notices[0]
+    assert found.opens == 1
+
+
+def test_who_stands_still_is_left_in_seconds() -> None:
+    found = asked(saying(nothing), work=hang)
+    assert found.seconds < USUAL.mute_s + 1.0
+    assert found.counted.alone_from == 0
+
+
+@pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
+def test_who_reads_for_long_and_says_so_is_waited_for(settings: Settings) -> None:
+    slow = partial(answering, side("cloud", prepare_s=3 * USUAL.mute_s))
+    found = asked(slow, settings)
+    assert found.seconds > USUAL.mute_s
+    assert found.counted.alone_from is None
+    assert found.answer.tokens == asked(HONEST, settings).answer.tokens
+
+
+def test_a_cloud_that_decides_another_text_twice_is_left() -> None:
+    found = asked(saying(drafts_after_another_text))
+    assert found.opens == 2
+    assert found.seconds < 2.0
+    assert len(found.answer.tokens) == QUESTION.max_tokens
+    (notice,) = found.answer.notices
+    assert "alone from token 0: the two sides decided different texts twice" in notice
+    told = statistics(found.counted)
+    assert (told["divergences"], told["alone_from"]) == (2, 0)
+
+
+def test_a_busy_cloud_is_asked_again_when_it_said_and_the_text_is_the_same() -> None:
+    for settings in (DRAGON, BLOCKS):
+        times = 0
+
+        def busy(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
+            nonlocal times
+            times += 1
+            if times == 1:
+                raise BusyError("the cloud has no place", 1.5)
+            return HONEST(peer, opened)
+
+        found = asked(busy, settings)
+        assert found.answer.tokens == asked(HONEST, settings).answer.tokens
+        assert (found.counted.alone_from, found.answer.notices, found.opens) == (None, [], 2)
+        assert 1.5 < found.seconds < 3.0
+
+
+def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
+    async def later(send: Callable[[Message], object], opened: Open) -> None:
+        raise BusyError("the cloud has no place", 60.0)
+
+    found = asked(saying(later))
+    assert found.seconds < USUAL.rejoin_s + 1.0
+    assert "no place: try again in 60.0 s" in found.answer.notices[0]
+    assert found.opens == 1
+
+
+@pytest.mark.parametrize("settings", [DRAGON, replace(DRAGON, on_loss="wait")])
+def test_a_cloud_that_falls_over_again_and_again_is_dialled_ever_more_rarely(
+    settings: Settings,
+) -> None:
+    found = asked(saying(nothing), settings, work=fall_over)
+    assert len(found.answer.tokens) == QUESTION.max_tokens
+    assert found.dials < (20 if found.seconds > USUAL.rejoin_s + 1.0 else 8)
