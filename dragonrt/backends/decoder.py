@@ -7,8 +7,8 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.torch_.document import DocumentKV
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from dragonrt.backends.document import DocumentKV
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 

@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from dragonrt.backends import fingerprint
-from dragonrt.backends.allocation import loading
-from dragonrt.backends.architectures import transformer
 from dragonrt.backends.batch import Reading
-from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.backends.decoder import Decoder
-from dragonrt.backends.document import DocumentKV
-from dragonrt.backends.hub import HubDecoder
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.prompt import Prompt, PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.sequence import Extension, Sequence, document_kv
 from dragonrt.backends.threads import usual_threads
-from dragonrt.backends.weights import Format, LayerFactory, floats
+from dragonrt.backends.torch_ import fingerprint
+from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.torch_.process import loading
+from dragonrt.backends.torch_.weights import Format, LayerFactory, floats
+from dragonrt.backends.transformers_.backend import HubDecoder
 from dragonrt.errors import ModelError
 from dragonrt.side import Backend, Precision
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dragonrt.backends.decoder import Decoder, DecoderCache, Feed, Output
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.preemption import Preempted, Preemption
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.errors import ModelError
 
 # Rows times tokens of one forward of one sequence: bounds its memory and the time until a

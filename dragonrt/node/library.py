@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.side import KvType
 from retrieval import (
     Chunk,

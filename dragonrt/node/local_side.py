@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dragonrt.backends.batch import Reading
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Relevances, Weighing
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared

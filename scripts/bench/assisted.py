@@ -9,8 +9,8 @@ from typing import Any, get_args
 import torch
 from rich.console import Console
 
-from dragonrt.backends.checkpoint import load_checkpoint
 from dragonrt.backends.prompt import Prompt, TextKind
+from dragonrt.backends.torch_.checkpoint import load_checkpoint
 from dragonrt.distributions import codec
 from dragonrt.sampling import Noise, Sampler
 from dragonrt.sampling.verification import speculative_rule

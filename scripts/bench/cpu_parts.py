@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from dragonrt.backends.hub import HubDecoder
-from dragonrt.backends.transformer import Transformer
+from dragonrt.backends.torch_.transformer import Transformer
+from dragonrt.backends.transformers_.backend import HubDecoder
 from dragonrt.link.stream import TcpStream
 from dragonrt.node import engine
 from dragonrt.node.peer import Peer

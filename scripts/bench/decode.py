@@ -10,9 +10,9 @@ from torch import Tensor
 from transformers import StoppingCriteria
 
 from dragonrt import bundled
-from dragonrt.backends.checkpoint import load_checkpoint
-from dragonrt.backends.gguf_model import GgufModel
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.checkpoint import load_checkpoint
+from dragonrt.backends.torch_.gguf.model import GgufModel
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench.report import Series, bench_table, print_report

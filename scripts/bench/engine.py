@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from dragonrt.backends.allocation import keep_freed_memory
 from dragonrt.backends.batch import PIECE, Batch
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.torch_.process import keep_freed_memory
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash

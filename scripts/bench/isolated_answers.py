@@ -12,10 +12,10 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from dragonrt.backends.batch import Batch, Reading
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question

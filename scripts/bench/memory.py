@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.errors import DragonError
 from dragonrt.experiments.arena import Arena
 from dragonrt.modes.prefix import start_hash

@@ -15,8 +15,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
 
 _COMMON: Mapping[str, Any] = {
     "vocab_size": 151_936,

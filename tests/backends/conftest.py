@@ -33,10 +33,10 @@ from transformers import (
     SmolLM3ForCausalLM,
 )
 
-from dragonrt.backends.architectures import transformer
 from dragonrt.backends.decoder import Decoder
-from dragonrt.backends.hub import HubDecoder
-from dragonrt.backends.weights import Format, LayerFactory, floats
+from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.weights import Format, LayerFactory, floats
+from dragonrt.backends.transformers_.backend import HubDecoder
 
 VOCABULARY = 97
 CONTEXT = 160

@@ -14,12 +14,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends import LanguageModel, ModelError, Sequence
-from dragonrt.backends.adapter import Adapter
-from dragonrt.backends.architectures import transformer
 from dragonrt.backends.decoder import Decoder
-from dragonrt.backends.int4 import Groups, can_multiply_int4
 from dragonrt.backends.sequence import document_kv
-from dragonrt.backends.weights import LayerFactory, between_rounded_weights, floats, int4
+from dragonrt.backends.torch_.adapter import Adapter
+from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.int4 import Groups, can_multiply_int4
+from dragonrt.backends.torch_.weights import LayerFactory, between_rounded_weights, floats, int4
 
 LINE = [5, 60, 70, 80, 90, 17, 33, 44, 61, 12]
 TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

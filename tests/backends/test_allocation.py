@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from dragonrt.backends.allocation import keep_freed_memory
+from dragonrt.backends.torch_.process import keep_freed_memory
 
 LARGE = 24 * 2**20  # bytes: three such blocks are more than glibc keeps by itself
 
 
 FAULTS = f"""
 import resource, torch
-from dragonrt.backends.allocation import keep_freed_memory
+from dragonrt.backends.torch_.process import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt

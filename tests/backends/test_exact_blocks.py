@@ -9,13 +9,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.backends import ModelError, Preempted, Preemption, Sequence
-from dragonrt.backends.architectures import transformer
 from dragonrt.backends.decoder import Decoder, Output
-from dragonrt.backends.int4 import can_multiply_int4
-from dragonrt.backends.linear import Linear, has_fast_bfloat16, is_row_invariant
-from dragonrt.backends.quantized import can_quantize
 from dragonrt.backends.sequence import Extension, document_kv, extend_together
-from dragonrt.backends.weights import Format, between_rounded_weights, floats, int4, int8
+from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.int4 import can_multiply_int4
+from dragonrt.backends.torch_.int8 import can_quantize
+from dragonrt.backends.torch_.linear import Linear, has_fast_bfloat16, is_row_invariant
+from dragonrt.backends.torch_.weights import Format, between_rounded_weights, floats, int4, int8
 
 VOCABULARY = 97
 TOKENS = 16

@@ -40,9 +40,9 @@ from transformers.pytorch_utils import Conv1D
 
 from dragonrt import bundled
 from dragonrt.backends import LanguageModel, ModelError
-from dragonrt.backends.gguf_groups import DECODERS
-from dragonrt.backends.int4 import can_multiply_int4
-from dragonrt.backends.weights import between_rounded_weights
+from dragonrt.backends.torch_.gguf.groups import DECODERS
+from dragonrt.backends.torch_.int4 import can_multiply_int4
+from dragonrt.backends.torch_.weights import between_rounded_weights
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MERGES = ("Ġ t", "h e", "Ġt he", "2 3")

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from dragonrt.backends import DocumentKV
-from dragonrt.backends.attention import PLAIN, AttentionForm
 from dragonrt.backends.decoder import Geometry, LayerShape
-from dragonrt.backends.kv_cache import KvCache
-from dragonrt.backends.linear import has_fast_bfloat16
+from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
+from dragonrt.backends.torch_.kv_cache import KvCache
+from dragonrt.backends.torch_.linear import has_fast_bfloat16
 
 TOKENS = 24
 # lengths at which larger products in float32 would differ, and at which a tile of columns ends

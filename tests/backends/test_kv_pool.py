@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from dragonrt.backends import DocumentKV, LanguageModel, ModelError
-from dragonrt.backends import pages as paging
 from dragonrt.backends.kv_pool import KvPool, usual_limit
-from dragonrt.backends.pages import PAGE, Pages, SharedPages
+from dragonrt.backends.torch_ import pages as paging
+from dragonrt.backends.torch_.pages import PAGE, Pages, SharedPages
 from dragonrt.wire.reasons import BusyError, Reason
 
 NAMES = ("printer", "ink")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dragonrt.backends import linear
-from dragonrt.backends.linear import FEWEST_ROWS, Linear, whole_rows
+from dragonrt.backends.torch_ import linear
+from dragonrt.backends.torch_.linear import FEWEST_ROWS, Linear, whole_rows
 
 
 def test_numbers_of_rows_are_few_and_hardly_larger() -> None:

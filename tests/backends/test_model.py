@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends import DocumentKV, LanguageModel, ModelError, RowWeights, threads
-from dragonrt.backends.linear import Linear
+from dragonrt.backends.torch_.linear import Linear
 from dragonrt.errors import DragonError
 
 
@@ -118,7 +118,7 @@ def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(name: str) -> None:
         raise OSError(f"We couldn't connect to the hub to load {name}.\nCheck your connection.")
 
-    monkeypatch.setattr("dragonrt.backends.checkpoint.AutoConfig.from_pretrained", fail)
+    monkeypatch.setattr("dragonrt.backends.torch_.checkpoint.AutoConfig.from_pretrained", fail)
     with pytest.raises(ModelError, match=r"the hub could not be reached.*connect") as caught:
         LanguageModel.load("some/model")
     assert "\n" not in str(caught.value)
@@ -187,7 +187,7 @@ def test_processors_that_share_a_core_are_one(monkeypatch: pytest.MonkeyPatch) -
 def test_a_linear_layer_is_the_product(
     packed: bool, inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragonrt.backends.linear._packing_works", lambda _: packed)
+    monkeypatch.setattr("dragonrt.backends.torch_.linear._packing_works", lambda _: packed)
     torch.manual_seed(0)
     weight, bias, x = torch.randn(30, inputs), torch.randn(30), torch.randn(5, inputs)
     expected = (x.double() @ weight.T.double() + bias.double()).float()

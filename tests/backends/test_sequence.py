@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dragonrt.backends import DocumentKV, ModelError, Preempted, Preemption, Sequence
-from dragonrt.backends.linear import PackedLinear, pack_linear_layers
 from dragonrt.backends.sequence import document_kv
+from dragonrt.backends.torch_.linear import PackedLinear, pack_linear_layers
 
 VOCABULARY = 97
 CONTEXT = 160

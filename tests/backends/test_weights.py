@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from dragonrt import bundled
-from dragonrt.backends import LanguageModel, ModelError, checkpoint, vocabulary
-from dragonrt.backends.int4 import Groups, Int4Linear, can_multiply_int4
-from dragonrt.backends.linear import Linear, has_fast_bfloat16
-from dragonrt.backends.quantized import QuantizedLinear, can_quantize
-from dragonrt.backends.vocabulary import Table, TiedTable, vocabulary_layers
+from dragonrt.backends import LanguageModel, ModelError
+from dragonrt.backends.torch_ import checkpoint, vocabulary
+from dragonrt.backends.torch_.int4 import Groups, Int4Linear, can_multiply_int4
+from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
+from dragonrt.backends.torch_.linear import Linear, has_fast_bfloat16
+from dragonrt.backends.torch_.vocabulary import Table, TiedTable, vocabulary_layers
 
 needs_vnni = pytest.mark.skipif(not can_quantize(), reason="this CPU does not multiply bytes")
 

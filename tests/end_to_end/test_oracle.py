@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from dragonrt.backends.batch import Reading
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess

@@ -111,8 +111,8 @@ def test_what_is_written_anew_is_its_owners_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pipe", "endless"])
 def test_files_that_never_end_are_refused_at_once(tmp_path: Path, name: str) -> None:
-    from dragonrt.backends.gguf_file import GgufFile
     from dragonrt.backends.prompt import PromptTemplate
+    from dragonrt.backends.torch_.gguf.file import GgufFile
     from dragonrt.cli.sources import SettingsFile
     from dragonrt.link.authority import last_day
     from dragonrt.link.profile import LinkProfile

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.cli.loading import load
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question

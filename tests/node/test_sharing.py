@@ -16,12 +16,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt.backends import batch as batches
 from dragonrt.backends.batch import PIECE, Reading
-from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import ExtensionProgress, advance
+from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dragonrt.backends import fingerprint
-from dragonrt.backends.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.backends.decoder import RowOutputs
 from dragonrt.backends.prompt import PromptFormat, prompt_format
+from dragonrt.backends.torch_ import fingerprint
+from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
 from dragonrt.errors import TrainingError
 from dragonrt.side import Backend
 

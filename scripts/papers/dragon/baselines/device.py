@@ -12,8 +12,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.reader import Reader
+from dragonrt.backends.torch_.document import DocumentKV
 from scripts.papers.dragon.baselines.exchange import (
     BaselineError,
     BaselineRequest,

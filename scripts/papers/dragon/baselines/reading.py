@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.local_side import fitting_prompt

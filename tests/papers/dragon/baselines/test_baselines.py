@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel

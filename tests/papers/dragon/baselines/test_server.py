@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from dragonrt.backends.document import DocumentKV
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.link.memory import memory_streams
 from dragonrt.node import main as programs
 from dragonrt.testing import loop

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dragonrt.backends.linear import Linear, Pointwise
+from dragonrt.backends.torch_.linear import Linear, Pointwise
 from dragonrt.errors import ModelError
 from retrieval.files import read_bytes
 

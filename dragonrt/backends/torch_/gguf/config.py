@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PretrainedConfig
 
-from dragonrt.backends.gguf_file import GgufFile
+from dragonrt.backends.torch_.gguf.file import GgufFile
 from dragonrt.errors import ModelError
 
 _LONGEST = 131_072

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dragonrt.backends.pages import SharedPages, paged
+from dragonrt.backends.torch_.pages import SharedPages, paged
 from dragonrt.errors import ModelError
 from dragonrt.side import KvType
 

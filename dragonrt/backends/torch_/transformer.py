@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.backends.attention import PLAIN, AttentionForm
 from dragonrt.backends.decoder import Feed, Geometry, Output
-from dragonrt.backends.document import DocumentKV
-from dragonrt.backends.kv_cache import BlockLayout, KvCache
-from dragonrt.backends.linear import Pointwise, filled_up, is_row_invariant, whole_rows
-from dragonrt.backends.vocabulary import Embed, OutputLayer
+from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
+from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.torch_.kv_cache import BlockLayout, KvCache
+from dragonrt.backends.torch_.linear import Pointwise, filled_up, is_row_invariant, whole_rows
+from dragonrt.backends.torch_.vocabulary import Embed, OutputLayer
 
 
 class RootMeanSquareNorm:

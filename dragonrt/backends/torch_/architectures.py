@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dragonrt.backends.attention import AttentionForm
 from dragonrt.backends.decoder import Geometry, LayerShape
-from dragonrt.backends.linear import Pointwise
-from dragonrt.backends.transformer import (
+from dragonrt.backends.torch_.attention import AttentionForm
+from dragonrt.backends.torch_.linear import Pointwise
+from dragonrt.backends.torch_.transformer import (
     FeedForward,
     GatedFeedForward,
     Layer,
@@ -26,7 +26,7 @@ from dragonrt.backends.transformer import (
     Transformer,
     Weights,
 )
-from dragonrt.backends.weights import LayerFactory
+from dragonrt.backends.torch_.weights import LayerFactory
 
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")  # the others depend on the length
 _SERIAL = 2**14 - 1

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.gguf_config import PERMUTED, RAISED_NORMS, configuration, stored_as
-from dragonrt.backends.gguf_file import GgufFile, GgufTensor
-from dragonrt.backends.gguf_groups import DECODERS
-from dragonrt.backends.gguf_tokenizer import stop_tokens, tokenizer_of
-from dragonrt.backends.linear import Linear
-from dragonrt.backends.vocabulary import PIECE, Embed, OutputLayer
-from dragonrt.backends.weights import Format, Weight
+from dragonrt.backends.torch_.gguf.config import PERMUTED, RAISED_NORMS, configuration, stored_as
+from dragonrt.backends.torch_.gguf.file import GgufFile, GgufTensor
+from dragonrt.backends.torch_.gguf.groups import DECODERS
+from dragonrt.backends.torch_.gguf.tokenizer import stop_tokens, tokenizer_of
+from dragonrt.backends.torch_.linear import Linear
+from dragonrt.backends.torch_.vocabulary import PIECE, Embed, OutputLayer
+from dragonrt.backends.torch_.weights import Format, Weight
 from dragonrt.errors import ModelError
 
 _AT_ONCE = 2**21  # numbers that are dequantised together

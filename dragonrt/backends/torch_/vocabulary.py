@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.backends.linear import Linear, MakeLinear, packs
+from dragonrt.backends.torch_.linear import Linear, MakeLinear, packs
 
 PIECE = 16384
 """Outputs per product: between two of them a preemption is noticed."""

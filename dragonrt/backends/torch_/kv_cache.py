@@ -13,7 +13,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dragonrt.backends.attention import (
+from dragonrt.backends.decoder import Geometry
+from dragonrt.backends.torch_.attention import (
     LARGEST_TILE,
     AttentionForm,
     Masks,
@@ -22,9 +23,8 @@ from dragonrt.backends.attention import (
     column_tile,
     own_tile,
 )
-from dragonrt.backends.decoder import Geometry
-from dragonrt.backends.document import DocumentKV
-from dragonrt.backends.pages import PAGE, Pages, paged
+from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.torch_.pages import PAGE, Pages, paged
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
 from dragonrt.backends.decoder import Feed, Geometry, LayerShape, Output
-from dragonrt.backends.document import DocumentKV
-from dragonrt.backends.linear import pack_linear_layers
 from dragonrt.backends.preemption import Preempted, Preemption
+from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.torch_.linear import pack_linear_layers
 from dragonrt.errors import ModelError
 
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")

@@ -6,7 +6,7 @@ import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
 
-from dragonrt.backends.int4 import Groups
+from dragonrt.backends.torch_.int4 import Groups
 
 _MIDDLE = 8
 _HALF = 2  # bytes of a float16

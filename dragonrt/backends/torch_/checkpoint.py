@@ -11,13 +11,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from dragonrt import bundled
-from dragonrt.backends import fingerprint, weights
-from dragonrt.backends.adapter import Adapter
-from dragonrt.backends.gguf_model import GgufModel
-from dragonrt.backends.int4 import can_multiply_int4
-from dragonrt.backends.linear import has_fast_bfloat16
-from dragonrt.backends.quantized import can_quantize
-from dragonrt.backends.weights import Format, WeightSource
+from dragonrt.backends.torch_ import fingerprint, weights
+from dragonrt.backends.torch_.adapter import Adapter
+from dragonrt.backends.torch_.gguf.model import GgufModel
+from dragonrt.backends.torch_.int4 import can_multiply_int4
+from dragonrt.backends.torch_.int8 import can_quantize
+from dragonrt.backends.torch_.linear import has_fast_bfloat16
+from dragonrt.backends.torch_.weights import Format, WeightSource
 from dragonrt.errors import ModelError
 from dragonrt.side import Backend, Precision
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.adapter import AdaptedLinear, Adapter, Update
-from dragonrt.backends.int4 import Groups, Int4Linear, can_be_rounded
-from dragonrt.backends.linear import Linear, MakeLinear, Pointwise, has_fast_bfloat16
-from dragonrt.backends.quantized import QuantizedLinear, can_quantize
-from dragonrt.backends.vocabulary import Embed, OutputLayer, vocabulary_layers
+from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
+from dragonrt.backends.torch_.int4 import Groups, Int4Linear, can_be_rounded
+from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
+from dragonrt.backends.torch_.linear import Linear, MakeLinear, Pointwise, has_fast_bfloat16
+from dragonrt.backends.torch_.vocabulary import Embed, OutputLayer, vocabulary_layers
 
 Weight = Tensor | Groups
 

@@ -1,0 +1,1 @@
+"""The own forward in torch: architectures, KV, number formats, GGUF files."""

@@ -1,0 +1,1 @@
+"""Decoder-only models through the forward of transformers."""
