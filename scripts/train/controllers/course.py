@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dragonrt.control import Action, ControlState
 from dragonrt.link.markov import MarkovChannel, MarkovRates
-from dragonrt.sampling.iteration import iteration_latency
+from scripts.train.controllers.iteration import iteration_latency
 
 
 @dataclass(frozen=True, slots=True)
