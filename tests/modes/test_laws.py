@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.control import Action, Controller, ControlState, Heuristic
+from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
 from dragonrt.distributions import Distribution, Step, codec, mix
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import extend_hash, start_hash

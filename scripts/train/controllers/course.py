@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, ControlState
+from dragonrt.control.policies import Action, ControlState
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from scripts.train.controllers.iteration import iteration_latency
 
