@@ -30,10 +30,9 @@ class Setting:
     """What is known of one field.
 
     `help` is one sentence for people. Numbers lie from `low` to `high`; texts have at most `limit`
-    bytes and tuples at most `limit` entries. `travels` says whether the other side hears of it,
-    `traced` whether it stands in traces and `--json`: a question's own words do not. As an option
-    it has a name of its own only where the field's means something else there, perhaps a letter,
-    and `daily` says that people need it often.
+    bytes and tuples at most `limit` entries. `travels`: it is sent to the other side. `traced`: it
+    stands in traces and `--json`, which a question's own words do not. `option` is its name on a
+    command line where that is not the field's, `letter` its short form; `daily`: often needed.
     """
 
     help: str = ""
@@ -47,24 +46,10 @@ class Setting:
     daily: bool = False
 
 
-def setting(
-    default: Any = MISSING,
-    help: str = "",
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    limit: int = 128,
-    travels: bool = True,
-    traced: bool = True,
-    option: str = "",
-    letter: str = "",
-    daily: bool = False,
-) -> Any:
-    """A dataclass field that is a Setting."""
-    about = Setting(help, low, high, limit, travels, traced, option, letter, daily)
-    if default is MISSING:
-        return field(metadata={KEY: about})
-    return field(default=default, metadata={KEY: about})
+def setting(default: Any = MISSING, help: str = "", **about: Any) -> Any:
+    """Return a dataclass field that is a Setting with these attributes."""
+    known = {KEY: Setting(help, **about)}
+    return field(metadata=known) if default is MISSING else field(default=default, metadata=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +73,18 @@ def flag(name: str) -> str:
 
 
 def entries(cls: type) -> tuple[Entry, ...]:
-    """The fields of a class of settings, those of nested dataclasses in their place."""
+    """Return the fields of a class of settings, those of nested dataclasses in their place."""
     return tuple(entry for entry, _ in _leaves(cls))
 
 
 def check(instance: Any) -> None:
-    """Raises SettingError unless every field has its type and lies in its range."""
+    """Raise SettingError unless every field has its type and lies in its range."""
     for entry, value in _values(instance):
         _check(entry, value)
 
 
 def flat(instance: Any) -> dict[str, Any]:
-    """The values of all fields by name, nested dataclasses flattened, enums as their text."""
+    """Return all fields by name, nested dataclasses flattened, enums as their text."""
     return {
         entry.name: value.value if isinstance(value, StrEnum) else value
         for entry, value in _values(instance)
@@ -107,13 +92,13 @@ def flat(instance: Any) -> dict[str, Any]:
 
 
 def traced(instance: Any) -> dict[str, Any]:
-    """The values that may stand in a trace or in `--json`."""
+    """Return the values that may stand in a trace or in `--json`."""
     shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
     return {name: value for name, value in flat(instance).items() if name in shown}
 
 
 def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The instance with these values; those that are left out have their defaults.
+    """Return the instance with these values and the defaults of those that are left out.
 
     Raises SettingError for an unknown name, a missing one, or a value out of its type or range.
     """
@@ -128,42 +113,36 @@ def _arguments(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     for each, kind in _typed_fields(cls):
         if is_dataclass(kind):
             inner = typing.cast(type, kind)
-            nested = _arguments(inner, values)
-            known = {} if each.default is MISSING else _fields_of(each.default)
-            arguments[each.name] = inner(**known | nested)
+            nested, known = _arguments(inner, values), each.default
+            if known is not MISSING:
+                nested = {one.name: getattr(known, one.name) for one in fields(inner)} | nested
+            arguments[each.name] = inner(**nested)
         elif each.name in values:
-            entry = _entry(each, kind)
-            value = values[each.name]
-            _check(entry, value)
-            enum = _enum(kind)
+            value, enum = values[each.name], _enum(kind)
+            _check(_entry(each, kind), value)
             arguments[each.name] = value if enum is None else enum(value)
         elif each.default is MISSING and each.default_factory is MISSING:
             raise SettingError(f"the setting {each.name!r} is missing")
     return arguments
 
 
-def _fields_of(instance: Any) -> dict[str, Any]:
-    return {each.name: getattr(instance, each.name) for each in fields(instance)}
-
-
 def _values(instance: Any) -> Iterator[tuple[Entry, Any]]:
     cls: type = type(instance)
-    for entry, path in _leaves(cls):
-        yield entry, attrgetter(".".join(path))(instance)
+    return ((entry, attrgetter(path)(instance)) for entry, path in _leaves(cls))
 
 
 @functools.cache
-def _leaves(cls: type) -> tuple[tuple[Entry, tuple[str, ...]], ...]:
-    """Every field with the attribute names that lead to it."""
-    found: list[tuple[Entry, tuple[str, ...]]] = []
+def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
+    """Return every field with the dotted attribute names that lead to it."""
+    found: list[tuple[Entry, str]] = []
     for each, kind in _typed_fields(cls):
-        if is_dataclass(kind):
-            for entry, path in _leaves(typing.cast(type, kind)):
-                if each.default is not MISSING:
-                    entry = replace(entry, default=attrgetter(".".join(path))(each.default))
-                found.append((entry, (each.name, *path)))
-        else:
-            found.append((_entry(each, kind), (each.name,)))
+        if not is_dataclass(kind):
+            found.append((_entry(each, kind), each.name))
+            continue
+        for entry, path in _leaves(typing.cast(type, kind)):
+            if each.default is not MISSING:
+                entry = replace(entry, default=attrgetter(path)(each.default))
+            found.append((entry, f"{each.name}.{path}"))
     return tuple(found)
 
 
@@ -212,18 +191,14 @@ def _mismatch(kind: Any, about: Setting, value: Any) -> str | None:
         return _text_mismatch(about, value)
     low = float("-inf") if about.low is None else about.low
     high = float("inf") if about.high is None else about.high
-    whole = kind is int
-    right = type(value) is int or (not whole and isinstance(value, float))
+    right = type(value) is int or (kind is not int and isinstance(value, float))
     if right and low <= value <= high:
         return None
-    number = "an integer" if whole else "a number"
+    number = "an integer" if kind is int else "a number"
     if about.high is None:
         return f"{number} of at least {low:g}" if about.low is not None else number
-    return f"{number} from {_plain(low)} to {_plain(high)}"
-
-
-def _plain(number: float) -> str:
-    return str(number) if isinstance(number, int) else f"{number:g}"
+    low_text, high_text = (str(n) if isinstance(n, int) else f"{n:g}" for n in (low, high))
+    return f"{number} from {low_text} to {high_text}"
 
 
 def _text_mismatch(about: Setting, value: Any) -> str | None:
@@ -237,18 +212,14 @@ def _text_mismatch(about: Setting, value: Any) -> str | None:
 def _tuple_mismatch(kinds: tuple[Any, ...], about: Setting, value: Any) -> str | None:
     if type(value) is not tuple or len(value) > about.limit:
         return f"a tuple of at most {about.limit} entries"
-    if kinds[-1] is not Ellipsis:
-        if len(value) != len(kinds):
-            return f"a tuple of {len(kinds)} entries"
-        parts = zip(kinds, value, strict=True)
-    else:
-        parts = zip([kinds[0]] * len(value), value, strict=True)
+    if kinds[-1] is Ellipsis:
+        kinds = (kinds[0],) * len(value)
+    if len(value) != len(kinds):
+        return f"a tuple of {len(kinds)} entries"
     inner = Setting(low=about.low, high=about.high, limit=LONGEST_TEXT)
-    for kind, each in parts:
-        must = _mismatch(kind, inner, each)
-        if must is not None:
-            return f"a tuple that holds {must}"
-    return None
+    wrong = (_mismatch(kind, inner, each) for kind, each in zip(kinds, value, strict=True))
+    must = next((each for each in wrong if each is not None), None)
+    return None if must is None else f"a tuple that holds {must}"
 
 
 LONGEST_TEXT = 64 * 1024

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 class Timeouts:
     """Bounds in seconds, or seconds between probes; every wait of the runtime has one of them.
 
-    Of an answer: `mute_s` for a cloud's first useful word, counted anew from each sign that it
-    reads the question (one every `probe_s`). `rejoin_s` for a cloud that was lost or is busy to
-    come back, where the device may go on without it. `answer_s` for anything useful later, for one
-    that is waited for to come back, and for a side to take in what was sent. `join_s` for a
-    federated worker's first upload, which reads the question before. `reach_s`: a question waits so
-    long for a lost connection before it begins without it. `idle_s`: a cloud's session in which
-    nothing comes is closed.
+    Of an answer: `mute_s` for a cloud's first useful message, counted anew from each sign that it
+    reads the question (one every `probe_s`). `rejoin_s` for a lost or busy cloud to return, where
+    the device may go on alone; `answer_s` where it may not, for any later message, and for a side
+    to take in what was sent. `join_s` for a federated worker's first upload. `reach_s`: a question
+    waits so long for a lost connection. `idle_s`: a cloud closes a session without messages.
 
-    Of a connection: `connect_s` to be had, `handshake_s` for the handshake, `close_s` for the last
-    bytes to leave. `silence_s`: one on which nothing was heard is lost; both sides probe it, with a
-    session every `probe_s`, else every `keep_alive_s`. Lost, it is dialled again at once, then
-    after `back_off_s`, doubling up to `longest_back_off_s`, and at once again only when one has
-    lasted that long; sessions of one answer are opened again in the same way.
+    Of a connection: `connect_s`, `handshake_s`, and `close_s` for the last bytes to leave.
+    `silence_s`: a connection without traffic is lost; both sides probe it, with a session every
+    `probe_s`, else every `keep_alive_s`. It is dialled again at once, then after `back_off_s`,
+    doubling up to `longest_back_off_s`, and at once again when one has lasted that long; sessions
+    of one answer are opened again in the same way.
     """
 
     mute_s: float = 5.0
@@ -49,13 +47,13 @@ class BackOff:
         self._next_s = 0.0
 
     def take(self) -> float:
-        """Of the attempt that comes now."""
+        """Return the seconds before the attempt that comes now."""
         taken = self._next_s
         longer = max(2 * taken, self._timeouts.back_off_s)
         self._next_s = min(longer, self._timeouts.longest_back_off_s)
         return taken
 
     def lasted(self, seconds: float) -> None:
-        """What was attempted held for so long: what has held for long enough begins anew."""
+        """Start anew if the attempt held for long enough."""
         if seconds >= self._timeouts.longest_back_off_s:
             self._next_s = 0.0

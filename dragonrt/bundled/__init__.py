@@ -65,9 +65,7 @@ def models() -> tuple[str, ...]:
 
 def model_path(name: str) -> Path:
     """Directory of a bundled model in the Hugging Face layout; BundledError if there is none."""
-    if name not in models():
-        raise BundledError(f"no bundled model {name!r}; there are {', '.join(models())}")
-    return _HERE / "models" / name
+    return _path("model", name, models())
 
 
 def adapter_path(model: str) -> Path | None:
@@ -77,32 +75,38 @@ def adapter_path(model: str) -> Path | None:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Names of the bundled verifiers: draft, target and kind."""
-    return tuple(sorted(file.stem for file in (_HERE / "verifiers").glob("*.json")))
+    """Name the bundled verifiers: draft, target and kind."""
+    return _names("verifiers/*.json")
 
 
 def verifier_path(name: str) -> Path:
     """A bundled verifier's two files, without their suffixes; BundledError if there is none."""
-    if name not in verifiers():
-        raise BundledError(f"no bundled verifier {name!r}; there are {', '.join(verifiers())}")
-    return _HERE / "verifiers" / name
+    return _path("verifier", name, verifiers())
 
 
 def controllers() -> tuple[str, ...]:
-    """Names of the bundled controllers of blocks."""
-    return tuple(sorted(file.stem for file in (_HERE / "controllers").glob("*.json")))
+    """Name the bundled controllers of blocks."""
+    return _names("controllers/*.json")
 
 
 def controller_path(name: str) -> Path:
     """A bundled controller's two files, without their suffixes; BundledError if there is none."""
-    if name not in controllers():
-        raise BundledError(f"no bundled controller {name!r}; there are {', '.join(controllers())}")
-    return _HERE / "controllers" / name
+    return _path("controller", name, controllers())
 
 
 def links() -> tuple[str, ...]:
-    """Names of the bundled link profiles."""
-    return tuple(sorted(file.stem for file in (_HERE / "links").glob("*.toml")))
+    """Name the bundled link profiles."""
+    return _names("links/*.toml")
+
+
+def _names(files: str) -> tuple[str, ...]:
+    return tuple(sorted(file.stem for file in _HERE.glob(files)))
+
+
+def _path(kind: str, name: str, names: tuple[str, ...]) -> Path:
+    if name not in names:
+        raise BundledError(f"no bundled {kind} {name!r}; there are {', '.join(names)}")
+    return _HERE / f"{kind}s" / name
 
 
 def link_path(name: str) -> Path:
@@ -123,16 +127,15 @@ def unseen_forms() -> Path:
 def questions() -> tuple[SampleQuestion, ...]:
     """The questions about the sample documents, the demonstration's defaults first."""
     entries = tomllib.loads((_HERE / "questions.toml").read_text(encoding="utf-8"))["question"]
-    loaded = (
+    sides: tuple[Side, ...] = ("device", "cloud")
+    loaded = [
         SampleQuestion(
             kind=entry["kind"],
             text=entry["text"],
             expected=tuple(entry["expected"]),
-            evidence=tuple(
-                (side, name) for side in ("device", "cloud") for name in entry.get(side, ())
-            ),
+            evidence=tuple((side, name) for side in sides for name in entry.get(side, ())),
             demo=entry.get("demo", False),
         )
         for entry in entries
-    )
+    ]
     return tuple(sorted(loaded, key=lambda question: not question.demo))

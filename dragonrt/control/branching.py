@@ -1,12 +1,9 @@
 """How many likely alternatives are worth drafting beside the line (SPEC 1.9). Pure.
 
-An alternative that the target lands on saves the wait for drafts along it, about a one-way delay;
-it costs what a forward of one more row takes longer, and the time in which the link carries one
-draft more. All are measured: a side whose forwards grow as fast as their rows drafts none, nor does
-one whose link its own line fills.
+An alternative that becomes the target saves the wait for drafts behind it, about a one-way delay.
+It costs the added time of a forward of one more row, and the time in which the link carries one
+more draft. All are measured, so a side whose forwards grow as fast as their rows drafts none.
 """
-
-from collections.abc import Sequence
 
 MOST = 4
 """Alternatives that `auto` drafts at most."""
@@ -19,7 +16,7 @@ SMOOTHING = 0.2
 
 
 class Branching:
-    """What was seen of one answer, and what follows from it; `fixed` alternatives if given."""
+    """Measurements of one answer, and the number that follows; `fixed` alternatives if given."""
 
     def __init__(self, fixed: int | None) -> None:
         self._fixed = fixed
@@ -35,23 +32,18 @@ class Branching:
         """Whether there may ever be alternatives."""
         return self._fixed != 0
 
-    @property
-    def probabilities(self) -> Sequence[float]:
-        """That the target is the own race's best token, the second best, and so on."""
-        return [each / self._steps for each in self._ranks]
-
     def wants_rate(self, rtt_s: float) -> bool:
         """Whether the number of alternatives may depend on the link's rate."""
         return self._fixed is None and self._saves(rtt_s)
 
     def decided(self, rank: int | None) -> None:
-        """A target was the own race's token of that rank, 0 being the draft, or none of them."""
+        """Add a target's rank in the own race: 0 is the draft, None no token of it."""
         self._steps += 1
         if rank is not None and rank < len(self._ranks):
             self._ranks[rank] += 1
 
     def took(self, alternatives: int, seconds: float) -> None:
-        """A forward over one prefix of the line and so many alternatives took `seconds`."""
+        """Add a forward over the prefix and so many alternatives that took `seconds`."""
         self._forwards += 1
         if not alternatives:
             self._single_s = _smoothed(self._single_s, seconds)
@@ -60,14 +52,11 @@ class Branching:
             self._row_s = _smoothed(self._row_s, row_s)
 
     def sent(self, size: int) -> None:
-        """A draft took so many bytes of the link."""
+        """Add a draft of `size` bytes."""
         self._draft_bits = _smoothed(self._draft_bits, 8 * size)
 
     def count(self, rtt_s: float, bits_per_s: float | None) -> int:
-        """How many alternatives the next forward should have.
-
-        While the link's rate, in bit/s, is not known, it counts as carrying them for nothing.
-        """
+        """Return the alternatives of the next forward; an unknown rate (bit/s) costs nothing."""
         if self._fixed is not None:
             return self._fixed
         if self._single_s is None or not self._saves(rtt_s):
@@ -80,7 +69,7 @@ class Branching:
             return 1
         cost_s = (self._row_s or 0.0) + draft_s
         saved_s = rtt_s / 2 + self._single_s
-        worth = [each * saved_s > cost_s for each in self.probabilities[1 : most + 1]]
+        worth = [rank / self._steps * saved_s > cost_s for rank in self._ranks[1 : most + 1]]
         return worth.index(False) if False in worth else max(0, most)
 
     def _saves(self, rtt_s: float) -> bool:

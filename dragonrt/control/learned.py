@@ -9,11 +9,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.artefact import Arrays, Artefact, Record, finite
-from dragonrt.control.policies import Action, ControlState
+from dragonrt import bundled
+from dragonrt.control.artefact import Arrays, Record, finite, load
+from dragonrt.control.policies import Action, Controller, ControlState, Heuristic, Static
 from dragonrt.errors import ControlError
 
-CONTROLLER = Artefact("controller", 2)
+VALID_FORMS = (
+    "static:LENGTH:RESOLUTION, heuristic:RESOLUTION, default, or the FILE of a trained one"
+)
 _NONE_YET = -1.0  # so that an answer's beginning is told from tokens that were certain
 _FARTHEST = 3.0  # a rate counts as no farther from the mean than this many standard deviations
 
@@ -40,14 +43,8 @@ class Encoding:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All of them, in the order of the outputs."""
-        outputs = range(len(self.lengths) * len(self.resolutions))
-        return tuple(self.action(output) for output in outputs)
-
-    def action(self, output: int) -> Action:
-        """The action of an output, counted from 0."""
-        length, resolution = divmod(output, len(self.resolutions))
-        return Action(self.lengths[length], self.resolutions[resolution])
+        """Return all actions in the order of the outputs."""
+        return tuple(Action(each, finest) for each in self.lengths for finest in self.resolutions)
 
     @property
     def inputs(self) -> int:
@@ -96,7 +93,6 @@ class NetworkWeights:
 class Learned:
     """The action of the highest value. `trained_on` says what it learned from and how well."""
 
-    name: str
     encoding: Encoding
     weights: NetworkWeights
     trained_on: Mapping[str, Any] = field(default_factory=dict)
@@ -104,38 +100,51 @@ class Learned:
     def choose(self, state: ControlState) -> Action:
         """The action of the highest value in this state; ties: the first."""
         best = int(self.weights.values(self.encoding.features(state)).argmax())
-        return self.encoding.action(best)
-
-    def save(self, path: Path) -> tuple[Path, Path]:
-        """Write its two files. Raises ControlError if that cannot be done."""
-        arrays = {name: getattr(self.weights, name) for name in NetworkWeights.__slots__}
-        encoding = {name: getattr(self.encoding, name) for name in Encoding.__slots__}
-        return CONTROLLER.save(path, arrays, {**encoding, "trained_on": dict(self.trained_on)})
+        return self.encoding.actions[best]
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """What `save` wrote; either of its two files, or their name without suffix, is `path`.
+        """Read the two files; `path` is either of them, or their name without suffix.
 
         Raises ControlError with one line that says what is wrong with the files.
         """
-        return CONTROLLER.load(path, cls._read)
+        return load("controller", path, cls._read)
 
     @classmethod
-    def _read(cls, name: str, arrays: Arrays, record: Record) -> Self:
-        encoding = Encoding(
-            tuple(_whole(one) for one in record["lengths"]),
-            tuple(_whole(one) for one in record["resolutions"]),
-            _whole(record["confidences"]),
-            float(record["log_rate_mean"]),
-            float(record["log_rate_deviation"]),
-        )
+    def _read(cls, arrays: Arrays, record: Record) -> Self:
+        lengths, resolutions = (tuple(map(_whole, record[n])) for n in ("lengths", "resolutions"))
+        mean, deviation = (float(record[n]) for n in ("log_rate_mean", "log_rate_deviation"))
+        encoding = Encoding(lengths, resolutions, _whole(record["confidences"]), mean, deviation)
         weights = NetworkWeights(**{key: finite(array) for key, array in arrays.items()})
         if not weights.fit(encoding):
             raise ValueError("its two files do not fit together")
-        return cls(name, encoding, weights, dict(record["trained_on"]))
+        return cls(encoding, weights, dict(record["trained_on"]))
 
 
 def _whole(value: Any) -> int:
     if type(value) is not int or value < 1:
         raise ValueError(f"{value!r} is not a whole number above 0")
     return value
+
+
+def controller(spec: str) -> Controller:
+    """The controller that a specification names: one of `VALID_FORMS`.
+
+    Raises ControlError with one line saying what is wrong.
+    """
+    match spec.split(":"):
+        case ["static", length, resolution]:
+            return Static(Action(_number(length, spec), _number(resolution, spec)))
+        case ["heuristic", resolution]:
+            return Heuristic(_number(resolution, spec))
+        case ["static" | "heuristic", *_]:
+            raise ControlError(f"{spec!r} is not a controller: write {VALID_FORMS}")
+    return Learned.load(
+        bundled.controller_path(spec) if spec in bundled.controllers() else Path(spec)
+    )
+
+
+def _number(text: str, spec: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6):
+        raise ControlError(f"{text!r} in {spec!r} is not a number: write {VALID_FORMS}")
+    return int(text)

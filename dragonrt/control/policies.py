@@ -1,8 +1,8 @@
 """What a controller sees and decides, and the two baselines (SPEC 2, "Adaptive control"; QSV IV).
 
 At each block's first token the device asks for the block's length and the resolution of its
-distributions, when its draft model has run but nothing is drawn from what it said.
-A controller is a pure function of the state, so there is nothing to roll back or to keep.
+distributions: after the draft model's forward, before anything is drawn. A controller is a pure
+function of the state, so there is nothing to roll back.
 """
 
 from dataclasses import dataclass
@@ -32,17 +32,14 @@ class Action:
 class ControlState:
     """What is known when a block is to be drafted.
 
-    `confidences`: the probability that the draft model's distribution, as it is sampled from but
-    before the codec, gave to each of the newest tokens of the answer, newest last. They are the
-    tokens that a distribution was drafted for: those that stood and the one that replaced a refused
-    one, but not the one behind a block that stood wholly. As many as are known; controllers take
-    what they need.
+    `confidences`: the probability that the draft model's distribution, after the sampler and before
+    the codec, gave to each of the newest tokens of the answer, newest last. They are the tokens
+    that a distribution was drafted for: accepted ones and replacements of rejected ones, but not
+    the one behind a block that was accepted wholly.
     `next_confidence`: the largest probability in the draft model's distribution for the block's
-    first token, before the sampler. That token is drafted whatever is decided, so it costs nothing
-    to look, and it tells more than all that came before.
+    first token, before the sampler. That token is drafted whatever is decided.
     `rate`: the uplink's in bit/s now, infinite if nothing limits it.
-    `accepted`, `drafted`: of the block before, as far as its first refused token, whatever was
-    drafted behind that; both 0 before the first.
+    `accepted`, `drafted`: of the block before, up to its first rejected token; both 0 before it.
     """
 
     confidences: tuple[float, ...]
@@ -55,10 +52,6 @@ class ControlState:
 class Controller(Protocol):
     """A policy over (L, ℓ)."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in traces and tables."""
-
     def choose(self, state: ControlState) -> Action:
         """The action for the next block."""
 
@@ -69,11 +62,6 @@ class Static:
 
     action: Action
 
-    @property
-    def name(self) -> str:
-        """The specification it is made from."""
-        return f"static:{self.action.length}:{self.action.resolution}"
-
     def choose(self, state: ControlState) -> Action:
         """The action, whatever the state."""
         return self.action
@@ -81,7 +69,7 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Heuristic:
-    """One token more after a block that stood wholly, else as many as stood (QSV V-A).
+    """One token more after a block accepted wholly, else as many as were accepted (QSV V-A).
 
     The resolution is fixed. Raises ControlError if it is below 1.
     """
@@ -91,13 +79,8 @@ class Heuristic:
     def __post_init__(self) -> None:
         Action(1, self.resolution)
 
-    @property
-    def name(self) -> str:
-        """The specification it is made from."""
-        return f"heuristic:{self.resolution}"
-
     def choose(self, state: ControlState) -> Action:
-        """L + 1 if all of the L drafted tokens stood, otherwise the number that did, at least 1."""
+        """Return L + 1 if all L tokens were accepted, else the number that was, at least 1."""
         if state.drafted == 0:
             length = FIRST_LENGTH
         elif state.accepted == state.drafted:

@@ -1,4 +1,4 @@
-"""What a side knows of decoding delays and acceptance: pure estimators (DRAGON §5.2, SPEC 1.4).
+"""Estimate decoding delays and acceptance: pure estimators (DRAGON §5.2, SPEC 1.4).
 
 The network part is estimated in `dragonrt.link.probe` and `dragonrt.control.round_trip`.
 """
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+
+from dragonrt.control.scheduler import Estimate
+from dragonrt.side import Side, other
 
 SMOOTHING = 0.1
 """ζ: the weight of the newest sample in every moving average."""
@@ -90,12 +93,59 @@ class DecodeDelay:
         )
 
 
-@dataclass(slots=True)
-class AcceptanceRate:
-    """A moving average of how often a side's drafts become target tokens; starts undecided."""
+class Estimates:
+    """Running estimates, fed by what is decoded and decided.
 
-    value: float = 0.5
+    Acceptance is a moving average of what happened, or with `expects` of what DRAGON Eq. 5 expects.
+    Both sides have the same, as they tell each other their profiles and what their drafts took.
+    """
 
-    def update(self, sample: float) -> None:
-        """Take in one sample: the expected acceptance of Eq. 5, or 1 / 0 for what happened."""
-        self.value = (1 - SMOOTHING) * self.value + SMOOTHING * sample
+    def __init__(self, *, expects: bool) -> None:
+        self.expects = expects
+        self._delays: dict[Side, DecodeDelay] = {"device": DecodeDelay(), "cloud": DecodeDelay()}
+        self._acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
+
+    def profile(self, side: Side) -> DecodeProfile | None:
+        """Return the line along which drafts of `side` are expected, if any is known."""
+        return self._delays[side].profile
+
+    def profiled(self, side: Side, profile: DecodeProfile) -> None:
+        """Set the decode profile of `side`; t is the step."""
+        self._delays[side] = DecodeDelay(profile)
+
+    def decoded(self, side: Side, step: int, decode_s: float) -> None:
+        """Add a draft of `side` that took `decode_s` seconds; 0: it needed no forward."""
+        if decode_s > 0:
+            self._delays[side].took(step, decode_s)
+
+    def compared(self, side: Side, accepted: bool) -> None:
+        """Add whether a draft of `side` became the target token."""
+        if not self.expects:
+            self._update(side, float(accepted))
+
+    def expected(self, device: float, cloud: float) -> None:
+        """Add what Eq. 5 expects of the two sides' drafts of a step."""
+        self._update("device", device)
+        self._update("cloud", cloud)
+
+    def _update(self, side: Side, sample: float) -> None:
+        """Move an average that starts undecided by one sample, 1 or 0 for what happened."""
+        before = self._acceptance[side]
+        self._acceptance[side] = (1 - SMOOTHING) * before + SMOOTHING * sample
+
+    def trusts_other(self, side: Side) -> bool:
+        """Whether the other side's draft is likelier to become the target than that of `side`."""
+        return self._acceptance[other(side)] > self._acceptance[side]
+
+    def for_scheduling(self, step: int, rtt_s: float) -> Estimate:
+        """Return what the scheduler needs after a step."""
+        return Estimate(
+            decode_s={side: self._decode_s(side, step) for side in self._acceptance},
+            acceptance=dict(self._acceptance),
+            rtt_s=rtt_s,
+        )
+
+    def _decode_s(self, side: Side, step: int) -> float:
+        """Expect an unknown side to be as fast as the other: that decides nothing."""
+        profile = self.profile(side) or self.profile(other(side))
+        return profile.predict(step + 1) if profile is not None else 0.0

@@ -1,17 +1,12 @@
 """The round trip as an answer's own messages measure it, at every step (DRAGON §5.2, SPEC 1.4).
 
-Each message carries two times in microseconds: when it was sent, and what the newest time of the
-other side has grown to here, the time that it was held included. What an echo lacks to now was
-spent on the way. Both are counted from where the sender, or whose echo it is, began: no clocks are
-compared, and no time of day is told.
+Each message carries two times in microseconds since its side began: when it was sent, and an echo,
+the newest time of the other side plus how long it was held here. So no clocks are compared.
 """
 
 
 class RoundTrip:
-    """One side's part: `seconds` is the newest round trip, both messages' transmission included.
-
-    The real-time value of DRAGON §5.2; None before the first echo.
-    """
+    """One side's part: `seconds` is the newest round trip, None before the first echo."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None

@@ -1,13 +1,12 @@
-"""A trained head on a draft model: will the target let a drafted token stand? (SPEC section 4)
+"""A trained head on a draft model predicts whether the target accepts a token (SPEC section 4).
 
-One linear layer and a sigmoid, small enough that asking it costs nothing beside drafting a token.
-Its record says which pair of models it was trained for, how, and how well it does on text it has
-not seen.
+One linear layer and a sigmoid. Its record says which pair of models it was trained for, how, and
+its scores on held-out text.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -16,7 +15,7 @@ import platformdirs
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.control.artefact import Arrays, Artefact, Record, finite
+from dragonrt.control.artefact import Arrays, Record, finite, load
 from dragonrt.errors import ControlError
 
 Kind = Literal["sprinter", "specdec++"]
@@ -31,14 +30,13 @@ Features = Literal["hidden", "hidden+confidence"]
 q was computed. hidden+confidence: that, and the `CONFIDENCES` of x."""
 
 CONFIDENCES = ("q(x)", "log q(x)", "max q")
-VERIFIER = Artefact("verifier", 1)
 
 _SMALLEST = 1e-12  # a probability below this counts as this in a logarithm
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedPair:
-    """The models a verifier is for: their names, and their fingerprints, by which it knows them."""
+    """Names and fingerprints of the models that a verifier is for."""
 
     draft: str
     target: str
@@ -73,9 +71,9 @@ class Verifier:
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
-        """The predicted probability that `token`, drafted from `q`, is one to keep.
+        """Predict the probability that `token`, drafted from `q` [V], is one to keep.
 
-        `hidden` [hidden] is what the draft model's output layer read when it computed `q` [V], its
+        `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
         distribution before any sampler.
         """
         read = hidden
@@ -96,31 +94,18 @@ class Verifier:
                     f"{given[:8]}…: train one with `scripts/train/run verifier`"
                 )
 
-    def save(self, path: Path) -> None:
-        """Write its two files. Raises ControlError if that cannot be done."""
-        record = {
-            "kind": self.kind,
-            "features": self.features,
-            **asdict(self.pair),
-            "threshold": self.threshold,
-            "ratio": self.ratio,
-            "trained_on": dict(self.trained_on),
-        }
-        arrays = {"weight": self.weight, "bias": np.array([self.bias], np.float32)}
-        VERIFIER.save(path, arrays, record)
-
     @classmethod
     def load(cls, name: str | Path) -> Self:
-        """What `save` wrote: a bundled verifier's name, or a path (of either file, or of both).
+        """Read the two files: a bundled verifier's name, or a path (of either file, or of both).
 
         Raises ControlError with one line that says what is wrong with the files.
         """
         bundled_one = name in bundled.verifiers()
         path = bundled.verifier_path(str(name)) if bundled_one else Path(name)
-        return VERIFIER.load(path, cls._read)
+        return load("verifier", path, cls._read)
 
     @classmethod
-    def _read(cls, name: str, arrays: Arrays, record: Record) -> Self:
+    def _read(cls, arrays: Arrays, record: Record) -> Self:
         pair = [str(record[field.name]) for field in fields(TrainedPair)]
         return cls(
             kind=_one_of(record["kind"], get_args(Kind)),

@@ -83,61 +83,35 @@ class Dense(ByteCodec):
 
 
 @dataclass(frozen=True, slots=True)
-class TopP(ByteCodec):
-    """The fewest most likely tokens that hold the mass `p`, renormalised (DRAGON, p = 0.8)."""
+class Sparse(ByteCodec):
+    """The most likely tokens, at most `k`.
 
-    p: float
-    light: ClassVar = True
+    By `kind`, TOP_P: the fewest that hold `mass`, renormalised (DRAGON, 0.8); RENORMALISED: `k`
+    (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them (SPECFED).
+    """
 
-    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        total = checked_sum(p, self.vocabulary)
-        ids = np.sort(top_p(p, self.p * total))
-        values = p[ids]
-        coded = encode_sparse(Kind.TOP_P, ids, values / values.max(), 0.0, self.vocabulary)
-        return self._quantized(p, total, coded)
-
-    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
-        if kind_of(data) != Kind.TOP_P:
-            raise other_codec(self.name)
-        return decode_sparse(data, self.vocabulary, at_most=self.vocabulary)
-
-
-@dataclass(frozen=True, slots=True)
-class TopKRenormalised(ByteCodec):
-    """The `k` most likely tokens, renormalised (SPECFED)."""
-
+    kind: Kind
     k: int
-    light: ClassVar = True
+    mass: float = 1.0
+
+    @property
+    def light(self) -> bool:  # type: ignore[override]
+        return self.kind is not Kind.RESIDUAL
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
         total = checked_sum(p, self.vocabulary)
-        ids = np.sort(top_k(p, self.k))
-        values = p[ids]
-        coded = encode_sparse(Kind.RENORMALISED, ids, values / values.max(), 0.0, self.vocabulary)
+        ids = np.sort(top_p(p, self.mass * total) if self.kind is Kind.TOP_P else top_k(p, self.k))
+        values, rest = p[ids], 0.0
+        scale = values.max()
+        if self.kind is Kind.RESIDUAL:
+            values = values.astype(np.float64)
+            rest = max(0.0, total - float(values.sum()))
+            scale = max(float(values.max()), rest)
+        coded = encode_sparse(self.kind, ids, values / scale, rest / scale, self.vocabulary)
         return self._quantized(p, total, coded)
 
     def _decode(self, data: memoryview) -> tuple[Distribution, int]:
-        if kind_of(data) != Kind.RENORMALISED:
-            raise other_codec(self.name)
-        return decode_sparse(data, self.vocabulary, at_most=self.k)
-
-
-@dataclass(frozen=True, slots=True)
-class TopKResidual(ByteCodec):
-    """The `k` most likely tokens, the mass of the others spread evenly over them (SPECFED)."""
-
-    k: int
-
-    def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        total = checked_sum(p, self.vocabulary)
-        ids = np.sort(top_k(p, self.k))
-        values = p[ids].astype(np.float64)
-        rest = max(0.0, total - float(values.sum()))
-        scale = max(float(values.max()), rest)
-        coded = encode_sparse(Kind.RESIDUAL, ids, values / scale, rest / scale, self.vocabulary)
-        return self._quantized(p, total, coded)
-
-    def _decode(self, data: memoryview) -> tuple[Distribution, int]:
-        if kind_of(data) not in (Kind.RESIDUAL, Kind.NO_RESIDUAL):
+        residual = (Kind.RESIDUAL, Kind.NO_RESIDUAL)
+        if kind_of(data) not in (residual if self.kind is Kind.RESIDUAL else (self.kind,)):
             raise other_codec(self.name)
         return decode_sparse(data, self.vocabulary, at_most=self.k)

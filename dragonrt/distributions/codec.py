@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions.arguments import checked_sum, number, whole_number
 from dragonrt.distributions.bits import BitReader, BitWriter
-from dragonrt.distributions.byte_codecs import Dense, TopKRenormalised, TopKResidual, TopP
+from dragonrt.distributions.byte_codecs import Dense, Sparse
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.distributions.lattice_codec import MAX_RESOLUTION, LatticeCodec, LatticeKind
-from dragonrt.distributions.payload import FP16, FP32
+from dragonrt.distributions.payload import FP16, FP32, Kind
 from dragonrt.distributions.protocol import PLAIN, Codec, Quantized, Step, token_bits
 from dragonrt.distributions.race_codec import LARGEST_TAU, Half, RaceCodec, Single
 from dragonrt.errors import CodecError
@@ -52,11 +52,11 @@ def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
         case ["dense", "fp32"]:
             return Dense(name, vocabulary, FP32)
         case ["topp", mass] if 0 < (p := number(mass)) <= 1:
-            return TopP(name, vocabulary, p)
+            return Sparse(name, vocabulary, Kind.TOP_P, vocabulary, p)
         case ["topk", count, "renorm"] if (k := whole_number(count)) >= 1:
-            return TopKRenormalised(name, vocabulary, k)
+            return Sparse(name, vocabulary, Kind.RENORMALISED, k)
         case ["topk", count, "residual"] if (k := whole_number(count)) >= 1:
-            return TopKResidual(name, vocabulary, k)
+            return Sparse(name, vocabulary, Kind.RESIDUAL, k)
         case ["qs", finest] if resolution := _resolution(finest):
             k = vocabulary
             return LatticeCodec(name, vocabulary, QS, resolution, k, 0.0, tokens_by_id)

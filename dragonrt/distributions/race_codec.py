@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,24 +92,6 @@ def _scores(
     return chosen if noise is None else chosen / noise(p.vocabulary, ids)
 
 
-class NumberFormat(Protocol):
-    """How probabilities are rounded, and their bytes."""
-
-    @property
-    def value_bytes(self) -> int:
-        """The bytes of one value."""
-
-    @property
-    def head_bytes(self) -> int:
-        """The bytes before the values."""
-
-    def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
-        """All of `p`, floating [V], whose sum is `total`."""
-
-    def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
-        """The probabilities. Raises CodecError for bytes that are none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rounded:
     """All of a distribution in a number format: the bytes before the values, each token's value."""
@@ -123,13 +105,15 @@ class Rounded:
 class Half:
     """Two bytes: 6 bits of exponent and 10 of mantissa, from 1 down to 2^-62; below is zero.
 
-    The sum of all is not exactly 1, which a race does not ask for.
+    The sum of all is not exactly 1, which a race does not ask for. Of the bytes of a list there are
+    `head_bytes` once and `value_bytes` for each value.
     """
 
     value_bytes: ClassVar = 2
     head_bytes: ClassVar = 0
 
     def rounded(self, p: NDArray[np.floating[Any]], total: float) -> Rounded:
+        """Round all of `p`, floating [V], whose sum is `total`."""
         bits = np.divide(p, total, dtype=p.dtype).astype(FP32.dtype).view(FP32.bits)
         codes = (bits + (0x0FFF + (bits >> 13 & 1)) >> 13).astype(np.int32) - _HALF_ZERO
         codes = np.where(codes < _HALF_LEAST, 0, codes).astype("<u2")
@@ -138,6 +122,7 @@ class Half:
         return Rounded(Distribution(ids, p_rounded, 0.0, p.size), b"", codes)
 
     def read(self, head: memoryview, values: memoryview) -> NDArray[np.float64]:
+        """Return the probabilities. Raises CodecError for bytes that are none."""
         codes = np.frombuffer(values, "<u2")
         if not (int(codes.min()) >= _HALF_LEAST and int(codes.max()) <= _HALF_ONE):
             raise CodecError("payload has a value that is no probability; discard it")
@@ -182,7 +167,7 @@ class RaceCodec(ByteCodec):
 
     tau: float
     adapts: bool
-    form: NumberFormat
+    form: Half | Single
     light: ClassVar = True
     complete: ClassVar = False
 

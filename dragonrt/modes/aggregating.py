@@ -5,8 +5,7 @@ draft and target what it took and the times that measure the round trip: so both
 With any other placement, or a cadence, nothing of that is told.
 """
 
-from dragonrt.control.estimates import Estimates
-from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.profiler import DecodeProfile, Estimates
 from dragonrt.control.round_trip import RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
 from dragonrt.modes.settings import DragonSettings

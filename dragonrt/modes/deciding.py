@@ -15,8 +15,13 @@ from dragonrt.distributions import Codec, Distribution, Step, decode_distributio
 from dragonrt.distributions.race_codec import OwnRace, RaceEntries
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.evidence import evidence_bits
-from dragonrt.sampling.acceptance import expected_acceptance_algorithm1
-from dragonrt.sampling.aggregation import Candidate, Coupled, Rule, side_weights
+from dragonrt.sampling.aggregation import (
+    Candidate,
+    Coupled,
+    Rule,
+    expected_acceptance_algorithm1,
+    side_weights,
+)
 from dragonrt.side import Side
 
 Listing = Callable[[int, NDArray[np.floating[Any]]], Step]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import ControlState
+from dragonrt.control.policies import ControlState
 from dragonrt.distributions import ConformalThreshold, Quantized, backtrack
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.sampling.stopping import DraftSignals, StoppingRule

@@ -20,6 +20,7 @@ from dragonrt.distributions import (
     codec,
     decode_distribution,
     encode_block,
+    mix,
 )
 from dragonrt.errors import DragonError
 from dragonrt.modes.membership import Membership, Received, Worker, deadline_s, round_weights
@@ -37,7 +38,6 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import longest_upload
-from dragonrt.sampling.mixing import mixture
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, speculative_rule
 from dragonrt.timeouts import USUAL, Timeouts
@@ -335,7 +335,7 @@ class Coordinator(Machine):
         def head(_: Sequence[Prediction]) -> _Judged:
             shares = [weight for _, weight in present]
             each_step = zip(*(upload.distributions for upload, _ in present), strict=True)
-            p = [self._rule.shape(mixture(each, shares)) for each in each_step]
+            p = [self._rule.shape(mix(each, shares).to_dense()) for each in each_step]
             verdict = self._rule.verify(decided, drafted, q, p)
             names = dict(zip((worker.name for worker in workers), weights, strict=True))
             taken = {worker.name: names[worker.name] for worker in received}

@@ -8,7 +8,7 @@ from statistics import median
 from dragonrt.distributions import Distribution
 from dragonrt.modes.mode import Work
 from dragonrt.modes.settings import Weighing
-from dragonrt.sampling.mixing import relevance_weights, renormalise
+from dragonrt.sampling.aggregation import relevance_weights, renormalise
 
 LEAST_DEADLINE_S = 1.0
 DEADLINE_FACTOR = 4.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dragonrt.bundled import DEFAULT_MODEL
-from dragonrt.control import Controller
+from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold
 from dragonrt.errors import DragonError

@@ -14,7 +14,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Controller
+from dragonrt.control.policies import Controller
 from dragonrt.distributions import (
     ConformalThreshold,
     Distribution,

@@ -20,9 +20,8 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import AcceptanceHead
-from dragonrt.sampling.approximation import verify_last
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import speculative_rule
+from dragonrt.sampling.verification import corrected, speculative_rule
 from dragonrt.wire import messages as wire
 
 
@@ -163,5 +162,5 @@ class SprinterJudging:
         if block.q is None:
             raise ModeError("a sprinter's block needs the distribution of its token")
         p = self._rule.shape(said[0].p)
-        stands, token = verify_last(block.tokens[0], block.q[0], p, self._noise, block.step)
-        return VerifyOne(int(stands), token)
+        token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
+        return VerifyOne(int(token == block.tokens[0]), token)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragonrt.control import Controller, controller
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Controller
 from dragonrt.control.verifier import Kind, Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import Resources

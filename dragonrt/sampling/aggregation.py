@@ -7,13 +7,14 @@ cloud, never of "local" and "remote": whoever computes a target computes the sam
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.distributions import Distribution, Step, mix
+from dragonrt.distributions import Distribution, Step, mix, total_variation
 from dragonrt.distributions.distribution import probabilities_on, union_support
 from dragonrt.distributions.race_codec import OwnRace, RaceEntries, leading
 from dragonrt.errors import SamplingError
@@ -33,12 +34,32 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     The relevances are log-sum-exps over each side's documents; a side without any has -inf.
     Raises SamplingError where no softmax exists.
     """
-    difference = h_device - h_cloud
-    if math.isnan(difference):
-        raise SamplingError(f"relevances {h_device} and {h_cloud} have no softmax; retrieve again")
-    odds = math.exp(-abs(difference))
-    larger, smaller = 1 / (1 + odds), odds / (1 + odds)
-    return (larger, smaller) if difference >= 0 else (smaller, larger)
+    device, cloud = relevance_weights((h_device, h_cloud))
+    return device, cloud
+
+
+def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
+    """softmax of the workers' h̃: `side_weights` for any number of workers, in their order.
+
+    A worker without documents has -inf and the weight 0. Raises SamplingError where no softmax
+    exists.
+    """
+    largest = max(relevances, default=-math.inf)
+    if not math.isfinite(largest) or any(math.isnan(h) for h in relevances):
+        raise SamplingError(f"relevances {list(relevances)} have no softmax; retrieve again")
+    return renormalise([math.exp(h - largest) for h in relevances], [True] * len(relevances))
+
+
+def renormalise(weights: Sequence[float], present: Sequence[bool]) -> tuple[float, ...]:
+    """The weights of a round in which only the workers that are `present` take part: sum 1.
+
+    The others get 0. Raises SamplingError where no weight is left.
+    """
+    taken = [weight if here else 0.0 for weight, here in zip(weights, present, strict=True)]
+    total = math.fsum(taken)
+    if not total > 0:
+        raise SamplingError("no worker that takes part has a weight above 0; wait for one that has")
+    return tuple(weight / total for weight in taken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +209,21 @@ class Algorithm1:
         if residual.rest == 0 and not residual.probabilities.any():
             return own.token  # the distributions differ by rounding only
         return sample(residual, self._noise.uniform(Purpose.RESAMPLE, side, step))
+
+
+def expected_acceptance_algorithm1(
+    p_own: Distribution, p_other: Distribution, eta_own: float, gamma_own: float = 0.5
+) -> float:
+    """α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), δ = TV(p_own, p_other) (DRAGON Eq. 5).
+
+    γ is how often the own corrected draft is taken. α grows with it (Theorem 4.2).
+    """
+    p_target = mix((p_own, p_other), (eta_own, 1 - eta_own))
+    ids = p_target.ids
+    both = float(probabilities_on(p_own, ids) @ p_target.probabilities)
+    both += p_own.rest_density * p_target.rest
+    kept = 1 - (1 - eta_own) * total_variation(p_own, p_other)
+    return gamma_own * kept + (1 - gamma_own) * both
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:

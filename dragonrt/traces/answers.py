@@ -1,29 +1,16 @@
 """Which records belong to which answer, and which answers of two traces are the same one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from dragonrt.traces.events import (
-    AnswerOpened,
-    Drafted,
-    Event,
-    LinkProbed,
-    MessageReceived,
-    MessageSent,
-    Record,
-    Rejoined,
-    SideReady,
-    TokenDecided,
-    TraceStarted,
-    WentAlone,
-)
+from dragonrt.traces import events
+from dragonrt.traces.counts import AnswerCounts, is_opening, milliseconds
+from dragonrt.traces.events import Event, Record
+from dragonrt.traces.ledger import Ledger
 
 E = TypeVar("E", covariant=True)
-
-OPENS = "open"
-"""The message that opens a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +22,7 @@ class At(Generic[E]):
 
 
 def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
-    """The events of one type."""
+    """Select the events of one type."""
     return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
@@ -52,42 +39,34 @@ class TracedAnswer:
     records: list[Record] = field(default_factory=list)
 
     @cached_property
-    def opened(self) -> At[AnswerOpened] | None:
-        return next(of_type(self.records, AnswerOpened), None)
-
-    @property
-    def seed(self) -> object:
-        return None if self.opened is None else self.opened.event.settings.get("seed")
+    def found(self) -> AnswerCounts:
+        return AnswerCounts.of(self.records)
 
     @cached_property
-    def decisions(self) -> list[At[TokenDecided]]:
-        return list(of_type(self.records, TokenDecided))
+    def decisions(self) -> list[At[events.TokenDecided]]:
+        return list(of_type(self.records, events.TokenDecided))
 
-    @property
-    def tokens(self) -> list[int]:
-        return [decision.event.token for decision in self.decisions]
-
-    @property
-    def whole(self) -> bool:
-        """Begun with the first token, and never without the other side since."""
-        begun = self.opened is not None and self.opened.event.accepted == 0
-        return begun and not any(
-            isinstance(each.event, WentAlone | Rejoined) for each in self.records
-        )
-
-    @property
-    def vocabulary(self) -> int | None:
-        ready = next(of_type(self.records, SideReady), None)
-        return None if ready is None else ready.event.vocabulary
-
-    @property
-    def drafts(self) -> Mapping[int, Drafted]:
-        """What this side drafted, by the hash of the prefix."""
-        return {each.event.prefix: each.event for each in of_type(self.records, Drafted)}
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of the answer; the device alone keeps a ledger."""
+        found = self.found
+        return {
+            "session": self.session,
+            **({"peer": self.peer} if self.peer else {}),
+            "finish": found.closed.finish if found.closed else None,
+            "resumed": found.resumed,
+            "load_ms": milliseconds(found.load_s),
+            "prefill_ms": milliseconds(found.prefill_s),
+            **found.counts.to_json(),
+            **(
+                {"ledger": Ledger.of(self.records).to_json()}
+                if self.records[0].side == "device"
+                else {}
+            ),
+        }
 
 
 def split(records: Iterable[Record]) -> tuple[list[TracedAnswer], list[Record]]:
-    """A trace's answers in the order in which they began, and the records that belong to none.
+    """Return a trace's answers in the order in which they began, and the records of none.
 
     A number that is opened again is another answer's. A coordinator's workers' sessions are parts
     of its answer, which has no session itself.
@@ -95,74 +74,41 @@ def split(records: Iterable[Record]) -> tuple[list[TracedAnswer], list[Record]]:
     answers: list[TracedAnswer] = []
     rest: list[Record] = []
     current: dict[tuple[str, int], TracedAnswer] = {}
-    opened: set[tuple[tuple[str, int], type[Event]]] = set()
+    begun: dict[tuple[str, int], set[type[Event]]] = {}
     for record in records:
-        key, event = _key(record), record.event
-        if _is_idle(record):
+        event = record.event
+        is_message = isinstance(event, events.MessageSent | events.MessageReceived)
+        is_part = record.side == "device" and bool(record.peer)  # of a coordinator's answer
+        key = ("", 0) if is_part else (record.peer, record.session)
+        if isinstance(event, events.LinkProbed | events.TraceStarted) or (
+            is_message and not record.session
+        ):
             rest.append(record)
             continue
-        if isinstance(event, AnswerOpened) or (is_opening(event) and not _is_part(record)):
+        if isinstance(event, events.AnswerOpened) or (is_opening(event) and not is_part):
             # The event and the message come in either order: one of a kind per answer.
-            if key not in current or (key, type(event)) in opened:
-                opened -= {(key, kind) for kind in (AnswerOpened, MessageSent, MessageReceived)}
-                current[key] = TracedAnswer(record.session, record.peer)
+            if type(event) in begun.get(key, {type(event)}):
+                current[key], begun[key] = TracedAnswer(record.session, record.peer), set()
                 answers.append(current[key])
-            opened.add((key, type(event)))
+            begun[key].add(type(event))
         (current[key].records if key in current else rest).append(record)
     return answers, rest
 
 
-def _is_idle(record: Record) -> bool:
-    message = isinstance(record.event, MessageSent | MessageReceived)
-    return isinstance(record.event, LinkProbed | TraceStarted) or (message and not record.session)
-
-
-def _is_part(record: Record) -> bool:
-    """Whether it is of one worker's session in a coordinator's answer."""
-    return record.side == "device" and bool(record.peer)
-
-
-def _key(record: Record) -> tuple[str, int]:
-    return ("", 0) if _is_part(record) else (record.peer, record.session)
-
-
-def is_opening(event: Event) -> bool:
-    """Whether it is the message that opens a session."""
-    return isinstance(event, MessageSent | MessageReceived) and event.message == OPENS
-
-
-# The same answer on both sides.
-
-
 def twin(answer: TracedAnswer, others: Sequence[TracedAnswer]) -> TracedAnswer | None:
-    """The other side's part of an answer: same session and seed, and most tokens in common."""
+    """Find the other side's part of an answer: same session and seed, most tokens in common."""
+
+    def seed(one: TracedAnswer) -> object:
+        return None if one.found.opened is None else one.found.opened.settings.get("seed")
 
     def decided(one: TracedAnswer) -> set[tuple[int, int]]:
         return {(each.event.step, each.event.token) for each in one.decisions}
 
-    def same(one: TracedAnswer) -> bool:
-        return one.opened is not None and (one.session, one.seed) == (answer.session, answer.seed)
-
+    alike = [
+        one
+        for one in others
+        if one.found.opened is not None
+        and (one.session, seed(one)) == (answer.session, seed(answer))
+    ]
     ours = decided(answer)
-    alike = [one for one in others if same(one)]
     return max(alike, key=lambda one: len(decided(one) & ours), default=None)
-
-
-def whole_pairs(
-    device: Sequence[TracedAnswer], cloud: Sequence[TracedAnswer]
-) -> list[tuple[TracedAnswer, TracedAnswer]]:
-    """The answers of at least two tokens that both sides gave together from the first one on.
-
-    In the device's order. The cloud may miss the last tokens.
-    """
-    left = [other for other in cloud if other.whole and other.tokens]
-    found = []
-    for answer in device:
-        if not answer.whole or len(answer.tokens) < 2:
-            continue
-        for place, other in enumerate(left):
-            theirs = other.tokens
-            if other.seed == answer.seed and theirs == answer.tokens[: len(theirs)]:
-                found.append((answer, left.pop(place)))
-                break
-    return found

@@ -14,43 +14,27 @@ from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.side import Side
-from dragonrt.traces.events import (
-    AggregatorSwitched,
-    Drafted,
-    ForwardDone,
-    ForwardPreempted,
-    ForwardStopped,
-    LatencyEstimated,
-    LinkProbed,
-    MessageReceived,
-    MessageSent,
-    Record,
-    Rejoined,
-    RolledBack,
-    SideReady,
-    TextsDiverged,
-    TokenDecided,
-    WentAlone,
-)
+from dragonrt.traces import events
+from dragonrt.traces.events import Record
 from dragonrt.traces.schema import own_fields
-from dragonrt.traces.timeline import Flight, flights
+from dragonrt.traces.timeline import flights
 from retrieval.files import create
 
 Object = dict[str, Any]
 """One event of the format."""
 
 INSTANTS = {
-    TokenDecided.KIND: "token {step}",
-    RolledBack.KIND: "roll back to {step}",
-    ForwardPreempted.KIND: "preempt {step}",
-    AggregatorSwitched.KIND: "to {to}",
-    TextsDiverged.KIND: "differ at {step}",
-    WentAlone.KIND: "alone from {step}",
-    Rejoined.KIND: "together from {step}",
+    events.TokenDecided.KIND: "token {step}",
+    events.RolledBack.KIND: "roll back to {step}",
+    events.ForwardPreempted.KIND: "preempt {step}",
+    events.AggregatorSwitched.KIND: "to {to}",
+    events.TextsDiverged.KIND: "differ at {step}",
+    events.WentAlone.KIND: "alone from {step}",
+    events.Rejoined.KIND: "together from {step}",
 }
 COUNTERS = {
-    LinkProbed.KIND: {"rtt": "round trip (s)", "bandwidth": "bandwidth (bit/s)"},
-    LatencyEstimated.KIND: {
+    events.LinkProbed.KIND: {"rtt": "round trip (s)", "bandwidth": "bandwidth (bit/s)"},
+    events.LatencyEstimated.KIND: {
         "difference": "ΔZ (s)",
         "device": "acceptance, device",
         "cloud": "acceptance, cloud",
@@ -77,44 +61,41 @@ def write_chrome_trace(by_side: Mapping[Side, Sequence[Record]], path: Path) -> 
 def _objects(by_side: Mapping[Side, Sequence[Record]]) -> Iterator[Object]:
     processes: dict[tuple[Side, str], int] = {}
     busy_us: dict[tuple[int, int], int] = {}
-    for side, records in by_side.items():
-        for record in records:
-            name = (side, record.peer)
-            if name not in processes:
-                processes[name] = len(processes) + 1
-                label = f"{side}, for {record.peer}" if record.peer else side
-                yield _named("process_name", processes[name], 0, label)
-            process, session = processes[name], record.session
-            messages = isinstance(record.event, MessageSent | MessageReceived)
-            thread = session + MESSAGES if messages else session
-            if (process, thread) not in busy_us:
-                busy_us[process, thread] = 0
-                what = "messages" if messages else "decoding"
-                label = f"session {session}: {what}" if session else f"connection: {what}"
-                yield _named("thread_name", process, thread, label)
-            if isinstance(record.event, Drafted):  # its distribution is no sight
-                continue
-            for found in _of(record, {"pid": process, "tid": thread}):
-                if found["ph"] == "X" and not messages:
-                    busy_us[process, thread] = _begin_after(found, busy_us[process, thread])
-                yield found
+    for record in (each for records in by_side.values() for each in records):
+        name, session = (record.side, record.peer), record.session
+        if name not in processes:
+            processes[name] = len(processes) + 1
+            label = f"{record.side}, for {record.peer}" if record.peer else record.side
+            yield _named("process_name", processes[name], 0, label)
+        process = processes[name]
+        messages = isinstance(record.event, events.MessageSent | events.MessageReceived)
+        thread = session + MESSAGES if messages else session
+        if (process, thread) not in busy_us:
+            busy_us[process, thread] = 0
+            what = "messages" if messages else "decoding"
+            label = f"session {session}: {what}" if session else f"connection: {what}"
+            yield _named("thread_name", process, thread, label)
+        if isinstance(record.event, events.Drafted):  # its distribution is no sight
+            continue
+        for found in _of(record, {"pid": process, "tid": thread}):
+            if found["ph"] == "X" and not messages:
+                # Times in a trace are rounded one by one, and slices that overlap are no stack.
+                end_us = found["ts"] + found["dur"]
+                found["ts"] = max(found["ts"], busy_us[process, thread])
+                found["dur"] = end_us - found["ts"]
+                busy_us[process, thread] = end_us
+            yield found
     for number, flight in enumerate(flights(by_side)):
-        yield from _arrow(number, flight, processes)
+        common = {"cat": "message", "name": flight.message, "id": number}
+        # "bp": the arrow ends at the slice around it, not at the next one.
+        for phase, end in (({"ph": "s"}, flight.sent), ({"ph": "f", "bp": "e"}, flight.arrived)):
+            if end is not None and flight.arrived is not None:
+                where = {"pid": processes[end.side, end.peer], "tid": end.session + MESSAGES}
+                yield {**phase, **common, "ts": _us(end.t), **where}
 
 
 def _named(kind: str, process: int, thread: int, name: str) -> Object:
     return {"ph": "M", "name": kind, "pid": process, "tid": thread, "args": {"name": name}}
-
-
-def _begin_after(slice_: Object, busy_us: int) -> int:
-    """Let the slice begin no earlier than that, and return its end.
-
-    Times and durations in a trace are rounded one by one, and slices that overlap are no stack.
-    """
-    end_us: int = slice_["ts"] + slice_["dur"]
-    slice_["ts"] = max(slice_["ts"], busy_us)
-    slice_["dur"] = end_us - slice_["ts"]
-    return end_us
 
 
 def _of(record: Record, where: Object) -> Iterator[Object]:
@@ -122,18 +103,18 @@ def _of(record: Record, where: Object) -> Iterator[Object]:
     event, time_us = record.event, _us(record.t)
     kind, fields = event.KIND, own_fields(event)
     match event:
-        case ForwardDone(step=step, tokens=tokens, seconds=seconds):
+        case events.ForwardDone(step=step, tokens=tokens, seconds=seconds):
             name = f"{step}" if tokens == 1 else f"{step}-{step + tokens - 1}"
             shown = _slice(f"decode {name}", record.t, seconds)
-        case ForwardStopped(step=step, seconds=seconds):
+        case events.ForwardStopped(step=step, seconds=seconds):
             shown = _slice(f"preempted {step}", record.t, seconds)
-        case MessageSent() | MessageReceived():
+        case events.MessageSent() | events.MessageReceived():
             number = "" if event.step is None else f" {event.step}"
             name = f"{kind} {event.message}{number}"
             shown = {"ph": "X", "name": name, "ts": time_us, "dur": SHORTEST_US}
-        case SideReady(load=load, prefill=prefill):
+        case events.SideReady(load=load, prefill=prefill):
             shown = _slice("prepare", record.t, load + prefill)
-        case LinkProbed() | LatencyEstimated():
+        case events.LinkProbed() | events.LatencyEstimated():
             for field, name in COUNTERS[kind].items():
                 if field in fields:
                     value = {field: fields[field]}
@@ -153,18 +134,3 @@ def _slice(name: str, end_s: float, seconds: float) -> Object:
 def _us(time_s: float) -> int:
     """Whole microseconds."""
     return round(1e6 * time_s)
-
-
-def _arrow(
-    number: int, flight: Flight, processes: Mapping[tuple[Side, str], int]
-) -> Iterator[Object]:
-    """From a message's sending to its arrival, if both are known."""
-    if flight.arrived is None:
-        return
-    common = {"cat": "message", "name": flight.message, "id": number}
-    begins: Object = {"ph": "s"}
-    ends: Object = {"ph": "f", "bp": "e"}  # at the slice around it, not at the next one
-    for phase, record in ((begins, flight.sent), (ends, flight.arrived)):
-        process = processes[record.side, record.peer]
-        where = {"pid": process, "tid": record.session + MESSAGES}
-        yield {**phase, **common, "ts": _us(record.t), **where}

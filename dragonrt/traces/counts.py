@@ -1,37 +1,57 @@
 """What happened in an answer, counted once: statistics and summaries are told from it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from statistics import median
 from typing import Any
 
 from dragonrt.side import Side
-from dragonrt.traces.answers import is_opening
+from dragonrt.traces import events
 from dragonrt.traces.dropped_mass import DroppedMass
-from dragonrt.traces.events import (
-    AggregatorSwitched,
-    AnswerClosed,
-    AnswerOpened,
-    BlockJudged,
-    BlockOutrun,
-    BlockSent,
-    ForwardDone,
-    ForwardPreempted,
-    ForwardStopped,
-    MessageReceived,
-    MessageSent,
-    Record,
-    RolledBack,
-    RoundDecided,
-    SideReady,
-    TargetDecoded,
-    TextsDiverged,
-    ThresholdMoved,
-    TokenDecided,
-    WentAlone,
-)
+from dragonrt.traces.events import Event, Record
 
 APPROXIMATE = "sprinter"
 """The mode in which a drafted token stands without the cloud's verdict, too."""
+
+
+OPENS = "open"
+"""The message that opens a session."""
+
+ADDS: Mapping[type[Event], Mapping[str, str]] = {
+    events.MessageSent: {"bytes_sent": "bytes"},
+    events.MessageReceived: {"bytes_received": "bytes"},
+    events.ForwardDone: {"forwards": "", "drafted": "tokens", "forward_s": "seconds"},
+    events.TokenDecided: {"tokens": ""},
+    events.BlockSent: {"blocks": "", "block_tokens": "tokens", "bits": "bits"},
+    events.BlockJudged: {
+        "verified": "",
+        "judged": "tokens",
+        "stood": "accepted",
+        "verify_s": "verify",
+        "verdicts_waited_s": "waited",
+    },
+    events.TargetDecoded: {"calls": "", "decoded": ""},
+    events.BlockOutrun: {"judged": "tokens", "stood": "tokens"},
+    events.RolledBack: {"rollbacks": "", "dropped": "dropped"},
+    events.ForwardPreempted: {"preemptions": ""},
+    events.ForwardStopped: {"preempted": ""},
+    events.AggregatorSwitched: {"switches": ""},
+    events.TextsDiverged: {"divergences": ""},
+    events.WentAlone: {"losses": ""},
+}
+"""What an event adds to the counts: the value of its field of that name, or 1 without a name."""
+
+SUMS = (
+    *("bytes_sent", "bytes_received", "forwards", "drafted", "blocks", "block_tokens", "bits"),
+    *("verified", "resampled", "preemptions", "rollbacks", "dropped", "switches", "divergences"),
+    "losses",
+)
+"""Counts that are reported as they are."""
+
+
+def is_opening(event: Event) -> bool:
+    """Whether it is the message that opens a session."""
+    return isinstance(event, events.MessageSent | events.MessageReceived) and event.message == OPENS
 
 
 def _by_side() -> dict[Side, int]:
@@ -68,7 +88,7 @@ class Counts:
     bytes_received: int = 0
     forwards: int = 0
     forward_s: float = 0.0
-    drafts: int = 0
+    drafted: int = 0
     preemptions: int = 0
     preempted: int = 0
     blocks: int = 0
@@ -104,6 +124,29 @@ class Counts:
             else:
                 setattr(self, each.name, mine + theirs)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return rates and means where they exist, milliseconds; None where there is nothing."""
+        travelled = self.bytes_sent + self.bytes_received
+        dropped_mass = self.dropped_mass
+        return {
+            "tokens": self.tokens,
+            "time_to_first_token_ms": median_ms(self.first_token_s),
+            "ms_per_token": ms_each(self.between_s, self.intervals),
+            "acceptance": acceptance(self),
+            "waited_ms": {
+                cause: milliseconds(seconds) for cause, seconds in sorted(self.waited_s.items())
+            },
+            "bytes_per_token": mean(travelled, self.tokens),
+            "ms_per_forward": ms_each(self.forward_s, self.forwards),
+            "tokens_per_block": mean(self.block_tokens, self.blocks),
+            "bits_per_token": mean(self.bits, self.tokens) if self.blocks else None,
+            "resampling_rate": share(self.resampled, self.verified),
+            "ms_per_verdict": ms_each(self.verify_s, self.verified),
+            **{name: getattr(self, name) for name in SUMS},
+            "absences": sum(self.missing.values()),
+            "conformal": None if dropped_mass is None else dropped_mass.to_json(),
+        }
+
 
 @dataclass(slots=True)
 class AnswerCounts:
@@ -113,13 +156,13 @@ class AnswerCounts:
     """
 
     counts: Counts = field(default_factory=Counts)
-    opened: AnswerOpened | None = None
+    opened: events.AnswerOpened | None = None
     opened_s: float | None = None
     last_s: float | None = None
     load_s: float = 0.0
     prefill_s: float = 0.0
     alone_from: int | None = None
-    closed: AnswerClosed | None = None
+    closed: events.AnswerClosed | None = None
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "AnswerCounts":
@@ -131,59 +174,31 @@ class AnswerCounts:
     def take(self, record: Record) -> None:
         """The next record; those that say nothing of an answer's costs are left alone."""
         counts, event = self.counts, record.event
-        if self.opened_s is None and (isinstance(event, AnswerOpened) or is_opening(event)):
+        if self.opened_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
             self.opened_s = record.t
+        for name, part in ADDS.get(type(event), {}).items():
+            setattr(counts, name, getattr(counts, name) + (getattr(event, part) if part else 1))
         match event:
-            case MessageSent():
-                counts.bytes_sent += event.bytes
-            case MessageReceived():
-                counts.bytes_received += event.bytes
-            case ForwardDone():
-                counts.forwards += 1
-                counts.drafts += event.tokens
-                counts.forward_s += event.seconds
-            case TokenDecided():
+            case events.TokenDecided():
                 self._take_decision(record.t, event)
-            case BlockSent():
-                counts.blocks += 1
-                counts.block_tokens += event.tokens
-                counts.bits += event.bits
-            case BlockJudged():
+            case events.BlockJudged():
                 self._take_verdict(event)
-            case TargetDecoded():
-                counts.calls += 1
-                counts.decoded += 1
-            case BlockOutrun():
-                counts.judged += event.tokens
-                counts.stood += event.tokens
+            case events.BlockOutrun():
                 self._compare("device", event.tokens, event.tokens)
-            case ThresholdMoved() if self.opened is not None:
+            case events.ThresholdMoved() if self.opened is not None:
                 if counts.dropped_mass is None:
                     counts.dropped_mass = DroppedMass.of(self.opened)
                 counts.dropped_mass.take(event)
-            case RoundDecided():
+            case events.RoundDecided():
                 for name in event.missing:
                     counts.missing[name] = counts.missing.get(name, 0) + 1
-            case RolledBack():
-                counts.rollbacks += 1
-                counts.dropped += event.dropped
-            case ForwardPreempted():
-                counts.preemptions += 1
-            case ForwardStopped():
-                counts.preempted += 1
-            case AggregatorSwitched():
-                counts.switches += 1
-            case TextsDiverged():
-                counts.divergences += 1
-            case WentAlone():
-                counts.losses += 1
-                if self.alone_from is None:
-                    self.alone_from = event.step
-            case AnswerOpened() if self.opened is None:  # else it goes on in another session
+            case events.WentAlone() if self.alone_from is None:
+                self.alone_from = event.step
+            case events.AnswerOpened() if self.opened is None:  # else it goes on in another session
                 self.opened = event
-            case SideReady():
+            case events.SideReady():
                 self.load_s, self.prefill_s = event.load, event.prefill
-            case AnswerClosed():
+            case events.AnswerClosed():
                 self.closed = event
             case _:
                 pass
@@ -197,9 +212,8 @@ class AnswerCounts:
         """Whether it had tokens before it began here."""
         return self.opened is not None and self.opened.accepted > 0
 
-    def _take_decision(self, now: float, event: TokenDecided) -> None:
+    def _take_decision(self, now: float, event: events.TokenDecided) -> None:
         counts = self.counts
-        counts.tokens += 1
         if self.last_s is not None:
             counts.between_s += now - self.last_s
             counts.intervals += 1
@@ -215,17 +229,11 @@ class AnswerCounts:
             counts.unread += 1
             self._compare("device", 1, 1)
 
-    def _take_verdict(self, event: BlockJudged) -> None:
-        counts = self.counts
+    def _take_verdict(self, event: events.BlockJudged) -> None:
         refused = event.accepted < event.tokens
-        counts.verified += 1
-        counts.calls += event.verify > 0  # else the text judged the block, and no forward
-        counts.judged += event.tokens
-        counts.stood += event.accepted
-        counts.resampled += refused
-        counts.verify_s += event.verify
-        counts.verdicts_waited_s += event.waited
-        counts.unread = 0
+        self.counts.calls += event.verify > 0  # else the text judged the block, and no forward
+        self.counts.resampled += refused
+        self.counts.unread = 0
         self._compare("device", event.accepted, event.accepted + refused)
 
     def _compare(self, side: Side, accepted: int, compared: int) -> None:
@@ -251,3 +259,13 @@ def milliseconds(seconds: float | None) -> float | None:
 def acceptance(counts: Counts) -> dict[Side, Any]:
     """The share of each side's drafts that stand."""
     return {side: share(counts.accepted[side], counts.compared[side]) for side in counts.compared}
+
+
+def ms_each(seconds: float, count: int) -> float | None:
+    """Milliseconds for each of `count`."""
+    return milliseconds(seconds / count) if count else None
+
+
+def median_ms(seconds: list[float]) -> float | None:
+    """Median in milliseconds."""
+    return milliseconds(median(seconds)) if seconds else None

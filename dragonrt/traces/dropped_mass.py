@@ -1,6 +1,6 @@
 """What C-SQS dropped in an answer, as its records tell it, against SQS Theorem 2."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
 
@@ -32,25 +32,23 @@ class DroppedMass:
 
     @classmethod
     def of(cls, opened: AnswerOpened) -> "DroppedMass":
-        """For an answer that begins. Raises TraceError where its settings are not C-SQS's."""
+        """Begin an answer's. Raises TraceError where its settings are not C-SQS's."""
+        settings = opened.settings
         try:
-            rates = ConformalThreshold.first(
-                0.0,
-                opened.settings["learning_rate"],
-                opened.settings["target"],
-                opened.settings.get("horizon"),
-            )
+            rates = settings["learning_rate"], settings["target"], settings.get("horizon")
         except KeyError as error:
             raise TraceError(
                 f"a threshold moves in an answer without the setting {error}"
             ) from None
-        return cls(rates.eta, rates.alpha)
+        first = ConformalThreshold.first(0.0, *rates)
+        return cls(first.eta, first.alpha)
 
     def take(self, moved: ThresholdMoved) -> None:
+        """Add a token."""
         if self.threshold is None:
             self.threshold = ConformalThreshold(moved.beta, self.eta, self.alpha)
             self.first_beta = moved.beta
-        self.follows = self.follows and abs(moved.beta - self.threshold.beta) <= ROUNDING
+        self.follows &= abs(moved.beta - self.threshold.beta) <= ROUNDING
         self.threshold = self.threshold.after(moved.dropped)
         self.tokens += 1
         self.dropped += moved.dropped
@@ -60,46 +58,31 @@ class DroppedMass:
             self.allowed = self.tokens * bound
 
     def __add__(self, other: "DroppedMass") -> "DroppedMass":
-        allowed = other.allowed
-        if self.threshold is not None and other.goes_on_from(self.threshold):
+        last, allowed = self.threshold, other.allowed
+        same_rates = last is not None and (other.eta, other.alpha) == (last.eta, last.alpha)
+        if last and same_rates and abs(other.first_beta - last.beta) <= ROUNDING:  # the same run
             allowed = other.tokens * other.alpha
-        return DroppedMass(
-            other.eta,
-            other.alpha,
-            self.tokens + other.tokens,
-            self.dropped + other.dropped,
-            self.allowed + allowed,
-            self.follows and other.follows,
-            other.threshold,
-            other.first_beta,
+        return replace(
+            other,
+            tokens=self.tokens + other.tokens,
+            dropped=self.dropped + other.dropped,
+            allowed=self.allowed + allowed,
+            follows=self.follows and other.follows,
         )
-
-    def goes_on_from(self, threshold: ConformalThreshold) -> bool:
-        """Whether the first token had this threshold."""
-        same_rates = (self.eta, self.alpha) == (threshold.eta, threshold.alpha)
-        return same_rates and abs(self.first_beta - threshold.beta) <= ROUNDING
-
-    @property
-    def average(self) -> float:
-        """Mass per token."""
-        return self.dropped / self.tokens if self.tokens else 0.0
-
-    @property
-    def bound(self) -> float:
-        """The most that the average may be; without tokens nothing was dropped."""
-        return self.allowed / self.tokens if self.tokens else 0.0
 
     @property
     def holds(self) -> bool:
-        """Whether it is what the theorem promises."""
-        return self.follows and self.average <= self.bound + ROUNDING
+        """Whether the dropped mass is what the theorem promises."""
+        return self.follows and self.dropped <= self.allowed + ROUNDING * self.tokens
 
     def to_json(self) -> dict[str, Any]:
+        """Return averages over the tokens; without tokens nothing was dropped."""
+        bound = self.allowed / self.tokens if self.tokens else 0.0
         return {
             "tokens": self.tokens,
-            "average_dropped": self.average,
+            "average_dropped": self.dropped / self.tokens if self.tokens else 0.0,
             "beta": None if self.threshold is None else self.threshold.beta,
-            "bound": self.bound if isfinite(self.bound) else None,
-            "says_nothing": self.bound >= 1,  # no token has more mass than that
+            "bound": bound if isfinite(bound) else None,
+            "says_nothing": bound >= 1,  # no token has more mass than that
             "follows": self.follows,
         }

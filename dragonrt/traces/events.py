@@ -6,8 +6,8 @@ pictures are folds over records, live or from a file. `KIND` is the event's name
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from dataclasses import Field, dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 from dragonrt.side import Side
 
@@ -18,65 +18,70 @@ PrefixHash: TypeAlias = Annotated[int, HASH]
 Cause = Literal["own", "other", "target"]
 """What a decision waited for last: the own draft, the other side's, or its target or verdict."""
 
+EVENTS: list[type["Event"]] = []
+"""All types of events, in the order of the documentation."""
 
-@dataclass(frozen=True, slots=True)
-class TraceStarted:
+
+@dataclass_transform(frozen_default=True)
+class Event:
+    """What happened. A subclass names its `kind` in a file; it becomes a frozen dataclass."""
+
+    KIND: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.KIND = kind
+        EVENTS.append(dataclass(frozen=True)(cls))
+
+
+class TraceStarted(Event, kind="start"):
     """First of a file. Where `clock` is equal in two files, their times are comparable."""
 
-    KIND: ClassVar[str] = "start"
     schema: int
     version: str
     model: str
     clock: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerOpened:
+class AnswerOpened(Event, kind="open"):
     """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode.
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
     the next one of that session. The message Open comes just before it or after it.
     """
 
-    KIND: ClassVar[str] = "open"
     mode: str
     accepted: int
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SideReady:
+class SideReady(Event, kind="ready"):
     """This side has its documents and has read the question, which took `load` and `prefill`."""
 
-    KIND: ClassVar[str] = "ready"
     load: float
     prefill: float
     prompt_tokens: int
     vocabulary: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardDone:
+class ForwardDone(Event, kind="decode"):
     """A forward ended that gives what follows `tokens` prefixes, the shortest of `step` tokens.
 
     Beside them it gave what follows so many `branches`, other texts.
     """
 
-    KIND: ClassVar[str] = "decode"
     step: int
     tokens: int
     seconds: float
     branches: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Drafted:
+class Drafted(Event, kind="draft"):
     """An own draft after the prefix with that hash: all that a simulation needs to repeat it.
 
     `seconds` is its part of the forward, 0 where it needed none of its own.
     """
 
-    KIND: ClassVar[str] = "draft"
     step: int
     prefix: PrefixHash
     seconds: float
@@ -84,30 +89,25 @@ class Drafted:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class MessageSent:
+class MessageSent(Event, kind="send"):
     """A message of that type, and its bytes on the wire."""
 
-    KIND: ClassVar[str] = "send"
     message: str
     bytes: int
     step: int | None = None
     round: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(Event, kind="receive"):
     """A message of that type, and its bytes on the wire."""
 
-    KIND: ClassVar[str] = "receive"
     message: str
     bytes: int
     step: int | None = None
     round: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDecided:
+class TokenDecided(Event, kind="decide"):
     """A target token. `device` and `cloud` say whether that side's draft, if any, was accepted.
 
     `cause` is what the decision waited for, `waited` since the decision before. `share` is the part
@@ -119,7 +119,6 @@ class TokenDecided:
     its drafts, it learns `revealed` bits from one that it is told (SPEC 1.11).
     """
 
-    KIND: ClassVar[str] = "decide"
     step: int
     token: int
     device: bool | None
@@ -138,14 +137,12 @@ class TokenDecided:
         return self.device if side == "device" else self.cloud
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRanked:
+class TokenRanked(Event, kind="rank"):
     """The target's probability of the token of `step`, and its likeliest tokens with theirs.
 
     Only where it was asked for. Before any sampler, of the distributions as they were mixed.
     """
 
-    KIND: ClassVar[str] = "rank"
     step: int
     token: int
     probability: float
@@ -153,46 +150,38 @@ class TokenRanked:
     probabilities: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionSent:
+class QuestionSent(Event, kind="ask"):
     """A question left the device: bytes of its words and of the history's, and `accepted` tokens.
 
     Once for every other side that an answer is opened with, and again where it is resumed.
     """
 
-    KIND: ClassVar[str] = "ask"
     question: int
     history: int
     accepted: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Disclosed:
+class Disclosed(Event, kind="disclose"):
     """A token for that place of the answer left the device, perhaps with a `distribution`."""
 
-    KIND: ClassVar[str] = "disclose"
     step: int
     token: int
     distribution: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EntriesAsked:
+class EntriesAsked(Event, kind="entries"):
     """The winner of a race was not proved: so many probabilities were asked for (SPEC 1.8)."""
 
-    KIND: ClassVar[str] = "entries"
     step: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockSent:
+class BlockSent(Event, kind="block"):
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
     With it went `decided` tokens of the answer that the other side did not know.
     """
 
-    KIND: ClassVar[str] = "block"
     round: int
     step: int
     tokens: int
@@ -201,15 +190,13 @@ class BlockSent:
     decided: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BlockJudged:
+class BlockJudged(Event, kind="verdict"):
     """The verdict on a block of `tokens`: `accepted` stand, then `token`.
 
     `waited` for the verdict, on the cloud of the block for its turn; `verify` is the forward, 0
     where what the cloud had decided by itself judged the block.
     """
 
-    KIND: ClassVar[str] = "verdict"
     round: int
     tokens: int
     accepted: int
@@ -218,29 +205,23 @@ class BlockJudged:
     verify: float
 
 
-@dataclass(frozen=True, slots=True)
-class TargetDecoded:
+class TargetDecoded(Event, kind="decoded"):
     """The cloud decided the token of `step` by itself, in a forward of its own: no block waited."""
 
-    KIND: ClassVar[str] = "decoded"
     step: int
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockOutrun:
+class BlockOutrun(Event, kind="outrun"):
     """The first `tokens` of a block stand by what the cloud decided itself, before its verdict."""
 
-    KIND: ClassVar[str] = "outrun"
     round: int
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoundDecided:
+class RoundDecided(Event, kind="round"):
     """A coordinator decided by several workers' uploads of these weights, without the missing."""
 
-    KIND: ClassVar[str] = "round"
     round: int
     step: int
     decided: int
@@ -248,51 +229,41 @@ class RoundDecided:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ThresholdMoved:
+class ThresholdMoved(Event, kind="threshold"):
     """A token that stands moved C-SQS's threshold on from `beta`, having dropped that mass."""
 
-    KIND: ClassVar[str] = "threshold"
     step: int
     beta: float
     dropped: float
 
 
-@dataclass(frozen=True, slots=True)
-class RolledBack:
+class RolledBack(Event, kind="rollback"):
     """A decision went against the line: so many tokens of it are dead."""
 
-    KIND: ClassVar[str] = "rollback"
     step: int
     dropped: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPreempted:
+class ForwardPreempted(Event, kind="preempt"):
     """A forward on a dead line was asked to stop."""
 
-    KIND: ClassVar[str] = "preempt"
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardStopped:
+class ForwardStopped(Event, kind="stopped"):
     """A forward that was asked to stop did so."""
 
-    KIND: ClassVar[str] = "stopped"
     step: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyEstimated:
+class LatencyEstimated(Event, kind="estimate"):
     """What is expected of a step, with a single aggregator (DRAGON Eq. 8).
 
     `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It is
     of the round trip, both sides' acceptance, and the seconds that a draft takes them.
     """
 
-    KIND: ClassVar[str] = "estimate"
     step: int
     difference: float
     rtt: float
@@ -302,59 +273,46 @@ class LatencyEstimated:
     cloud_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class AggregatorSwitched:
+class AggregatorSwitched(Event, kind="switch"):
     """The aggregator was handed over, to save `difference` seconds per token."""
 
-    KIND: ClassVar[str] = "switch"
     step: int
     to: Side
     difference: float
 
 
-@dataclass(frozen=True, slots=True)
-class TextsDiverged:
+class TextsDiverged(Event, kind="diverge"):
     """The two sides decided different texts of that length: it must not happen (SPEC 1.3)."""
 
-    KIND: ClassVar[str] = "diverge"
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkProbed:
+class LinkProbed(Event, kind="probe"):
     """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
 
-    KIND: ClassVar[str] = "probe"
     rtt: float | None = None
     bandwidth: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WentAlone:
+class WentAlone(Event, kind="alone"):
     """The other side was lost: from that step on this one decides by itself."""
 
-    KIND: ClassVar[str] = "alone"
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rejoined:
+class Rejoined(Event, kind="resume"):
     """The other side takes part again."""
 
-    KIND: ClassVar[str] = "resume"
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(Event, kind="notice"):
     """A line for the person who asked."""
 
-    KIND: ClassVar[str] = "notice"
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerClosed:
+class AnswerClosed(Event, kind="close"):
     """The answer ended: stop, length, cancelled or error.
 
     On the device with the bytes that its connections carried meanwhile, probes and padding
@@ -362,7 +320,6 @@ class AnswerClosed:
     message waited for its tick on average, where there is a cadence.
     """
 
-    KIND: ClassVar[str] = "close"
     finish: str
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -370,41 +327,6 @@ class AnswerClosed:
     padding_sent: int = 0
     padding_received: int = 0
     held: float | None = None
-
-
-Event: TypeAlias = (
-    TraceStarted
-    | AnswerOpened
-    | SideReady
-    | ForwardDone
-    | Drafted
-    | MessageSent
-    | MessageReceived
-    | TokenDecided
-    | TokenRanked
-    | QuestionSent
-    | Disclosed
-    | EntriesAsked
-    | BlockSent
-    | BlockJudged
-    | TargetDecoded
-    | BlockOutrun
-    | RoundDecided
-    | ThresholdMoved
-    | RolledBack
-    | ForwardPreempted
-    | ForwardStopped
-    | LatencyEstimated
-    | AggregatorSwitched
-    | TextsDiverged
-    | LinkProbed
-    | WentAlone
-    | Rejoined
-    | Noticed
-    | AnswerClosed
-)
-
-EVENTS: tuple[type[Event], ...] = get_args(Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,4 +341,4 @@ class Record:
     side: Side
     session: int
     event: Event
-    peer: str = field(default="")
+    peer: str = ""

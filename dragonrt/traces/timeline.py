@@ -11,20 +11,9 @@ from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
 from dragonrt.side import Side, other
-from dragonrt.traces.answers import At, TracedAnswer, of_type, split, twin
-from dragonrt.traces.events import (
-    AggregatorSwitched,
-    AnswerOpened,
-    ForwardDone,
-    ForwardStopped,
-    LatencyEstimated,
-    LinkProbed,
-    MessageReceived,
-    MessageSent,
-    Record,
-    TokenDecided,
-    TraceStarted,
-)
+from dragonrt.traces import events
+from dragonrt.traces.answers import At, of_type, split, twin
+from dragonrt.traces.events import Record
 
 SIDES: tuple[Side, ...] = ("device", "cloud")
 
@@ -74,7 +63,7 @@ class Track:
     """One side of an answer. `stopped` are the (start, end) of preempted forwards."""
 
     forwards: tuple[Forward, ...]
-    decisions: tuple[At[TokenDecided], ...]
+    decisions: tuple[At[events.TokenDecided], ...]
     stopped: tuple[tuple[float, float], ...]
 
 
@@ -85,26 +74,24 @@ class Timeline:
     title: str
     tracks: dict[Side, Track]
     flights: tuple[Flight, ...]
-    switches: tuple[At[AggregatorSwitched], ...]
-    estimates: tuple[At[LatencyEstimated], ...]
+    switches: tuple[At[events.AggregatorSwitched], ...]
+    estimates: tuple[At[events.LatencyEstimated], ...]
     rtts: tuple[tuple[float, float], ...]
 
     @property
-    def decisions(self) -> tuple[At[TokenDecided], ...]:
+    def decisions(self) -> tuple[At[events.TokenDecided], ...]:
         """The decisions of the side that is traced, the device's where both are."""
         return next(self.tracks[side].decisions for side in SIDES if side in self.tracks)
 
 
 def aligned(traces: Sequence[Sequence[Record]]) -> dict[Side, list[Record]]:
-    """The records of one or two sides on one clock, the first file's.
+    """Return the records of one or two sides on one clock, the first file's.
 
     Raises TimelineError for two traces of the same side.
     """
-    by_side: dict[Side, list[Record]] = {}
-    for records in traces:
-        if records[0].side in by_side:
-            raise TimelineError("both files are traces of the same side: give one of each")
-        by_side[records[0].side] = list(records)
+    by_side = {records[0].side: list(records) for records in traces}
+    if len(by_side) < len(traces):
+        raise TimelineError("both files are traces of the same side: give one of each")
     if len(by_side) == 2:
         first, second = by_side
         by_side[second] = _moved(by_side[second], _shift(first, by_side))
@@ -116,9 +103,9 @@ def _moved(records: Iterable[Record], seconds: float) -> list[Record]:
 
 
 def _shift(first: Side, by_side: Mapping[Side, Sequence[Record]]) -> float:
-    """Seconds to add to the second file's times."""
+    """Return the seconds to add to the second file's times."""
     clocks = [
-        started.event.clock for side in SIDES for started in of_type(by_side[side], TraceStarted)
+        at.event.clock for side in SIDES for at in of_type(by_side[side], events.TraceStarted)
     ]
     if len(clocks) == 2 and clocks[0] == clocks[1]:
         return 0.0
@@ -133,13 +120,21 @@ def _shift(first: Side, by_side: Mapping[Side, Sequence[Record]]) -> float:
 
 
 def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = None) -> Timeline:
-    """One answer of traces that `aligned` returned: that session's, else the one of most tokens.
+    """Return one answer of what `aligned` returned: the session's, else the one of most tokens.
 
-    Raises TimelineError where there is no such answer.
+    Of several as long it is the last one. Raises TimelineError where there is no such answer.
     """
     answers = {side: split(by_side[side])[0] for side in SIDES if side in by_side}
     side = next(iter(answers))
-    answer, opened = _longest(side, answers[side], session)
+    found = [
+        each
+        for each in reversed(answers[side])
+        if each.found.opened and session in (None, each.session) and each.decisions
+    ]
+    if not found:
+        which = "answer" if session is None else f"answer of session {session}"
+        raise TimelineError(f"there is no {which} with tokens in the {side}'s trace")
+    answer = max(found, key=lambda each: len(each.decisions))
     chosen = {side: answer}
     if len(answers) == 2:
         twin_answer = twin(answer, answers[other(side)])
@@ -148,98 +143,76 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
                 f"session {answer.session} is in one of the two traces only: are they of one run?"
             )
         chosen[other(side)] = twin_answer
-    start_s = opened.time_s
-    records = {each: _moved(one.records, -start_s) for each, one in chosen.items()}
+    opened = next(of_type(answer.records, events.AnswerOpened))
+    records = {each: _moved(one.records, -opened.time_s) for each, one in chosen.items()}
     both = sorted((record for each in records.values() for record in each), key=lambda one: one.t)
-    probes = ((at.time_s - start_s, at.event.rtt) for at in of_type(by_side[side], LinkProbed))
+    probes = of_type(_moved(by_side[side], -opened.time_s), events.LinkProbed)
+    rtts = [(at.time_s, at.event.rtt) for at in probes if 0 <= at.time_s <= both[-1].t]
     settings = opened.event.settings
     return Timeline(
         title=f"{settings.get('rule', '?')}, {settings.get('aggregator', opened.event.mode)}",
         tracks={each: _track(each, found) for each, found in records.items()},
         flights=tuple(flights(records)),
-        switches=tuple(of_type(both, AggregatorSwitched)),
-        estimates=tuple(of_type(both, LatencyEstimated)),
-        rtts=tuple((t, rtt) for t, rtt in probes if rtt is not None and 0 <= t <= both[-1].t),
+        switches=tuple(of_type(both, events.AggregatorSwitched)),
+        estimates=tuple(of_type(both, events.LatencyEstimated)),
+        rtts=tuple((t, rtt) for t, rtt in rtts if rtt is not None),
     )
-
-
-def _longest(
-    side: Side, answers: Sequence[TracedAnswer], session: int | None
-) -> tuple[TracedAnswer, At[AnswerOpened]]:
-    """The answer to show; the last one of several as long."""
-    found: tuple[TracedAnswer, At[AnswerOpened]] | None = None
-    for answer in answers:
-        if answer.opened is None or session not in (None, answer.session) or not answer.decisions:
-            continue
-        if found is None or len(answer.decisions) >= len(found[0].decisions):
-            found = answer, answer.opened
-    if found is None:
-        which = "answer" if session is None else f"answer of session {session}"
-        raise TimelineError(f"there is no {which} with tokens in the {side}'s trace")
-    return found
 
 
 def _track(side: Side, records: Sequence[Record]) -> Track:
-    stopped = of_type(records, ForwardStopped)
-    return Track(
-        forwards=_forwards(side, records),
-        decisions=tuple(of_type(records, TokenDecided)),
-        stopped=tuple((each.time_s - each.event.seconds, each.time_s) for each in stopped),
-    )
-
-
-def _forwards(side: Side, records: Sequence[Record]) -> tuple[Forward, ...]:
-    """All forwards; the last one of a step before its decision is the one that was compared."""
+    """The last forward of a step before its decision is the one that was compared."""
     compared: dict[int, int] = {}
     accepted: dict[int, bool | None] = {}
-    forwards: list[At[ForwardDone]] = []
+    forwards = list(of_type(records, events.ForwardDone))
+    number = 0
     for record in records:
         match record.event:
-            case ForwardDone(step=first, tokens=tokens) as done:
-                for step in range(first, first + tokens):
-                    if step not in accepted:
-                        compared[step] = len(forwards)
-                forwards.append(At(record.t, done))
-            case TokenDecided(step=step) as decided:
+            case events.ForwardDone(step=first, tokens=tokens):
+                steps = range(first, first + tokens)
+                compared |= {step: number for step in steps if step not in accepted}
+                number += 1
+            case events.TokenDecided(step=step) as decided:
                 accepted[step] = decided.accepted(side)
             case _:
                 pass
-    return tuple(
-        Forward(
-            each.time_s - each.event.seconds,
-            each.time_s,
-            each.event.step,
-            each.event.tokens,
-            accepted.get(each.event.step) if compared.get(each.event.step) == number else None,
-        )
-        for number, each in enumerate(forwards)
+    return Track(
+        forwards=tuple(
+            Forward(
+                at.time_s - at.event.seconds,
+                at.time_s,
+                at.event.step,
+                at.event.tokens,
+                accepted.get(at.event.step) if compared.get(at.event.step) == number else None,
+            )
+            for number, at in enumerate(forwards)
+        ),
+        decisions=tuple(of_type(records, events.TokenDecided)),
+        stopped=tuple(
+            (at.time_s - at.event.seconds, at.time_s)
+            for at in of_type(records, events.ForwardStopped)
+        ),
     )
 
 
-_Kind = tuple[Side, int, str, int | None, int | None]
-
-
 def flights(by_side: Mapping[Side, Sequence[Record]], *, check: bool = True) -> Iterator[Flight]:
-    """Every message with both its ends: the first one not yet received of its kind, step and round.
+    """Pair every message sent with the first one not yet received of its kind, step and round.
 
     `check` leaves out ends before their beginnings, as a lost connection leaves them.
     """
-    received: dict[_Kind, deque[Record]] = defaultdict(deque)
+    sent: list[tuple[tuple[object, ...], Record, str]] = []
+    received: dict[tuple[object, ...], deque[Record]] = defaultdict(deque)
     for side, records in by_side.items():
         for record in records:
-            if isinstance(record.event, MessageReceived):
-                received[_kind(other(side), record.session, record.event)].append(record)
-    for side, records in by_side.items():
-        for record in records:
-            if not isinstance(record.event, MessageSent):
-                continue
-            arrived = received[_kind(side, record.session, record.event)]
-            while check and arrived and arrived[0].t < record.t:
-                arrived.popleft()
-            end = arrived.popleft() if arrived else None
-            yield Flight(record.event.message, record, end)
-
-
-def _kind(sender: Side, session: int, event: MessageSent | MessageReceived) -> _Kind:
-    """Devices number their sessions alike."""
-    return sender, session, event.message, event.step, event.round
+            match record.event:
+                # Devices number their sessions alike.
+                case events.MessageSent(message=message, step=step, round=number):
+                    sent.append(((side, record.session, message, step, number), record, message))
+                case events.MessageReceived(message=message, step=step, round=number):
+                    received[other(side), record.session, message, step, number].append(record)
+                case _:
+                    pass
+    for kind, record, message in sent:
+        arrived = received[kind]
+        while check and arrived and arrived[0].t < record.t:
+            arrived.popleft()
+        yield Flight(message, record, arrived.popleft() if arrived else None)

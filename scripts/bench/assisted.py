@@ -12,7 +12,8 @@ from rich.console import Console
 from dragonrt.backends.prompt import Prompt, TextKind
 from dragonrt.backends.torch_.checkpoint import load_checkpoint
 from dragonrt.distributions import codec
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.bench.report import Series, bench_table, print_report
 from scripts.papers.speculation import DRAFT, TARGET, Speculation, alone, model_pair

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dragonrt.control import controller
+from dragonrt.control.learned import controller
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss

@@ -20,8 +20,13 @@ from dragonrt.distributions.race_codec import (
     decode_probabilities,
     encode_probabilities,
 )
-from dragonrt.sampling.aggregation import Algorithm1, Candidate, Coupled, side_weights
-from dragonrt.sampling.mixing import relevance_weights
+from dragonrt.sampling.aggregation import (
+    Algorithm1,
+    Candidate,
+    Coupled,
+    relevance_weights,
+    side_weights,
+)
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import Rejection

@@ -46,8 +46,6 @@ def test_where_targets_land_decides() -> None:
         first.decided(0)
     assert second.count(0.3, None) >= 1
     assert first.count(0.3, None) == 0
-    first.decided(None)
-    assert sum(first.probabilities) < 1
 
 
 def test_the_rate_is_wanted_where_it_may_decide() -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
-from dragonrt.control import Action, ControlError, ControlState, Heuristic, Static, controller
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Action, ControlState, Heuristic, Static
+from dragonrt.errors import ControlError
 
 
 def state(accepted: int, drafted: int) -> ControlState:
@@ -12,7 +14,6 @@ def state(accepted: int, drafted: int) -> ControlState:
 def test_static() -> None:
     made = controller("static:5:100")
     assert made == Static(Action(5, 100))
-    assert made.name == "static:5:100"
     assert {made.choose(state(n, 5)) for n in range(6)} == {Action(5, 100)}
 
 
@@ -22,24 +23,17 @@ def test_static() -> None:
 def test_heuristic(accepted: int, drafted: int, length: int) -> None:
     made = controller("heuristic:50")
     assert made == Heuristic(50)
-    assert made.name == "heuristic:50"
     assert made.choose(state(accepted, drafted)) == Action(length, 50)
 
 
 @pytest.mark.parametrize(
-    ("spec", "line"),
+    "spec",
     [
-        ("static:5", "write static:LENGTH:RESOLUTION, heuristic:RESOLUTION"),
-        ("static:5:x", "'x' in 'static:5:x' is not a number"),
-        ("static:0:10", "must be at least 1"),
-        ("heuristic:0", "must be at least 1"),
-        ("heuristic:1:2", "'heuristic:1:2' is not a controller"),
-        ("heuristic:-1", "'-1' in 'heuristic:-1' is not a number"),
-        ("/nowhere/at/all", "there is no controller /nowhere/at/all"),
+        *("static:5", "static:5:x", "static:0:10", "static:1:0"),
+        *("heuristic:0", "heuristic:1:2", "heuristic:-1", "/nowhere/at/all"),
     ],
 )
-def test_what_is_wrong_is_named(spec: str, line: str) -> None:
+def test_what_is_wrong_is_one_line(spec: str) -> None:
     with pytest.raises(ControlError) as caught:
         controller(spec)
-    assert line in str(caught.value)
     assert "\n" not in str(caught.value)

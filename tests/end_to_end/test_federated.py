@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.distributions import codec
+from dragonrt.distributions import codec, mix
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.question import Question
@@ -22,7 +22,8 @@ from dragonrt.node.client_session import Answer
 from dragonrt.node.connector import NotConnectedError
 from dragonrt.node.endpoints import Address
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.sampling import Noise, Sampler, mixture
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, RoundDecided, TokenDecided
@@ -86,7 +87,7 @@ def expected(how: FederatedSettings, trace: Path, workers: list[Member]) -> list
         for _ in range(record.event.decided):
             uploads = {name: code.quantize(model.p).distribution for name, model in models.items()}
             present = [uploads[MODELS[names.index(each)]] for each in weights]
-            target = rule.shape(mixture(present, list(weights.values())))
+            target = rule.shape(mix(present, list(weights.values())).to_dense())
             tokens.append(rule.verify(len(tokens), (), None, [target]).token)
             for model in models.values():
                 model.take(tokens[-1])

@@ -15,7 +15,7 @@ from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
 from dragonrt.modes.uploading import FederatedJudging
-from dragonrt.sampling import Sampler
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
     Script,
     ScriptedModel,

@@ -15,14 +15,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.control import Action, Controller, ControlState, Heuristic
-from dragonrt.distributions import Distribution, Step, codec
+from dragonrt.control.policies import Action, Controller, ControlState, Heuristic
+from dragonrt.distributions import Distribution, Step, codec, mix
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
-from dragonrt.sampling import Sampler, mixture
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedModel, SimulatedSaid
 
 V = 3
@@ -140,7 +140,7 @@ def mixed_table(code: str) -> Table:
         return coder.quantize(p.astype(np.float32), Step(0)).distribution
 
     rows = [
-        mixture([uploaded(one[row]), uploaded(two[row])], list(WEIGHTS.values()))
+        mix([uploaded(one[row]), uploaded(two[row])], list(WEIGHTS.values())).to_dense()
         for one, two in [TARGETS]
         for row in range(V + 1)
     ]

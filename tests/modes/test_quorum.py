@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from dragonrt.errors import SamplingError
 from dragonrt.modes.membership import LEAST_DEADLINE_S, deadline_s, round_weights
-from dragonrt.sampling import SamplingError
 
 
 def test_the_weights_of_those_present() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, Controller, ControlState
+from dragonrt.control.policies import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.block_drafting import Advance, EncodedBlock
 from dragonrt.modes.mode import Finish, ModeError

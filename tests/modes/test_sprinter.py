@@ -15,16 +15,16 @@ from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
-from dragonrt.sampling import (
-    Sampler,
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.testing.scripted import SimulatedSaid
+from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
+from scripts.papers.theory import (
     expected_acceptance_sprinter,
     expected_run_length,
     mixture_tv,
     output_distribution,
     stopping_time,
 )
-from dragonrt.testing.scripted import SimulatedSaid
-from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 
 V = 8
 RNG = np.random.default_rng(11)

@@ -8,7 +8,8 @@ import pytest
 from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.speculation import Speculation, alone
 from scripts.papers.texts import prompts

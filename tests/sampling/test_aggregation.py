@@ -11,17 +11,19 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, codec, mix, total_variation
-from dragonrt.sampling import (
+from dragonrt.errors import SamplingError
+from dragonrt.sampling.aggregation import (
     Candidate,
-    Noise,
     Rule,
-    Sampler,
-    SamplingError,
     expected_acceptance_algorithm1,
-    expected_acceptance_coupled,
+    relevance_weights,
+    renormalise,
     rule,
     side_weights,
 )
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
+from scripts.papers.theory import expected_acceptance_coupled
 
 SAMPLERS = [
     Sampler(),
@@ -136,23 +138,29 @@ def test_algorithm1_shapes_what_is_encoded() -> None:
     assert np.array_equal(shaped, sampler.dense(DEVICE))
 
 
-class TestSideWeights:
-    @given(st.floats(-300, 300), st.floats(-300, 300))
-    def test_softmax(self, h_device: float, h_cloud: float) -> None:
-        device, cloud = side_weights(h_device, h_cloud)
-        assert device + cloud == pytest.approx(1, abs=1e-15)
-        assert side_weights(h_cloud, h_device) == (cloud, device)
-        assert math.log(device / cloud) == pytest.approx(h_device - h_cloud, abs=1e-9)
+class TestWeights:
+    @given(st.lists(st.floats(-300, 300), min_size=1, max_size=5), st.floats(-1e3, 1e3))
+    def test_softmax(self, h: list[float], shift: float) -> None:
+        weights = relevance_weights(h)
+        assert math.fsum(weights) == pytest.approx(1, abs=1e-12)
+        assert math.log(weights[0] / weights[-1]) == pytest.approx(h[0] - h[-1], abs=1e-9)
+        assert relevance_weights([x + shift for x in h]) == pytest.approx(weights, abs=1e-9)
 
     def test_a_side_without_documents_has_no_weight(self) -> None:
+        assert relevance_weights([0.0, -math.inf, 0.0]) == (0.5, 0.0, 0.5)
         assert side_weights(1.0, -math.inf) == (1.0, 0.0)
-        assert side_weights(-math.inf, 1.0) == (0.0, 1.0)
         assert side_weights(-1e308, 1e308) == (0.0, 1.0)
 
-    @pytest.mark.parametrize("h", [(math.nan, 0.0), (-math.inf, -math.inf), (math.inf, math.inf)])
-    def test_no_softmax(self, h: tuple[float, float]) -> None:
-        with pytest.raises(SamplingError, match="relevances"):
-            side_weights(*h)
+    @pytest.mark.parametrize("h", [[], [math.nan, 0.0], [0.0, math.nan], [-math.inf] * 2])
+    def test_no_softmax(self, h: list[float]) -> None:
+        with pytest.raises(SamplingError):
+            relevance_weights(h)
+
+    def test_those_left_out_have_none(self) -> None:
+        left = renormalise((0.5, 0.25, 0.25), (True, False, True))
+        assert left == pytest.approx((2 / 3, 0, 1 / 3))
+        with pytest.raises(SamplingError):
+            renormalise((1.0, 0.0), (False, True))
 
 
 class TestExpectedAcceptance:

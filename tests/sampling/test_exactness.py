@@ -8,17 +8,17 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, mix
-from dragonrt.sampling import (
+from dragonrt.sampling.aggregation import (
     Algorithm1,
     Candidate,
-    Noise,
-    Purpose,
-    Sampler,
-    SpeculativeRule,
-    VerifyResult,
     expected_acceptance_algorithm1,
     rule,
-    sample,
+)
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.samplers import Sampler, sample
+from dragonrt.sampling.verification import (
+    SpeculativeRule,
+    VerifyResult,
     speculative_rule,
     token_acceptance,
 )

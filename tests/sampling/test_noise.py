@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.random import Philox
 from scipy import stats
 
-from dragonrt.sampling import Noise, Purpose, SamplingError
+from dragonrt.errors import SamplingError
+from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.noise import _races as races_kept
 from dragonrt.sampling.philox import philox_words
 from dragonrt.side import Side

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.sampling import Noise, race
-from dragonrt.sampling.races import race_at, race_dense
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.races import race, race_at, race_dense
 
 LARGE = 151_936
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.sampling import Sampler, SamplingError, most_likely, race, sample
+from dragonrt.errors import SamplingError
+from dragonrt.sampling.races import race
+from dragonrt.sampling.samplers import Sampler, most_likely, sample
 
 VOCABULARY = 10
 

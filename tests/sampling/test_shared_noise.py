@@ -14,20 +14,19 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.sampling import (
-    Noise,
-    Purpose,
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.races import race_at
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.verification import (
     Rejection,
-    Sampler,
     SpeculativeRule,
     VerifyResult,
-    expected_acceptance_coupled,
     residual,
     speculative_rule,
     token_acceptance,
 )
-from dragonrt.sampling.races import race_at
 from dragonrt.side import Side
+from scripts.papers.theory import expected_acceptance_coupled
 
 Vector = NDArray[np.float64]
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, entropy
-from dragonrt.sampling import (
+from dragonrt.sampling.stopping import (
     AdaEDL,
     DraftSignals,
     FixedLength,
     SpecDecPlusPlus,
     StoppingRule,
-    acceptance_probability,
 )
+from scripts.papers.theory import acceptance_probability
 
 
 def length(rule: StoppingRule, tokens: list[DraftSignals]) -> int:

@@ -10,25 +10,20 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, codec, entropy
-from dragonrt.sampling import (
-    AdaEDL,
-    DraftSignals,
-    FixedLength,
-    Noise,
-    Purpose,
-    Sampler,
-    SamplingError,
+from dragonrt.errors import SamplingError
+from dragonrt.sampling.noise import Noise, Purpose
+from dragonrt.sampling.races import race
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.sampling.stopping import AdaEDL, DraftSignals, FixedLength, StoppingRule
+from dragonrt.sampling.verification import (
     SpeculativeRule,
-    StoppingRule,
     VerifyResult,
-    acceptance_probability,
-    expected_acceptance_coupled,
-    race,
     residual,
     speculative_rule,
     token_acceptance,
 )
 from dragonrt.side import Side
+from scripts.papers.theory import acceptance_probability, expected_acceptance_coupled
 
 NAMES = ["rejection", "coupled", "sample-quantize"]
 EXACT = ["rejection", "coupled"]

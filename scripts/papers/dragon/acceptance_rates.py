@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.distributions import codec, mix, total_variation
-from dragonrt.sampling import (
-    Candidate,
-    Noise,
-    Sampler,
-    expected_acceptance_algorithm1,
-    expected_acceptance_coupled,
-    rule,
-)
+from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, rule
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, estimates, grouped, having, mean
+from scripts.papers.theory import expected_acceptance_coupled
 
 if TYPE_CHECKING:
     from scripts.papers.teacher_forced import AnswerPosition

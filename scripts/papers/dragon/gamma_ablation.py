@@ -17,13 +17,9 @@ import numpy as np
 
 from dragonrt.control.scheduler import Aggregator, Estimate, expected_latency
 from dragonrt.distributions import Distribution, codec
-from dragonrt.sampling import (
-    Algorithm1,
-    Candidate,
-    Noise,
-    Sampler,
-    expected_acceptance_algorithm1,
-)
+from dragonrt.sampling.aggregation import Algorithm1, Candidate, expected_acceptance_algorithm1
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances

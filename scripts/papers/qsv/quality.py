@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings

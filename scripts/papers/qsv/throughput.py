@@ -17,7 +17,7 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, grouped, having, paired
 
 if TYPE_CHECKING:
-    from dragonrt.control import Action
+    from dragonrt.control.policies import Action
     from scripts.train.controllers.controller_plan import ControllerPlan
     from scripts.train.controllers.model_pair import ModelPair, Tasks
 
@@ -90,7 +90,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
     `length` and `resolution` are the fixed action's, None where a controller chooses.
     """
-    from dragonrt.control import Action
+    from dragonrt.control.policies import Action
     from scripts.papers.parallel import measure_all
 
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
@@ -124,7 +124,8 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 def _record(case: RecordedCase) -> list[Row]:
     """The controllers on every other text; on the rest the grid finds the best fixed action."""
-    from dragonrt.control import Heuristic, Static, controller
+    from dragonrt.control.learned import controller
+    from dragonrt.control.policies import Heuristic, Static
     from scripts.train.controllers.evaluation import best, evaluate, grid
     from scripts.train.controllers.recording import RecordedEnvironment
 

@@ -87,7 +87,7 @@ def _measure(
     from dragonrt.link.profile import LinkProfile
     from dragonrt.modes.question import Question
     from dragonrt.modes.settings import FederatedSettings
-    from dragonrt.sampling import Sampler
+    from dragonrt.sampling.samplers import Sampler
     from scripts.papers.model_sides import text_side
     from scripts.papers.virtual_arena import played
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.distributions import Distribution, codec, mix
-from dragonrt.sampling import acceptance_change, aggregation_bias, bias_bound, missed_mass
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimates, grouped
+from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
 
 if TYPE_CHECKING:
     from scripts.papers.specfed.federated_text import FederatedPosition

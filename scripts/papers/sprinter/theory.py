@@ -17,13 +17,7 @@ from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.sprinter import SprinterDrafting
-from dragonrt.sampling import (
-    Sampler,
-    expected_acceptance_sprinter,
-    expected_run_length,
-    mixture_tv,
-    stopping_time,
-)
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
@@ -31,6 +25,12 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, estimates, having
 from scripts.papers.parallel import measure_all
 from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
+from scripts.papers.theory import (
+    expected_acceptance_sprinter,
+    expected_run_length,
+    mixture_tv,
+    stopping_time,
+)
 
 NAME = "sprinter-theory"
 SUMMARY = "Verifiers of known rates against SPRINTER's Theorems 1, 2, 3 and 7 (Fig. 5, 6; a minute)"

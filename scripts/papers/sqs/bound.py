@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import ConformalThreshold, Distribution, codec, total_variation
 from dragonrt.distributions.conformal import theorem2_bound
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings

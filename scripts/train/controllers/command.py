@@ -54,6 +54,7 @@ def controller(
 
     The comparison is on held-out answers and courses of the uplink.
     """
+    from scripts.train.artefact import save_controller
     from scripts.train.controllers.controller_plan import ControllerPlan
     from scripts.train.controllers.recording import PairRecording
 
@@ -70,7 +71,7 @@ def controller(
             recording.save(trace)
     with counting("learning") as progress:
         learned, compared = plan.train(recording, models if live else None, progress)
-    saved = learned.save(out)
+    saved = save_controller(learned, out)
     _print(compared)
     say("saved as {} and {}".format(*saved))
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragonrt.control import Action, Controller, Encoding, Heuristic, Learned, NetworkWeights
+from dragonrt.control.learned import Encoding, Learned, NetworkWeights
+from dragonrt.control.policies import Action, Controller, Heuristic
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import Environment
 from scripts.train.controllers.double_dqn import Features, Hyperparameters, QNetwork, initial, learn
@@ -40,13 +41,13 @@ def train_controller(
     """
     problem = _ControlProblem(environment, encoding, throughput)
     network = learn(problem, len(encoding.actions), settings, seed, progress)
-    return Learned("learned", encoding, _weights(network))
+    return Learned(encoding, _weights(network))
 
 
 def untrained(encoding: Encoding, settings: Hyperparameters, seed: int) -> Learned:
     """What training with this seed begins from."""
     network = initial(encoding.inputs, settings.hidden, len(encoding.actions), seed)
-    return Learned("untrained", encoding, _weights(network))
+    return Learned(encoding, _weights(network))
 
 
 class _ControlProblem:

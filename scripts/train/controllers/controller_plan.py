@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from dragonrt.backends.prompt import Prompt
-from dragonrt.control import Learned
+from dragonrt.control.learned import Learned
 from dragonrt.errors import TrainingError
 from dragonrt.link.profile import LinkProfile
 from scripts.train.controllers.controller import (

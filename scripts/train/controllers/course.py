@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, ControlState
+from dragonrt.control.policies import Action, ControlState
 from dragonrt.link.markov import MarkovChannel, MarkovRates
-from dragonrt.sampling.iteration import iteration_latency
+from scripts.train.controllers.iteration import iteration_latency
 
 
 @dataclass(frozen=True, slots=True)

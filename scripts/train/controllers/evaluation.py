@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragonrt.control import Action, Controller, Static
+from dragonrt.control.policies import Action, Controller, Static
 from scripts.train.controllers.course import Environment
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action, ControlState
+from dragonrt.control.policies import Action, ControlState
 from dragonrt.distributions import Distribution, Step
 from dragonrt.sampling.verification import Rejection, token_acceptance
 from scripts.train.controllers.course import Course, IterationCosts, Transition, estimated_accepted

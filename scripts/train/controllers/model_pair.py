@@ -12,8 +12,9 @@ from dragonrt.backends.reader import Reader
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
+from dragonrt.sampling.samplers import Sampler
 from scripts.train.controllers.recording import PairRecording, RecordedText
 
 Progress = Callable[[int, int], None]

@@ -16,8 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control import Action
-from dragonrt.control.policies import ControlState
+from dragonrt.control.policies import Action, ControlState
 from dragonrt.errors import TrainingError
 from scripts.train.controllers.course import Course, IterationCosts, Transition, estimated_accepted
 

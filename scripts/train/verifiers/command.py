@@ -54,6 +54,7 @@ def verifier(
 ) -> None:
     """Train a verifier for a pair of models; scores are those on held-out text."""
     from dragonrt.control.verifier import trained_verifiers
+    from scripts.train.artefact import save_verifier
     from scripts.train.verifiers.models import BatchedModel, BatchedPair
     from scripts.train.verifiers.training import VerifierPlan, train_verifier
 
@@ -64,7 +65,7 @@ def verifier(
     trained = train_verifier(pair, parts, plan, corpus.name)
     file = "--".join(Path(name).name for name in (draft, target, kind))
     path = (out or trained_verifiers()) / file
-    trained.save(path)
+    save_verifier(trained, path)
     _print(trained)
     say(f"saved as {path}.safetensors and .json")
 

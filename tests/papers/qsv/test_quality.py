@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution, codec, total_variation
-from dragonrt.sampling import Noise, Sampler
+from dragonrt.sampling.noise import Noise
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.framework import Settings
 from scripts.papers.intervals import Row, grouped

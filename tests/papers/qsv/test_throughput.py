@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.control import Action
+from dragonrt.control.policies import Action
 from scripts.papers.intervals import Row
 from scripts.papers.qsv import throughput as experiment
 

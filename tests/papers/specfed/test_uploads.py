@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.sampling import Sampler
+from dragonrt.sampling.samplers import Sampler
 from scripts.papers.framework import Settings
 from scripts.papers.intervals import having
 from scripts.papers.specfed import federated_text, top_k_uploads

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.control import Learned
+from dragonrt.control.learned import Learned
 from dragonrt.errors import LinkError, TrainingError
 from dragonrt.link.markov import MarkovRates
+from scripts.train.artefact import save_controller
 from scripts.train.controllers.controller import (
     CONFIDENCES,
     compare,
@@ -80,7 +81,7 @@ def test_it_learns_what_no_fixed_action_can_do() -> None:
 @pytest.mark.slow
 def test_a_plan_makes_a_controller_that_says_what_it_learned_from(tmp_path: Path) -> None:
     learned, compared = PLAN.train(two_kinds(), None, lambda done, of: None)
-    learned.save(tmp_path / "mine")
+    save_controller(learned, tmp_path / "mine")
     about = Learned.load(tmp_path / "mine").trained_on
     assert (about["draft"], about["target"]) == ("small", "large")
     assert (about["environment"], about["link"], about["steps"]) == (

@@ -8,7 +8,7 @@ import pytest
 
 from dragonrt.backends import LanguageModel
 from dragonrt.backends.prompt import Prompt
-from dragonrt.control import Action, Controller, Heuristic, Static
+from dragonrt.control.policies import Action, Controller, Heuristic, Static
 from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts

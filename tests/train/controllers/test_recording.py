@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.control import Action, Heuristic, Static
+from dragonrt.control.policies import Action, Heuristic, Static
 from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts

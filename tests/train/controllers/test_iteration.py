@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dragonrt.sampling import iteration_latency
+from scripts.train.controllers.iteration import iteration_latency
 
 
 def test_the_terms_by_hand() -> None:
