@@ -13,7 +13,7 @@ from pathlib import Path
 from .documents import SUFFIXES
 from .failures import DocumentError, RetrievalError
 from .files import opened, shown
-from .reading import Piece
+from .reader import Piece
 from .store import Chunk, IndexedFile
 
 CUT = "3"
