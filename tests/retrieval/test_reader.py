@@ -242,7 +242,7 @@ def test_a_directory_that_cannot_be_read_is_named(
 
     def refused(path: Path | str = ".") -> object:
         if str(path).endswith("travel"):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", str(path))
         return real(path)
 
     monkeypatch.setattr(os, "scandir", refused)
