@@ -1,9 +1,7 @@
 """Sentence embeddings of the MiniLM kind on torch alone.
 
-`sentence_transformers` needs 5 to 7 s to start; a question should not wait for that. Models made of
-a BERT encoder with mean pooling (all-MiniLM-L6-v2 and its family) are few enough lines to be run
-directly: the same numbers to 1e-6, ready in 0.2 s. Every other model takes the general
-path of `retrieval.embedding`.
+`sentence_transformers` takes seconds to start. Models made of a BERT encoder with mean pooling
+(all-MiniLM-L6-v2 and its family) run here directly, with the same numbers to 1e-6, ready in 0.2 s.
 
 Source: Devlin et al. 2019 (BERT) and Reimers and Gurevych 2019 (mean pooling).
 """
@@ -47,7 +45,7 @@ class BertEncoder:
         self._heads = int(config["num_attention_heads"])
         self._epsilon = float(config["layer_norm_eps"])
         self._words = weights["embeddings.word_embeddings.weight"]
-        # Sentences are of one segment: its embedding joins the positions once and for all.
+        # All texts are of one segment: its embedding is added to the positions once.
         self._positions = (
             weights["embeddings.position_embeddings.weight"]
             + weights["embeddings.token_type_embeddings.weight"][0]
@@ -63,10 +61,10 @@ class BertEncoder:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Mean-pooled embeddings, float32 [texts, dimension], not yet normalised."""
+        """Return mean-pooled embeddings, float32 [texts, dimension], not yet normalised."""
         out = np.empty((len(texts), self._words.shape[1]), dtype=np.float32)
-        # On a CPU a batch is no faster, and alone a text gets the same bits whatever else is
-        # indexed with it: an updated index equals a rebuilt one.
+        # One text at a time: a batch is no faster on a CPU, and alone a text gets the same bits
+        # whatever else is indexed with it, so an updated index equals a rebuilt one.
         for row, text in enumerate(self._tokenizer.encode_batch(list(texts))):
             x = self._words[text.ids] + self._positions[: len(text.ids)]
             x = self._normalise(x[None], self._norm)
@@ -89,7 +87,7 @@ class BertEncoder:
 
 
 def runs_directly(directory: Path) -> bool:
-    """Whether the sentence-transformers model in `directory` is one that `BertEncoder` computes."""
+    """Return whether `BertEncoder` can run the sentence-transformers model in `directory`."""
     needed = ("modules.json", "model.safetensors", "tokenizer.json", "sentence_bert_config.json")
     if not all((directory / name).is_file() for name in needed):
         return False
@@ -129,10 +127,10 @@ def _layer(weights: dict[str, Tensor], name: str) -> _Layer:
 
 
 def _linear(weight: Tensor, bias: Tensor) -> Linear:
-    """x Wᵀ + b for x [texts, length, inputs].
+    """Return x -> x Wᵀ + b for x [texts, length, inputs].
 
-    Of lengths only every fourth up to 32 is multiplied, every eighth up to 64, and so on: oneDNN
-    keeps a program, of half a megabyte, for each that it has met.
+    Lengths are padded to a multiple of four up to 32, of eight up to 64, and so on: oneDNN keeps a
+    program of half a megabyte for each length.
     """
     if not _packing_works():
         return partial(functional.linear, weight=weight, bias=bias)
@@ -153,10 +151,9 @@ def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def _packing_works() -> bool:
-    """Whether this build of torch has the two private operators and they compute the product.
+    """Return whether this torch has oneDNN's private operators and they compute the product.
 
-    With weights in oneDNN's packed layout an embedding of 70 words takes 24 instead of 30 ms of a
-    core on a busy machine, 14.6 instead of 26.0 on an idle one.
+    With weights in oneDNN's packed layout an embedding takes about half the time.
     """
     x, weight = torch.eye(8), torch.arange(64.0).view(8, 8)
     try:

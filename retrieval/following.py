@@ -1,9 +1,9 @@
-"""A program that makes an index as its documents are: `python -m retrieval.following`.
+"""A program that keeps an index up to date with its documents: `python -m retrieval.following`.
 
-Beside one that answers from the index, whose cores and interpreter it leaves alone. It reads an
-Order, a line of JSON, and ends when its input does, or, unless it is to watch, when the index is
-complete. It writes lines of JSON: {} if it is to watch and notices changes from then on, then what
-each portion of an update did, or {"error": why there was none}.
+It runs beside one that answers from the index, at the lowest priority. It reads an Order, a line of
+JSON, and ends with its input or, unless it watches, when the index is complete. It writes lines of
+JSON: {} when it has begun to watch, then a Report of each portion of an update, or {"error": why
+there was none}.
 """
 
 import json
@@ -29,10 +29,7 @@ _SETTLED_MS = 500  # files are often written in several steps
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Which documents, and the index that follows them: arguments of `Index.update`.
-
-    With `watch` for ever, else until it is as they are now.
-    """
+    """Arguments of `Index.update`, and whether to `watch` the documents from then on."""
 
     documents: list[str]
     directory: str
@@ -49,14 +46,11 @@ class Order:
 def changes(
     documents: Sequence[Path], directory: Path, exclude: Sequence[str] = ()
 ) -> Iterator[set[Path]]:
-    """Files that `Index.update` with the same arguments would find changed, in batches.
+    """Give the files that `Index.update` with the same arguments would find changed, in batches.
 
-    From the first batch on nothing is missed, so that an update then and one after each other batch
-    keep the index as the documents are. One of them is empty whenever nothing changes for a while.
-    A renamed file is there with both its names.
-
-    Raises:
-        RetrievalError: a path does not exist, or watchfiles is not installed.
+    No change after the first batch is missed. A batch is empty when nothing has changed for a
+    while. A renamed file comes with both names. Raises RetrievalError if a path does not exist, or
+    watchfiles is not installed.
     """
     try:
         import watchfiles
@@ -78,7 +72,7 @@ def changes(
         shown = any(not any(part.startswith(".") for part in found.parts) for found in below)
         return shown and not left_out(relative_name(documents, path))
 
-    # A file that is replaced in one step is seen by its directory alone.
+    # Only its directory notices a file that is replaced in one step.
     watched = folders | {path.parent for path in named}
     missed: set[Path] = set()
     while True:
@@ -99,7 +93,7 @@ def changes(
         except UnicodeEncodeError as error:
             raise RetrievalError("a directory whose name is not UTF-8 cannot be watched") from error
         except (OSError, RuntimeError) as error:
-            # It breaks off at the name of a file that is not UTF-8; what changed is found again.
+            # watchfiles fails at a name that is not UTF-8; its directory is reported instead.
             if "decode" not in str(error):
                 raise RetrievalError(f"the documents cannot be watched: {error}") from error
             if missed:
@@ -115,44 +109,43 @@ def _follow(order: Order, say: Callable[[dict[str, Any]], None]) -> None:
         say(asdict(report))
         return True
 
-    def batches() -> Iterator[set[Path]]:
-        return changes(documents, directory, order.exclude) if order.watch else iter([set()])
+    def update() -> None:
+        report = Index.update(
+            directory,
+            documents,
+            embedder,
+            order.words,
+            on_portion=committed,
+            url=order.url,
+            wait_s=_WAIT_S,
+            parser=order.parser,
+            exclude=order.exclude,
+            largest=order.largest,
+            follow_links=order.follow_links,
+        )
+        say(asdict(report))
 
-    for number, batch in enumerate(batches()):
+    batches = changes(documents, directory, order.exclude) if order.watch else iter([set[Path]()])
+    for number, batch in enumerate(batches):
         if number == 0 and order.watch:
             say({})
-        elif number and not batch:
-            continue
-        try:
-            report = Index.update(
-                directory,
-                documents,
-                embedder,
-                order.words,
-                on_portion=committed,
-                url=order.url,
-                wait_s=_WAIT_S,
-                parser=order.parser,
-                exclude=order.exclude,
-                largest=order.largest,
-                follow_links=order.follow_links,
-            )
-        except RetrievalError as error:
-            say({"error": str(error)})
-        else:
-            say(asdict(report))
+        if number == 0 or batch:
+            try:
+                update()
+            except RetrievalError as error:
+                say({"error": str(error)})
 
 
 def _main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the other program, which ends this
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was finished is kept
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
     if hasattr(os, "nice"):
         os.nice(19)
     order = Order(**json.loads(sys.stdin.readline()))
     Thread(target=_end_with_input, daemon=True).start()
 
-    def say(said: dict[str, Any]) -> None:
-        print(json.dumps(said), flush=True)
+    def say(line: dict[str, Any]) -> None:
+        print(json.dumps(line), flush=True)
 
     try:
         _follow(order, say)

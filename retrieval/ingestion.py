@@ -2,37 +2,32 @@
 
 import hashlib
 import os
-import re
 import shlex
 import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from .documents import SUFFIXES
 from .failures import DocumentError, RetrievalError
 from .files import opened, shown
-from .reading import Piece
+from .reader import Piece
 from .store import Chunk, IndexedFile
 
 CUT = "3"
-"""Of the way in which texts are cut: files that were cut in another way are read again."""
+"""Version of how texts are cut: files that another version cut are read again."""
 
 _SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The files to index.
+    """The files to index, by name in order; names are relative to the documents, with "/".
 
-    Attributes:
-        root: the directory or the paths, as arguments of a command line.
-        files: every file by its name in the index, in order; names are relative to the directory
-            (to the common one if there are several), with "/" on every system, as `shown`.
-        ignored: names of the files of other kinds that lie between them.
-        skipped: names of the files and directories that cannot be looked at, or are not to be, with
-            the reasons.
+    `root` are the documents as arguments of a command line, `ignored` the files of other kinds,
+    `skipped` the files and directories that are not read, with the reasons.
     """
 
     root: str
@@ -48,14 +43,12 @@ def find(
     *,
     follow_links: bool = False,
 ) -> FoundFiles:
-    """The files named by `documents`, each a directory (searched with all below it) or a file.
+    """Return the files of `documents`, each a directory (with all below it) or a file.
 
-    Hidden files, the index itself and what is `excluded` are passed over. A file named explicitly
-    is always taken. A link to a file within the documents is a file as well; one that leads out of
-    them is skipped unless `follow_links`: then directories are, too, each once.
-
-    Raises:
-        RetrievalError: a path does not exist.
+    Hidden files, the index itself and what is `excluded` are left out; a file that is named is not.
+    Links to files within the documents are files. Links out of them are skipped unless
+    `follow_links`; then directories are followed, too, each once. Raises RetrievalError if a path
+    does not exist.
     """
     paths = [documents] if isinstance(documents, Path) else list(documents)
     paths = [Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 (keeps symbolic links)
@@ -64,8 +57,7 @@ def find(
     for path in paths:
         if not path.exists():
             raise RetrievalError(f"there is no file or directory {path}")
-    left_out, base = excluded(exclude), _base(paths)
-    walk = _Walk(base, paths, os.path.realpath(index), left_out, follow_links)
+    walk = _Walk(paths, index, exclude, follow_links)
     for path in paths:
         if path.is_dir():
             walk.below(str(path))
@@ -80,75 +72,58 @@ def find(
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:
-    """What a file below (or among) `documents` is called in their index."""
+    """Return the name in the index of a file below (or among) `documents`."""
     return shown(relative_name(documents, file))
 
 
 def relative_name(documents: Sequence[Path], file: Path) -> str:
-    """The same, as the system has it."""
+    """Return the same, not yet `shown`."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
     return Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
 
 
 def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether a file of some name in the index, or a directory above it, fits one of `patterns`.
+    """Return a test of whether a file's name, or a directory above it, matches one of `patterns`.
 
-    As in .gitignore: "*" and "?" stand for what is within a name, "**" for directories too, "[ab]"
-    for one of several; a pattern with a "/" before its end begins at the root, one with a "/" at
-    its end is a directory's. There is no "!".
+    As in .gitignore, without "!": "*" and "?" match within a name, "**" across directories, "[ab]"
+    one of several; a "/" before the end anchors at the root, one at the end means a directory.
     """
-    found = [_expression(pattern) for pattern in patterns if pattern.strip("/")]
-    expression = re.compile("|".join(found) if found else r"(?!)", re.DOTALL)
-    return lambda name: expression.fullmatch(name) is not None
+    found = [_parts(pattern) for pattern in patterns if pattern.strip("/")]
+    return lambda name: any(_matches(name.split("/"), parts) for parts in found)
 
 
-def _expression(pattern: str) -> str:
-    body = ""
-    for part in re.findall(r"\*\*/|\*\*|\[!?[^]/]+\]|.", pattern.strip("/"), re.DOTALL):
-        if part.startswith("[") and len(part) > 1:
-            inside = re.sub(r"([\\\[&~|])", r"\\\1", part[1:-1])
-            body += _set(f"[{'^' + inside[1:] if inside[0] == '!' else inside}]")
-        else:
-            body += {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}.get(
-                part, re.escape(part)
-            )
-    anywhere = "" if "/" in pattern.rstrip("/") else "(?:.*/)?"
-    return f"{anywhere}{body}/.*" if pattern.endswith("/") else f"{anywhere}{body}(?:/.*)?"
+def _parts(pattern: str) -> list[str]:
+    """Return the names in a pattern; it matches what begins with names that match."""
+    parts = pattern.strip("/").split("/")
+    if "/" not in pattern.rstrip("/"):
+        parts = ["**", *parts]
+    if pattern.endswith("/"):
+        return [*parts, "*"]
+    return [*parts[:-1], "*"] if parts[-1] == "**" else parts
 
 
-def _set(expression: str) -> str:
-    """An expression for one of several characters; a range from z to a has none."""
-    try:
-        re.compile(expression)
-    except re.error:
-        return "(?!)"
-    return f"(?!/){expression}"
+def _matches(name: list[str], pattern: list[str]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return any(_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
+    return bool(name) and fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of a file's bytes.
-
-    Raises:
-        DocumentError: the file cannot be read.
-    """
+    """Return the SHA-256 of a file's bytes. Raises DocumentError."""
     try:
         with opened(path) as file:
-            digest = hashlib.sha256()
-            while block := file.read(2**20):
-                digest.update(block)
-            return digest.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
 def look(path: Path) -> tuple[int, str]:
-    """A file's size, and its stamp: what changes whenever its content does.
+    """Return a file's size, and a stamp that changes whenever its content does.
 
-    The stamp is empty where the content changed just now: two changes in one tick of the file
-    system's clock have one time (as in git's index).
-
-    Raises:
-        DocumentError: there is no such file, or it is a pipe, a device or the like.
+    The stamp is empty if the content changed just now: two changes in one tick of the file system's
+    clock have one time (as in git's index). Raises DocumentError unless it is a regular file.
     """
     try:
         found = path.stat()
@@ -162,11 +137,10 @@ def look(path: Path) -> tuple[int, str]:
 
 
 def indexed_file(name: str, content: str, pieces: Sequence[Piece], stamp: str) -> IndexedFile:
-    """The file that is called `name` in the index, from what a `Reader` says of it."""
+    """Return the file of a `name` in the index from the pieces that a `Reader` returned."""
     chunks = []
-    for text, title, *place in pieces:
+    for text, title, start, end, page in pieces:
         digest = hashlib.sha256(f"{title}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()
-        start, end, page = place
         chunks.append(Chunk(digest[:32], text, title, name, start, end, page))
     return IndexedFile(content, tuple(chunks), stamp)
 
@@ -176,67 +150,53 @@ def _base(paths: Sequence[Path]) -> Path:
 
 
 class _Walk:
-    """What lies below directories. Of ten thousands of files, paths as objects take most time."""
+    """Collects what lies below directories; in strings, as Path objects take most of the time."""
 
     def __init__(
-        self,
-        base: Path,
-        roots: Sequence[Path],
-        index: str,
-        left_out: Callable[[str], bool],
-        follow_links: bool,
+        self, paths: Sequence[Path], index: Path, exclude: Sequence[str], follow_links: bool
     ) -> None:
         self.files: dict[str, str] = {}
         self.ignored: list[str] = []
         self.skipped: dict[str, str] = {}
-        self._before = len(str(base / "x")) - 1
-        self._roots = tuple(os.path.realpath(root) for root in roots)
-        self._index, self._left_out, self._follow_links = index, left_out, follow_links
-        self._seen: set[tuple[int, int]] = set()
+        self._before = len(str(_base(paths) / "x")) - 1
+        self._roots = tuple(os.path.realpath(path) for path in paths)
+        self._left_out, self._follow_links = excluded(exclude), follow_links
+        self._seen = {os.path.realpath(index)}
 
-    def name(self, file: str) -> str:
-        """What a file is called, before it is shown."""
-        return file[self._before :].replace(os.sep, "/")
+    def name(self, path: str) -> str:
+        """Return a file's name, not yet `shown`."""
+        return path[self._before :].replace(os.sep, "/")
 
-    def below(self, folder: str) -> None:
-        """Take what lies in a directory, and in those in it."""
-        try:
-            found = os.stat(folder)  # noqa: PTH116
-            with os.scandir(folder) as entries:
-                inside = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            self.skipped[self.name(folder) + "/"] = f"cannot be read: {error.strerror}"
-            return
-        if (found.st_dev, found.st_ino) in self._seen and found.st_ino:
-            return
-        self._seen.add((found.st_dev, found.st_ino))
-        for entry in inside:
-            if not entry.name.startswith("."):
-                self._take(entry)
+    def below(self, root: str) -> None:
+        """Collect what lies below a directory; what was seen before is left out."""
 
-    def _take(self, entry: "os.DirEntry[str]") -> None:
-        name = self.name(entry.path)
-        try:
-            folder, link = entry.is_dir(), entry.is_symlink()
-        except OSError as error:  # a circle of links
-            self.skipped[name] = f"cannot be read: {error.strerror}"
-            return
-        known = folder or os.path.splitext(entry.name)[1].lower() in SUFFIXES  # noqa: PTH122
-        if self._left_out(name + "/" * folder):
-            return
-        if not known:
+        def unreadable(error: OSError) -> None:
+            self.skipped[self.name(error.filename) + "/"] = f"cannot be read: {error.strerror}"
+
+        for folder, folders, files in os.walk(root, onerror=unreadable, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in self._seen:
+                folders.clear()
+                continue
+            self._seen.add(real)
+            folders[:] = [n for n in sorted(folders) if self._wanted(f"{folder}{os.sep}{n}", "/")]
+            for path in (f"{folder}{os.sep}{file}" for file in files):
+                if self._wanted(path):
+                    self.files[self.name(path)] = path
+
+    def _wanted(self, path: str, slash: str = "") -> bool:
+        """Return whether to read a file, or with a `slash` a directory, and note why not."""
+        name, (begin, suffix) = self.name(path), os.path.splitext(path)  # noqa: PTH122
+        if begin.rpartition(os.sep)[2].startswith(".") or self._left_out(name + slash):
+            return False
+        if not slash and suffix.lower() not in SUFFIXES:
             self.ignored.append(name)
-        elif link and not self._follow_links and not self._within(entry.path):
-            self.skipped[name] = "is a link out of the documents: --follow-links reads it"
-        elif not folder:
-            self.files[name] = entry.path
-        elif (not link or self._follow_links) and os.path.realpath(entry.path) != self._index:
-            self.below(entry.path)
-
-    def _within(self, path: str) -> bool:
-        """Whether a link leads to one of the documents, or to nothing."""
+            return False
+        if self._follow_links or not os.path.islink(path):  # noqa: PTH114
+            return True
         real = os.path.realpath(path)
-        return not os.path.exists(real) or any(  # noqa: PTH110
-            real == root or real.startswith(os.path.join(root, ""))  # noqa: PTH118
-            for root in self._roots
-        )
+        within = any(f"{real}{os.sep}".startswith(f"{root}{os.sep}") for root in self._roots)
+        if not within and os.path.exists(real):  # noqa: PTH110
+            self.skipped[name] = "is a link out of the documents: --follow-links reads it"
+            return False
+        return not slash

@@ -1,11 +1,7 @@
 """The store of precomputed document KV: one file per chunk and model.
 
-A chunk's keys and values are computed once, and read when a question needs them (DRAGON section
-4): no document is prefilled twice. The store knows nothing of models; arrays are kept by name, bit
-for bit.
-
-What is lost can be computed again, so no write waits for the disk (15 ms a file). A file that a
-loss of power left with wrong bytes is found by its checksum (0.6 ms for half a megabyte).
+No document is prefilled twice (DRAGON section 4). Arrays are stored by name, bit for bit. They can
+be computed again, so no write waits for the disk; a checksum finds what a loss of power damaged.
 """
 
 import math
@@ -31,31 +27,26 @@ _FOLDER = "kv"
 _TEMPORARY = ".*.tmp"
 _CHECKSUM = "crc32"
 _SHARE = 8
-"""That part of the room that is left is written before all files are counted again."""
+"""Part of the room left that is written before all files are counted again."""
 
 
 class KvStore:
     """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
 
-    Any number of processes read and write. Beyond the limit what was not read for longest goes.
+    Any number of processes read and write. Beyond the limit the least recently read is deleted.
     """
 
     def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:
-        """`directory` is the index's, `fingerprint` names the model (letters, digits, - _ .).
-
-        `limit` is in bytes, for all models of the index together.
-        """
+        """Open the store in an index's `directory`; `limit` is in bytes, for all its models."""
         self.directory = directory / _FOLDER / fingerprint
         self.limit = limit
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's arrays, complete or not at all, unless they alone exceed the limit.
+        """Store a chunk's arrays atomically, unless they alone exceed the limit.
 
-        bf16 travels as its uint16 bits. Returns the bytes that were written.
-
-        Raises:
-            RetrievalError: the disk refuses.
+        bf16 is stored as its uint16 bits. Returns the bytes written. Raises RetrievalError if the
+        disk refuses.
         """
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
@@ -80,11 +71,11 @@ class KvStore:
         return len(data)
 
     def room(self) -> float:
-        """The bytes that fit beside the KV of all models."""
+        """Return the bytes that fit beside the KV of all models."""
         return self.limit - sum(size for _, size, _ in self._files())
 
     def _evict(self, newest: Path) -> float:
-        """Delete what was not read for longest, where there is too much; the room that is left."""
+        """Delete the least recently read files beyond the limit, and return the room left."""
         files = sorted(self._files())
         room = self.limit - sum(size for _, size, _ in files)
         for _, size, path in files:
@@ -94,18 +85,14 @@ class KvStore:
         return max(room, 0.0)
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """When it was last used, its size and its path, of every file of any model."""
+        """Give the time of last use, the size and the path of every file of any model."""
         for path in self.directory.parent.glob("*/*.safetensors"):
             with suppress(FileNotFoundError):  # another process has evicted it
                 found = path.stat()
                 yield found.st_mtime_ns, found.st_size, path
 
     def read(self, digest: str) -> Arrays:
-        """A chunk's arrays; what is written into them stays in this process.
-
-        Raises:
-            MissingKvError: there is no file for this chunk, or it is damaged.
-        """
+        """Return a chunk's arrays. Raises MissingKvError if its file is missing or damaged."""
         try:
             with safe_open(self._path(digest), framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -116,16 +103,16 @@ class KvStore:
             raise MissingKvError(
                 f"no KV of the chunk {digest}: index the documents again to compute it"
             )
-        with suppress(OSError):  # of a store that is only read, nothing is evicted
+        with suppress(OSError):  # a store that cannot be written evicts nothing
             os.utime(self._path(digest))
         return arrays
 
     def stored(self) -> set[str]:
-        """The chunks whose KV is there, whether or not it can be read."""
+        """Return the chunks that have a file, readable or not."""
         return {path.stem for path in self.directory.glob("*.safetensors")}
 
     def has(self, digest: str) -> bool:
-        """Whether a chunk's KV is `stored`."""
+        """Return whether a chunk has a file."""
         return self._path(digest).exists()
 
     def _path(self, digest: str) -> Path:
@@ -133,10 +120,7 @@ class KvStore:
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
-    """Delete, for every model, the KV of chunks that are not in `live`, and torn writes.
-
-    A deleted document leaves no trace in the KV of any model. `directory` is the index's.
-    """
+    """Delete every model's KV of chunks that are not `live`, and what interrupted writes left."""
     kept = {f"{digest}.safetensors" for digest in live}
     for folder in (directory / _FOLDER).glob("*"):
         for path in [*folder.glob(_TEMPORARY), *folder.glob("*.safetensors")]:

@@ -1,7 +1,7 @@
-"""A document's text, and what stands where in it: headings, tables, pages.
+"""A document's text with the places of its headings, tables and pages.
 
-A parser writes one string in which noncharacters of Unicode, which no text has, mark the
-structure; `laid_out` takes them out again and notes where they stood.
+A reader returns one string in which noncharacters of Unicode, which no text has, mark the
+structure; `laid_out` removes them and records where they stood.
 """
 
 import re
@@ -18,12 +18,9 @@ _LONGEST = 80
 class Document:
     """A file's text, with "\\n" between lines, and its structure.
 
-    Attributes:
-        title: empty only if the text is.
-        sections: where each begins, and the headings that it stands under, outermost first. What
-            comes before the first heading is in none.
-        tables: first character and end of each.
-        pages: where each begins.
+    `sections` have their first character and the headings above, outermost first; the text before
+    the first heading is in none. `tables` have their first character and end, `pages` their first
+    character. `title` is empty only if the text is.
     """
 
     text: str
@@ -33,47 +30,44 @@ class Document:
     pages: tuple[int, ...] = ()
 
     def name(self, place: int) -> str:
-        """The title and the headings over a place in the text: "Museum › Opening hours"."""
+        """Return the title and headings of a place in the text: "Museum › Opening hours"."""
         section = bisect_right(self.sections, place, key=lambda section: section[0])
         path = self.sections[section - 1][1] if section else ()
         return " › ".join([self.title, *(path[1:] if path[:1] == (self.title,) else path)])
 
     def page(self, place: int) -> int:
-        """The number of the page that a place in the text is on, from 1; 0 if there are none."""
+        """Return the number of a place's page, from 1; 0 if there are no pages."""
         return bisect_right(self.pages, place)
 
 
 def heading(text: str, level: int = 1) -> str:
-    """A heading with its mark."""
+    """Return a heading with its mark."""
     return f"\n\n{HEADING}{min(max(level, 1), 6)}{one_line(text)}\n\n"
 
 
 def table(rows: Iterable[Iterable[object]]) -> str:
-    """A table with its marks, a line for each row that is not empty."""
+    """Return a table with its marks, a line for each row that is not empty."""
     lines = ("\t".join("" if cell is None else str(cell) for cell in row).rstrip() for row in rows)
     return f"\n\n{TABLE}{chr(10).join(line for line in lines if line)}{TABLE_END}\n\n"
 
 
 def one_line(text: str) -> str:
-    """A text as a title: in one line, and cut at a word if it is long."""
+    """Return a text as a title: in one line, cut at a word if it is long."""
     line = " ".join(_MARK.sub("", text).split())
     return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0] + "…"
 
 
 def page(text: str) -> str:
-    """A page's text with its mark."""
+    """Return a page's text with its mark."""
     return f"\n\n{PAGE}{text.strip()}"
 
 
 def laid_out(marked: str, title: str = "") -> Document:
-    """The document in a string with marks. Without a `title` it has its first heading or line."""
+    """Return the document in a marked string; its title is `title` or its first heading or line."""
     marked = marked.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "").strip()
     marked = re.sub(r"\n{3,}", "\n\n", marked)
-    text = ""
-    headings: list[tuple[int, int]] = []
-    tables: list[tuple[int, int]] = []
-    inside: list[int] = []
-    pages: list[int] = []
+    text, inside, pages = "", list[int](), list[int]()
+    headings, tables = list[tuple[int, int]](), list[tuple[int, int]]()
     for part in re.split(f"({_MARK.pattern})", marked):
         if part[:1] == HEADING:
             headings.append((len(text), int(part[1])))
@@ -93,7 +87,7 @@ def laid_out(marked: str, title: str = "") -> Document:
 
 
 def _sections(text: str, headings: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Sections from the places and levels of headings; one without a text joins the next one."""
+    """Give sections from headings' places and levels; one without text joins the next one."""
     path: dict[int, str] = {}
     begin = None
     for number, (place, level) in enumerate(headings, start=1):

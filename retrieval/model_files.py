@@ -1,8 +1,9 @@
-"""A sentence-transformers model's files: where they are, which version, and how they are loaded."""
+"""Find, identify and load the files of a sentence-transformers model."""
 
 import hashlib
 import importlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,41 +15,36 @@ _SAMPLE = 4096
 
 
 def model_directory(name: str) -> Path:
-    """The directory of a model: a local one, or that of a Hugging Face id, fetched once.
+    """Return a local directory, or that of a Hugging Face id, which is downloaded once.
 
-    Raises:
-        RetrievalError: it is neither, or the hub cannot be reached.
+    Raises RetrievalError if it is neither, or the hub cannot be reached.
     """
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
 
     patterns = [f"*{kind}" for kind in _KINDS]
-    unused = ["onnx/*", "openvino/*"]
+    download = partial(
+        snapshot_download, name, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"]
+    )
     try:
         try:
-            where = snapshot_download(
-                name, allow_patterns=patterns, ignore_patterns=unused, local_files_only=True
-            )
+            return Path(download(local_files_only=True))
         except OSError:
-            where = snapshot_download(name, allow_patterns=patterns, ignore_patterns=unused)
+            return Path(download())
     except Exception as error:  # the hub's client lets the errors of its network stack through
         reason = str(error).strip().split("\n", 1)[0]
         raise RetrievalError(
             f"{name} is not a directory, and the hub has no such model or cannot be reached: "
             f"{reason}"
         ) from error
-    return Path(where)
 
 
 def fingerprint(directory: Path) -> str:
-    """Names a model's version by its files, wherever they lie; reads at most 1 MiB of weights.
+    """Return a hash of a model's files; of weights, of their size and evenly spread samples.
 
-    Configuration and vocabulary count in full, weights by their size and by evenly spread samples:
-    any training changes nearly all weights, so any other version differs.
-
-    Raises:
-        RetrievalError: the directory holds no model.
+    Training changes nearly all weights, so samples of 1 MiB tell versions apart. Raises
+    RetrievalError if the directory holds no model.
     """
     modules = directory / "modules.json"
     folders = [directory]
@@ -73,10 +69,7 @@ def fingerprint(directory: Path) -> str:
 
 
 def loaded(kind: str, directory: Path, **options: Any) -> Any:
-    """The model in a directory, of a class of sentence-transformers.
-
-    transformers is kept from drawing progress bars and printing advice while it loads.
-    """
+    """Load the model in a directory, of a class `kind` of sentence-transformers, silently."""
     logging = importlib.import_module("transformers.utils.logging")  # it is not fully typed
     bars, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()

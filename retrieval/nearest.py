@@ -1,8 +1,7 @@
 """Nearest neighbours by cosine, with FAISS: exact, or approximate for large corpora.
 
-An exact scan of 384-dimensional vectors takes 8 ms at 60,000 (one core); from there on an inverted
-file over 8-bit vectors proposes candidates, and their exact cosines, by the stored vectors, decide.
-A relevance is therefore always exact.
+In a large corpus an inverted file over 8-bit vectors proposes candidates, and their exact cosines
+decide: relevances are always exact.
 """
 
 from pathlib import Path
@@ -22,7 +21,7 @@ _TRAINING_PER_LIST = 39  # fewer, and FAISS warns that the clusters are poor
 
 
 def build(vectors: Vectors, ids: NDArray[np.int64]) -> Any:
-    """A searchable index over normalised `vectors` [n, d] (n > 0), which have `ids` [n]."""
+    """Return a searchable index of normalised `vectors` [n, d] (n > 0) with `ids` [n]."""
     n, dimension = vectors.shape
     inner: Any
     if n < APPROXIMATE_FROM:
@@ -41,11 +40,7 @@ def build(vectors: Vectors, ids: NDArray[np.int64]) -> Any:
 
 
 def write(index: Any, path: Path) -> None:
-    """Write an index that `build` made.
-
-    Raises:
-        OSError: the disk refuses.
-    """
+    """Write an index that `build` made; OSError if the disk refuses."""
     try:
         faiss.write_index(index, str(path))
     except RuntimeError as error:
@@ -53,12 +48,12 @@ def write(index: Any, path: Path) -> None:
 
 
 def restore(path: Path) -> Any:
-    """The index in a whole file of `write`; it stays on disk until searched."""
+    """Return the index in a complete file of `write`, mapped into memory."""
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
 
 
 def search(index: Any, query: Vectors, k: int) -> list[tuple[int, float]]:
-    """Ids and cosines of the `k` (or all) nearest to `query` [d], nearest first."""
+    """Return ids and cosines of the `k` (or all) nearest to `query` [d], nearest first."""
     chosen = None
     if isinstance(faiss.downcast_index(index.index), faiss.IndexRefineFlat):
         chosen = faiss.IndexRefineSearchParameters()

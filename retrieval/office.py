@@ -1,7 +1,6 @@
-"""Readers of office documents and books, each by a library that is imported when it is needed.
+"""Readers of office documents and books, each by a library that is imported when needed.
 
-Each takes a file's content, and gives a text with the marks of `layout` and the title if the file
-has one.
+Each takes a file's content, and returns its text with the marks of `layout`, and the file's title.
 """
 
 import posixpath
@@ -20,7 +19,7 @@ from .plain import decoded, markdown_text
 
 
 def read_pdf(data: bytes) -> tuple[str, str]:
-    """The text of a PDF, page by page."""
+    """Read a PDF page by page."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as pdf:
@@ -35,10 +34,13 @@ def read_pdf(data: bytes) -> tuple[str, str]:
 
 
 def read_pdf_layout(data: bytes) -> tuple[str, str]:
-    """A PDF by docling: in reading order, with headings and tables, and scanned pages by OCR."""
+    """Read a PDF by docling: in reading order, with headings and tables, scanned pages by OCR."""
+    from docling.datamodel.base_models import DocumentStream
+
     blocks: list[str] = []
     title, pages = "", 0
-    document = _docling().convert(_stream(data)).document
+    stream = DocumentStream(name="document.pdf", stream=BytesIO(data))
+    document = _docling().convert(stream).document
     for item, _ in document.iterate_items():
         block = getattr(item, "text", "")  # a picture has none
         if item.label in ("table", "document_index"):
@@ -54,12 +56,6 @@ def read_pdf_layout(data: bytes) -> tuple[str, str]:
     return _paragraphs(blocks), title
 
 
-def _stream(data: bytes) -> Any:
-    from docling.datamodel.base_models import DocumentStream
-
-    return DocumentStream(name="document.pdf", stream=BytesIO(data))
-
-
 @cache
 def _docling() -> Any:
     """The converter, which loads its models once."""
@@ -69,7 +65,7 @@ def _docling() -> Any:
 
 
 def read_docx(data: bytes) -> tuple[str, str]:
-    """A Word document: its paragraphs, headings by their styles, and tables."""
+    """Read a Word document: paragraphs, headings by their styles, and tables."""
     import docx
     from docx.table import Table
 
@@ -85,7 +81,7 @@ def read_docx(data: bytes) -> tuple[str, str]:
 
 
 def _level(style: Any) -> int:
-    """The level of headings in a style or one that it is based on; 0 if it is none."""
+    """Return the heading level of a style or one that it is based on; 0 if it is no heading."""
     while style is not None:
         if named := re.fullmatch(r"Title|Heading (\d)", style.name or ""):
             return int(named[1] or 1)
@@ -94,7 +90,7 @@ def _level(style: Any) -> int:
 
 
 def read_odt(data: bytes) -> tuple[str, str]:
-    """An OpenDocument text."""
+    """Read an OpenDocument text."""
     import odfdo
 
     document = odfdo.Document(BytesIO(data))
@@ -102,7 +98,7 @@ def read_odt(data: bytes) -> tuple[str, str]:
 
 
 def read_pptx(data: bytes) -> tuple[str, str]:
-    """A presentation: a page for each slide, under its title, with tables and notes."""
+    """Read a presentation: a page for each slide, with its title, tables and notes."""
     import pptx
 
     presentation = pptx.Presentation(BytesIO(data))
@@ -124,7 +120,7 @@ def _slide(slide: Any) -> Iterator[str]:
 
 
 def read_xlsx(data: bytes) -> tuple[str, str]:
-    """A workbook: a table for each sheet, under its name."""
+    """Read a workbook: a table for each sheet, under its name."""
     import python_calamine
 
     workbook = python_calamine.CalamineWorkbook.from_filelike(BytesIO(data))
@@ -133,14 +129,14 @@ def read_xlsx(data: bytes) -> tuple[str, str]:
 
 
 def _cells(row: list[Any]) -> list[Any]:
-    """Whole numbers as they are written: a sheet holds all of them as floating point."""
+    """Return whole numbers as integers: a sheet stores all of them as floating point."""
     return [int(c) if isinstance(c, float) and c.is_integer() else c for c in row]
 
 
 def read_epub(data: bytes) -> tuple[str, str]:
-    """A book: the pages of its spine (EPUB 3.3, sections 4.2 and 5), in their order.
+    """Read a book: the pages of its spine in order (EPUB 3.3, sections 4.2 and 5).
 
-    One without a heading has its title for one, unless it goes on from the page before.
+    A page without a heading gets its title as one, unless it continues the page before.
     """
     with zipfile.ZipFile(BytesIO(data)) as book:
         container = ElementTree.fromstring(book.read("META-INF/container.xml"))

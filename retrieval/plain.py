@@ -1,7 +1,6 @@
-"""Readers of files that are text: plain, Markdown, HTML, CSV, e-mail.
+"""Readers of text files: plain, Markdown, HTML, CSV, e-mail.
 
-Each takes a file's content, and gives a text with the marks of `layout` and the title if the format
-has one.
+Each takes a file's content, and returns its text with the marks of `layout`, and its title.
 """
 
 import csv
@@ -20,17 +19,17 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---(?:\n|\Z)", re.DOTALL)
 _ENVELOPE = re.compile(rb"^From .*\n", re.MULTILINE)
 _FRONT_TITLE = re.compile(r"^title:\s*(.+?)\s*$", re.MULTILINE)
 csv.field_size_limit(2**31 - 1)  # a long cell is a text like any other
-# The breaks of lines are the author's: addresses and times stand in lines of their own.
+# Line breaks are kept: addresses and times stand in lines of their own.
 _MARKDOWN = MarkdownIt("commonmark", {"breaks": True}).enable("table")
 
 
 def read_text(data: bytes) -> tuple[str, str]:
-    """A text as it is."""
+    """Return the text as it is."""
     return decoded(data), ""
 
 
 def read_markdown(data: bytes) -> tuple[str, str]:
-    """CommonMark with tables; the title is that of the front matter."""
+    """Read CommonMark with tables; the title is that of the front matter."""
     source = decoded(data).replace("\r\n", "\n")
     title = ""
     if front := _FRONT_MATTER.match(source):
@@ -41,18 +40,18 @@ def read_markdown(data: bytes) -> tuple[str, str]:
 
 
 def markdown_text(source: str) -> str:
-    """The text of Markdown, without its marks and with those of `layout`."""
+    """Return the text of Markdown with the marks of `layout`."""
     return marked_text(_MARKDOWN.render(source))[0]
 
 
 def read_html(data: bytes) -> tuple[str, str]:
-    """A page, in the encoding that it declares."""
+    """Read a page in the encoding that it declares."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[:2048], re.IGNORECASE)
     return marked_text(decoded(data, declared[1].decode("ascii") if declared else None))
 
 
 def read_csv(data: bytes) -> tuple[str, str]:
-    """One table, whose cells are separated by what most lines have most of."""
+    """Read one table, separated by the most frequent separator."""
     text = decoded(data)
     separator = max(",;\t|", key=text.count)
     return table(csv.reader(text.splitlines(), delimiter=separator)), ""
@@ -83,11 +82,7 @@ def _message_text(message: EmailMessage) -> str:
 
 
 def decoded(data: bytes, declared: str | None = None) -> str:
-    """The text in a file's bytes: UTF-16 with its mark, UTF-8, `declared` or cp1252.
-
-    Raises:
-        DocumentError: it is none of them.
-    """
+    """Decode UTF-16 with its mark, UTF-8, `declared` or cp1252; else raise DocumentError."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]
     elif b"\0" in data:

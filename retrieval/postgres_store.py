@@ -1,8 +1,8 @@
 """An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
 
-PostgreSQL has no BM25 and its parser reads "E-4312" as a negative number. So it gets texts as
-separate words, stems and counts them, and the score is SQLite's (Okapi BM25, k1 = 1.2, b = 0.75)
-as a query. A search is one query: the same corpus gives the same hits in either store.
+PostgreSQL has no BM25, and its parser reads "E-4312" as a negative number. So it is given texts as
+separate words, and one query per search computes SQLite's score (Okapi BM25, k1 = 1.2, b = 0.75):
+the same corpus gives the same hits in either store.
 """
 
 import hashlib
@@ -24,12 +24,11 @@ from .store import (
     LEAST_POOL,
     PLACES,
     TABLES,
-    Chunk,
     Manifest,
+    Scored,
     Search,
     Store,
     chunks_of,
-    other_format,
 )
 
 _LOCK = 0x64726167  # of the one writer, among the advisory locks of a database
@@ -102,7 +101,7 @@ class PostgresStore(Store):
     where = "the database"
 
     def __init__(self, url: str) -> None:
-        """The index at postgresql://user@host/database, to be read; use `writing` to change it."""
+        """Open the index at postgresql://user@host/database; use `writing` to change it."""
         try:
             import psycopg
         except ImportError as error:
@@ -110,21 +109,16 @@ class PostgresStore(Store):
                 "a PostgreSQL store needs one more library: pip install '.[postgres]'"
             ) from error
         self._search = ""
-        try:
+        with self.explaining():
             super().__init__(psycopg.connect(url))
-        except psycopg.Error as error:
-            raise self.explained(error) from error
 
     @classmethod
     @contextmanager
     def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
-        """The index in the database, to be updated by nobody else; made if there is none.
+        """Open the index in the database for this writer alone; create it if there is none.
 
-        With `rebuild` an index of another version is made anew as well.
-
-        Raises:
-            RetrievalError: another process updates it, it is of another version, or the database
-                refuses.
+        With `rebuild` an index of another format is replaced. Raises RetrievalError if another
+        process updates it, it is of another format, or the database refuses.
         """
         with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"
@@ -141,20 +135,16 @@ class PostgresStore(Store):
             yield store
 
     def exists(self) -> bool:
-        """As `Store.exists`.
-
-        A table of the same name without a fingerprint is another program's, and left alone.
-        """
+        # A table of that name without a fingerprint is another program's.
         found = self.run(
             "SELECT col_description(attrelid, attnum) FROM pg_attribute "
             "WHERE attrelid = to_regclass('manifest') AND attname = 'fingerprint'"
         )
         if found and found != [(f"format {FORMAT}",)]:
-            raise other_format(self.where, found[0][0] or "a former format", self.options)
+            raise self.other_format(found[0][0] or "a former format")
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:
-        """As `Store.open_search`."""
         self._search = _SEARCH.format(
             distance=f"embedding::vector({manifest.dimension}) <#> ?::vector",
             rows=_rows_of(manifest),
@@ -166,7 +156,7 @@ class PostgresStore(Store):
         self.run(f"SET LOCAL hnsw.ef_search = {_CANDIDATES}")
 
     def _locking(self, sql: str, wait_s: float, busy: str) -> None:
-        """Run what may wait for others; RetrievalError `busy` if it does for too long."""
+        """Run a statement that takes a lock; RetrievalError `busy` if others keep it too long."""
         from psycopg.errors import LockNotAvailable
 
         self.run("SELECT set_config('lock_timeout', ?, false)", f"{1000 * wait_s + 1:.0f}")
@@ -177,13 +167,9 @@ class PostgresStore(Store):
         self.run("RESET lock_timeout")
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """As `Store.run`."""
         return super().run(sql.replace("?", "%s"), *values)
 
-    def search(
-        self, vector: Vectors, words: Sequence[str], k: int, by: Search
-    ) -> list[tuple[float, float, Chunk]]:
-        """As `Store.search`, in one query."""
+    def search(self, vector: Vectors, words: Sequence[str], k: int, by: Search) -> Scored:
         pool = k if by == "dense" else max(4 * k, LEAST_POOL)
         at = _literal(vector)
         rows = self.run(
@@ -204,7 +190,6 @@ class PostgresStore(Store):
         ]
 
     def prepare_search(self, manifest: Manifest) -> None:
-        """As `Store.prepare_search`."""
         self.run("DELETE FROM searched WHERE fingerprint <> ?", manifest.fingerprint)
         new = self.run(
             "SELECT id, title, text, vector FROM chunks JOIN vectors USING (digest) "
@@ -222,7 +207,7 @@ class PostgresStore(Store):
                 len(words),
             )
         if manifest.dimension:
-            # To drop the graph of another model would wait for all readers; it is left empty.
+            # Dropping the graph of another model would wait for all readers; it stays, empty.
             name = hashlib.sha256(manifest.fingerprint.encode()).hexdigest()[:16]
             graph = f"hnsw ((embedding::vector({manifest.dimension})) vector_ip_ops)"
             condition = _rows_of(manifest).removeprefix("FROM searched")
@@ -231,7 +216,6 @@ class PostgresStore(Store):
             )
 
     def explained(self, error: Exception) -> RetrievalError:
-        """As `Store.explained`."""
         line = str(error).strip().split("\n", 1)[0]
         return RetrievalError(f"the PostgreSQL store cannot be used: {line}")
 

@@ -1,7 +1,7 @@
-"""What a question is about: the words, and the questions before it, that can be searched for.
+"""The words of a question to search for, and the earlier questions that it needs.
 
-"And when is it?" names nothing to look for; with the question before it, it does. A question that
-names its subject stays alone, or the last subject would be found beside the new one.
+"And when is it?" names no subject without the question before it. A question that names its subject
+stays alone: else the last subject would be found beside the new one.
 """
 
 import re
@@ -27,20 +27,19 @@ _REFERRING = re.compile(
 
 
 def words_of(question: str) -> list[str]:
-    """The words of a question that full text is searched for, each once.
+    """Return the words of a question to search for, each once, without function words.
 
-    Without those that say nothing of a subject, unless there are no others: in a small corpus "my"
-    is rarer than "ferry", and would decide.
+    In a small corpus "my" is rarer than "ferry", and would decide. They stay if they are all.
     """
     words = list(dict.fromkeys(re.findall(r"\w+", spaced(question).lower())))
     return [word for word in words if word not in _FUNCTION_WORDS] or words
 
 
 def in_context(question: str, earlier: Sequence[str]) -> str:
-    """The question, after as many of the `earlier` ones (oldest first) as it needs.
+    """Return the question, after as many of the `earlier` ones (oldest first) as it needs.
 
-    It needs the one before it if it goes on from there ("and", "what about"), refers to something
-    ("it", "she") or has no word of substance; and that one may need its own before it.
+    It needs the one before it if it continues that ("and", "what about"), refers to something
+    ("it", "she") or has only function words; and that one may need its own before it.
     """
     texts = [question]
     for before in reversed(earlier):

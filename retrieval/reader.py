@@ -1,20 +1,37 @@
-"""A process that reads documents, so that whatever is in them harms no other."""
+"""A process that reads documents within limits, so that no file harms the process that indexes.
 
+A file may be made to take all memory or time of its parser, or to crash it, and no library is safe
+from that. So `python -m retrieval.reader` parses. For each line of JSON, `[path, known hash,
+seconds]`, it writes one: {"content": hash, "pieces": chunks} or {"reason": why there are none}. It
+ends with its input, also in the middle of a file.
+"""
+
+import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from .documents import Parser, way
+from .chunking import chunk, header
+from .documents import Parser, parse, way
 from .failures import DocumentError, RetrievalError
-from .reading import Piece, Request
+from .files import read_bytes
+
+try:
+    import fcntl
+    import resource
+except ImportError:  # on Windows the deadline alone holds
+    fcntl = resource = None  # type: ignore[assignment]
+
+Piece = tuple[str, str, int, int, int]
+"""Text, title, first character, end and page of a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,112 +47,87 @@ LIMITS = {"": Limits(2**30, 20.0, 5.0), "docling": Limits(2**35, 600.0, 3600.0)}
 """By `documents.way`."""
 
 _WAITED = 4
-"""Times its seconds of the processor a file may take in all, waiting for others or for a disk."""
+"""Wall-clock time that a file may take, in multiples of its seconds of the processor."""
 _START_S = 30.0
 _ENVIRONMENT = (
-    *(
-        "PATH",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "PYTHONUTF8",
-        "VIRTUAL_ENV",
-        "LANG",
-        "LC_ALL",
-        "LC_CTYPE",
-    ),
-    *("HOME", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "HF_HOME", "HF_HUB_OFFLINE"),
+    "PATH PYTHONPATH PYTHONHOME PYTHONUTF8 VIRTUAL_ENV LANG LC_ALL LC_CTYPE "
+    "HOME TMPDIR TEMP TMP SYSTEMROOT HF_HOME HF_HUB_OFFLINE"
 )
-"""Of the environment it has no more: passwords are kept there."""
+"""The process gets no other variable: passwords are kept in them."""
 
 
 class Reader:
-    """`retrieval.reading` in a process that begins with the first file, and again if it dies.
+    """The process, started with the first file and again after its death; a context, which ends it.
 
-    A context, at whose end the process is over.
+    It cuts texts into chunks of `words` words, and skips files and texts larger than `largest`.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, parser: Parser = "pdfium", words: int = 64, largest: float = math.inf
+    ) -> None:
+        self.parser, self.words, self.largest = parser, words, largest
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
-    def read(
-        self, path: Path, size: int, known: str, words: int, parser: Parser, largest: float
-    ) -> tuple[str, list[Piece] | None]:
-        """The content hash of a file of about `size` bytes, and its chunks; None if it is `known`.
+    def read(self, path: Path, size: int, known: str = "") -> tuple[str, list[Piece] | None]:
+        """Return the hash of a file of about `size` bytes and its chunks; None if it is `known`.
 
-        Raises:
-            DocumentError: it cannot be read, or not within the limits.
-            RetrievalError: no file can be read here.
+        Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
         """
-        limits = LIMITS[way(path.suffix, parser)]
+        limits = LIMITS[way(path.suffix, self.parser)]
         seconds = limits.seconds + limits.seconds_per_mb * size / 1e6
-        request = Request(str(path), known, words, parser, largest, limits.memory, seconds)
-        if self._process is None:
-            self._process = self._begun()
-        line = _asked(self._process, json.dumps(asdict(request)).encode() + b"\n", seconds)
+        process = self._process or self._start()
+        line = _ask(process, json.dumps([str(path), known, seconds]).encode() + b"\n", seconds)
         if not line.endswith(b"\n"):
-            raise DocumentError(self._reason(seconds))
-        said: dict[str, Any] = json.loads(line)
-        if "reason" in said:
-            raise DocumentError(said["reason"])
-        return said["content"], said["pieces"]
+            raise DocumentError(self._why_it_died(seconds))
+        answer: dict[str, Any] = json.loads(line)
+        if "reason" in answer:
+            raise DocumentError(answer["reason"])
+        return answer["content"], answer["pieces"]
 
-    def _begun(self) -> "subprocess.Popen[bytes]":
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    def _start(self) -> "subprocess.Popen[bytes]":
+        arguments = [self.parser, str(self.words), str(self.largest)]
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "retrieval.reading"],
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "retrieval.reader", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # what libraries say may quote a document
-                env=environment,
+                stderr=subprocess.DEVNULL,  # the libraries' messages may quote a document
+                env={name: os.environ[name] for name in _ENVIRONMENT.split() if name in os.environ},
             )
         except OSError as error:
             raise RetrievalError(f"no process can read documents: {error.strerror}") from error
-        self._process = process
-        if _asked(process, b"", _START_S):
-            return process
-        self._end()
-        raise RetrievalError(
-            f"documents cannot be read: {sys.executable} -m retrieval.reading does not start "
-            f"(exit code {process.returncode})"
-        )
+        if not _ask(process, b"", _START_S):
+            raise RetrievalError(
+                f"documents cannot be read: {sys.executable} -m retrieval.reader does not start "
+                f"(exit code {self._end()})"
+            )
+        return process
 
-    def _reason(self, seconds: float) -> str:
-        """Why it died."""
+    def _why_it_died(self, seconds: float) -> str:
         code = self._end()
         if code in (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0)):
             return f"takes too long to read: more than {seconds:.0f} s, or all memory"
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        return f"cannot be read: what parses it breaks off ({name})"
+        return f"cannot be read: its parser breaks off ({name})"
 
     def _end(self) -> int:
-        """End the process, if there is one; its exit code."""
+        """End the process, if there is one, and return its exit code."""
         if (process := self._process) is None:
             return 0
         self._process = None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.kill()  # without effect where it is over
-        code = process.wait()
-        process.stdout.close()
-        with suppress(BrokenPipeError):  # it has not read all of it
-            process.stdin.close()
-        return code
+        with suppress(BrokenPipeError), process:  # it has not read all its input
+            process.kill()
+        return process.returncode
 
 
-def _asked(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> bytes:
-    """The line that a process answers with; not whole if it died, or was killed as too slow."""
+def _ask(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> bytes:
+    """Return the line that a process answers with; incomplete if it died or was too slow."""
     assert process.stdin is not None
     assert process.stdout is not None
     deadline = threading.Timer(_WAITED * seconds, process.kill)
@@ -149,3 +141,84 @@ def _asked(process: "subprocess.Popen[bytes]", line: bytes, seconds: float) -> b
         return b""
     finally:
         deadline.cancel()
+
+
+# In the process.
+
+
+def _read(reader: Reader, path: Path, known: str, memory: int, seconds: float) -> dict[str, Any]:
+    try:
+        data = read_bytes(path, reader.largest)
+    except OSError as error:
+        raise DocumentError(f"cannot be read: {error.strerror or error}") from error
+    content = hashlib.sha256(data).hexdigest()
+    if content == known:
+        return {"content": content, "pieces": None}
+    _limit(memory, seconds)
+    document = parse(data, path.suffix, reader.parser)
+    del data
+    if (size := len(document.text)) > reader.largest:
+        raise DocumentError(f"has {size / 1e6:.1f} MB of text, more than --largest-file allows")
+    pieces: list[Piece] = []
+    starts = [start for start, _ in document.sections]
+    for start, end in chunk(document.text, reader.words, starts, document.tables):
+        text = document.text[start:end]
+        if above := header(document.text, start, document.tables, reader.words):
+            text = f"{above}\n{text}"
+        pieces.append((text, document.name(start), start, end, document.page(start)))
+    return {"content": content, "pieces": pieces}
+
+
+def _limit(memory: int, seconds: float) -> None:
+    """Have the system end this process after so many more seconds, and refuse it more memory."""
+    if resource is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        end = int(used.ru_utime + used.ru_stime + seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, resource.RLIM_INFINITY))
+
+
+def _answer(reader: Reader, line: bytes) -> bytes:
+    name, known, seconds = json.loads(line)
+    memory = LIMITS[way(Path(name).suffix, reader.parser)].memory
+    try:
+        return json.dumps(_read(reader, Path(name), known, memory, seconds)).encode()
+    except DocumentError as error:
+        reason = str(error)
+    except MemoryError:
+        reason = f"needs more than {memory // 2**20} MiB of memory to be read"
+    return json.dumps({"reason": reason}).encode()
+
+
+def _end_with_input(*, now: bool) -> None:
+    """Have the system end this process, or not, when its input is closed or written.
+
+    A thread could not: the parser may hold the interpreter. Meanwhile nobody writes.
+    """
+    if fcntl is not None and hasattr(os, "O_ASYNC"):
+        flags = fcntl.fcntl(0, fcntl.F_GETFL)
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC if now else flags & ~os.O_ASYNC)
+
+
+def _main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would contain private text
+    with suppress(OSError):  # first to go if memory is short
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    parser, words, largest = sys.argv[1:]
+    reader = Reader(cast(Parser, parser), int(words), float(largest))
+    answer = b"{}"
+    while True:
+        sys.stdout.buffer.write(answer + b"\n")
+        sys.stdout.buffer.flush()
+        if not (line := sys.stdin.buffer.readline()):
+            return
+        _end_with_input(now=True)
+        answer = _answer(reader, line)
+        _end_with_input(now=False)
+
+
+if __name__ == "__main__":
+    _main()

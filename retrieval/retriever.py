@@ -14,26 +14,22 @@ from .store import Search
 
 
 class Reranker:
-    """A sentence-transformers cross-encoder.
-
-    It reads question and text together, slower and better than the cosine of their embeddings.
-    """
+    """A sentence-transformers cross-encoder: slower and better than the cosine of embeddings."""
 
     def __init__(self, model: Any) -> None:
-        """Use `Reranker.load`."""
+        """Called by `Reranker.load`."""
         self._model = model
 
     @classmethod
     def load(cls, name: str | Path) -> "Reranker":
-        """A cross-encoder with one output, by directory or Hugging Face id.
+        """Load a cross-encoder with one output, by directory or Hugging Face id.
 
-        Raises:
-            RetrievalError: there is no such model, or the hub cannot be reached.
+        Raises RetrievalError if there is no such model, or the hub cannot be reached.
         """
         return cls(loaded("CrossEncoder", model_directory(str(name)), num_labels=1))
 
     def score(self, question: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """How well each text answers the question, float32 [texts], in (0, 1)."""
+        """Return how well each text answers the question, float32 [texts], in (0, 1)."""
         if not texts:
             return np.empty(0, dtype=np.float32)
         pairs = [(question, text) for text in texts]
@@ -53,25 +49,20 @@ class Retriever:
         reranker: Reranker | None = None,
         search: Search = "hybrid",
     ) -> None:
-        """Check that the parts belong together; `search` is how chunks are chosen.
-
-        Raises:
-            RetrievalError: the index was made with another embedding model.
-        """
+        """Raise RetrievalError if another embedding model made the index."""
         index.require(embedder)
         self.index = index
         self._embedder = embedder
         self._reranker = reranker
         self._search = search
         self.fingerprint = f"{index.fingerprint()} {search} {reranker is not None}"
-        """Equal where the same chunks are found for a question."""
+        """Equal if the same chunks are found for every question."""
 
     def retrieve(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """The `k` most relevant chunks, best first, none of a cosine below `floor`.
+        """Return the `k` most relevant chunks of a cosine from `floor` on, best first.
 
-        Without a re-ranker a hit's score is the cosine, however it was found; with one, the best
-        max(4k, 20) chunks are re-ranked, and its score is the re-ranker's. The floor is of the
-        cosine all the same: scores of two re-rankers do not compare.
+        A re-ranker orders the best max(4k, 20) chunks, and a hit's score is then its own; else it
+        is the cosine. The floor is always of the cosine: scores of two re-rankers do not compare.
         """
         if len(self.index) == 0 or k < 1:
             return []

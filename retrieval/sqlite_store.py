@@ -1,8 +1,8 @@
 """An index in a directory: one SQLite file, read by many processes and written by one.
 
 index.sqlite     files, chunks, places, full text and vectors, with a write-ahead log
-nearest-N.faiss  the vectors of snapshot N as they are searched, mapped into memory; made anew
-                 from the vectors where it is missing or not whole
+nearest-N.faiss  the vectors of snapshot N as they are searched, mapped into memory; rebuilt from
+                 the vectors if it is missing or damaged
 writer.lock      held while the index is updated
 kv/              see `kv_store`
 """
@@ -28,25 +28,13 @@ from .chunking import spaced
 from .embedding import Vectors
 from .failures import RetrievalError
 from .files import create, make_directory, narrow
-from .store import (
-    FORMAT,
-    FREQUENT,
-    FUSION,
-    LEAST_POOL,
-    TABLES,
-    Chunk,
-    Manifest,
-    Search,
-    Store,
-    other_format,
-)
+from .store import FORMAT, FREQUENT, FUSION, LEAST_POOL, TABLES, Manifest, Scored, Search, Store
 
 log = logging.getLogger(__name__)
 
 _FILE = "index.sqlite"
 _LEAST_FREE = 2**20  # bytes, below which SQLite says many things
 _OURS = (f"{_FILE}*", "nearest-*", "writer.lock", "kv", "kv/*", "kv/*/*")
-_FORMER = ("manifest.json", "pending", "snapshot-*", "generation-*")
 
 _SCHEMA = f"""
 BEGIN;
@@ -71,46 +59,38 @@ class SqliteStore(Store):
     """The index in a directory."""
 
     def __init__(self, directory: Path, mode: str = "ro") -> None:
-        """The index in `directory`, to be read; use `writing` to change it."""
+        """Open the index in `directory` for reading; use `writing` to change it."""
         self.where: Path = directory
-        self.options = _options(directory)
+        self.options = f" --index {shlex.quote(str(directory))}"
         self._nearest: Any = None
         path = directory / _FILE
         if mode == "ro" and not path.exists():
-            _refuse_former(directory)
             raise self.missing()
         if narrow((directory, *(p for name in _OURS for p in directory.glob(name)))):
             log.warning("others could read the index in %s: it is its owner's alone now", directory)
-        try:
-            uri = f"{path.absolute().as_uri()}?mode={mode}"
+        uri = f"{path.absolute().as_uri()}?mode={mode}"
+        with self.explaining():
             super().__init__(sqlite3.connect(uri, uri=True, check_same_thread=False))
-        except sqlite3.Error as error:
-            raise self.explained(error) from error
 
     @classmethod
     @contextmanager
     def writing(
         cls, directory: Path, rebuild: bool, wait_s: float = 0.0
     ) -> Iterator["SqliteStore"]:
-        """The index in `directory`, to be updated by nobody else; made if there is none.
+        """Open the index in `directory` for this writer alone; create it if there is none.
 
-        With `rebuild` an index that cannot be read is made anew as well.
-
-        Raises:
-            RetrievalError: another process updates it, it is damaged or of another version, or the
-                disk refuses.
+        With `rebuild` an index that cannot be read is replaced. Raises RetrievalError if another
+        process updates it, it is damaged or of another format, or the disk refuses.
         """
         try:
             make_directory(directory)
         except OSError as error:
             raise RetrievalError(f"cannot create {directory}: {error.strerror or error}") from error
         try:
-            with filelock.FileLock(directory / "writer.lock", timeout=wait_s, mode=0o600):
-                if not rebuild:
-                    _refuse_former(directory)
-                with cls._opened(directory, rebuild) as store:
-                    yield store
-                    _sweep(directory, store.manifest())
+            lock = filelock.FileLock(directory / "writer.lock", timeout=wait_s, mode=0o600)
+            with lock, cls._opened(directory, rebuild) as store:
+                yield store
+                store._sweep()
         except filelock.Timeout:
             raise RetrievalError(
                 f"another process is updating the index in {directory}: wait until it is done"
@@ -128,7 +108,8 @@ class SqliteStore(Store):
             store.run("PRAGMA foreign_keys = ON")
             store.connection.create_function("spaced", 1, spaced, deterministic=True)
             if not store.exists():
-                store._create()
+                with store.explaining():
+                    store.connection.executescript(_SCHEMA)
             if rebuild and store.run("PRAGMA quick_check(1)") != [("ok",)]:
                 raise RetrievalError("damaged")
         except OSError as error:
@@ -143,28 +124,17 @@ class SqliteStore(Store):
             return cls._opened(directory, rebuild=False)
         return store
 
-    def _create(self) -> None:
-        try:
-            self.connection.executescript(_SCHEMA)
-        except sqlite3.Error as error:
-            raise self.explained(error) from error
-
     def exists(self) -> bool:
-        """As `Store.exists`."""
         ((found,),) = self.run("PRAGMA user_version")
         if found not in (0, FORMAT):  # it is 0 in an empty file
-            raise other_format(self.where, f"format {found}", self.options)
+            raise self.other_format(f"format {found}")
         return bool(found)
 
     def open_search(self, manifest: Manifest) -> None:
-        """As `Store.open_search`."""
         if manifest.chunks:
             self._nearest = self._mapped(manifest) or self._built(manifest)
 
-    def search(
-        self, vector: Vectors, words: Sequence[str], k: int, by: Search
-    ) -> list[tuple[float, float, Chunk]]:
-        """As `Store.search`."""
+    def search(self, vector: Vectors, words: Sequence[str], k: int, by: Search) -> Scored:
         pool = k if by == "dense" else max(4 * k, LEAST_POOL)
         cosines = {} if by == "words" else dict(nearest.search(self._nearest, vector, pool))
         worded = [] if by == "dense" else self._with_words(words, pool, filtered=by == "hybrid")
@@ -179,7 +149,7 @@ class SqliteStore(Store):
         ]
 
     def _with_words(self, words: Sequence[str], k: int, *, filtered: bool) -> list[int]:
-        """The ids of `k` chunks by their words, best first."""
+        """Return the ids of the `k` best chunks by their words, best first."""
         # To count what matches takes a thirtieth of the time of ranking it.
         counts = {word: self._matching("count(*)", f'"{word}"')[0][0] for word in words}
         known = sorted(filter(counts.__getitem__, words), key=counts.__getitem__)
@@ -219,10 +189,9 @@ class SqliteStore(Store):
         return float(np.frombuffer(stored, dtype=np.float32) @ vector)
 
     def prepare_search(self, manifest: Manifest) -> None:
-        """Write the vectors of a snapshot as they are searched, before it is the valid one."""
         self.run("DELETE FROM mapped")
         if manifest.chunks:
-            path = _nearest_file(self.where, manifest)
+            path = self._nearest_file(manifest)
             temporary = path.with_suffix(".tmp")
             try:
                 create(temporary).close()
@@ -235,28 +204,27 @@ class SqliteStore(Store):
                 raise RetrievalError(f"cannot write {path}: {error.strerror or error}") from error
 
     def explained(self, error: Exception) -> RetrievalError:
-        """As `Store.explained`."""
         path = self.where / _FILE
         if isinstance(error, sqlite3.OperationalError):
             full = shutil.disk_usage(self.where).free < _LEAST_FREE
             return RetrievalError(f"cannot use {path}: {'the disk is full' if full else error}")
         return RetrievalError(
-            f"{path} is damaged ({error}): make the index anew with dragonrt index "
+            f"{path} is damaged ({error}): rebuild the index with dragonrt index "
             f"DIR{self.options} --rebuild"
         )
 
     def _mapped(self, manifest: Manifest) -> Any:
-        """What is searched, from its file; None if that is missing or not whole."""
-        path = _nearest_file(self.where, manifest)
+        """Return the FAISS index of a snapshot's file; None if that is missing or damaged."""
+        path = self._nearest_file(manifest)
         try:
-            # FAISS would read beyond the end of a file that was cut off.
+            # FAISS would read beyond the end of a truncated file.
             whole = self.run("SELECT bytes FROM mapped") == [(path.stat().st_size,)]
             return nearest.restore(path) if whole else None
         except (OSError, RuntimeError):
             return None
 
     def _built(self, manifest: Manifest) -> Any:
-        """What is searched, from the vectors of a snapshot."""
+        """Return the FAISS index of a snapshot's vectors."""
         order = list(self.ids().values())
         rows = {number: row for row, number in enumerate(order)}
         vectors = np.empty((len(order), manifest.dimension), dtype=np.float32)
@@ -268,28 +236,13 @@ class SqliteStore(Store):
             vectors[rows[number]] = np.frombuffer(vector, dtype=np.float32)
         return nearest.build(vectors, np.array(order, dtype=np.int64))
 
+    def _nearest_file(self, manifest: Manifest) -> Path:
+        return self.where / f"nearest-{manifest.snapshot}.faiss"
 
-def _nearest_file(directory: Path, manifest: Manifest) -> Path:
-    return directory / f"nearest-{manifest.snapshot}.faiss"
-
-
-def _options(directory: Path) -> str:
-    return f" --index {shlex.quote(str(directory))}"
-
-
-def _refuse_former(directory: Path) -> None:
-    if (directory / "manifest.json").exists() and not (directory / _FILE).exists():
-        raise other_format(directory, "a former format", _options(directory))
-
-
-def _sweep(directory: Path, valid: Manifest | None) -> None:
-    """Delete what former formats, former snapshots and interrupted updates left behind."""
-    for path in [p for pattern in _FORMER for p in directory.glob(pattern)]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    for path in directory.glob("nearest-*"):
-        if valid is None or path != _nearest_file(directory, valid):
-            with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
-                path.unlink()
+    def _sweep(self) -> None:
+        """Delete what former snapshots and interrupted updates left."""
+        valid = self.manifest()
+        for path in self.where.glob("nearest-*"):
+            if valid is None or path != self._nearest_file(valid):
+                with suppress(OSError):  # mapped by a reader on Windows: the next update's turn
+                    path.unlink()

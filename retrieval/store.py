@@ -1,16 +1,15 @@
-"""What an index holds, and how it is read and changed in SQL; `sqlite_store` says where.
+"""The tables of an index, and the SQL that reads and changes them in either database.
 
-A chunk is kept once, however many places it stands at, and a vector by its chunk's digest and the
-model that made it. Vectors are kept as they come; everything else changes in one transaction. So
-an update that is interrupted, in whatever way, leaves the index as it was, and the next one finds
-the vectors of the finished files.
+A chunk is stored once, however many places it stands at, and a vector by its chunk's digest and the
+model that made it. Vectors are stored as they come; everything else changes in one transaction. An
+interrupted update leaves the index as it was, and the next one finds the finished vectors.
 """
 
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -33,15 +32,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a document, with the place it was found at.
+    """A piece of a document, with its first `Place`; `copies` are the others.
 
-    Attributes:
-        digest: names the chunk by its text and title, also in the KV store.
-        title: the document's, and the headings that the chunk stands under: "Museum › Hours".
-        source: the file, relative to the indexed directory, with "/" on every system.
-        start, end: its characters in the file's text.
-        page: see `Place`.
-        copies: further places of the same chunk; it is embedded and found only once.
+    `digest` names it by its text and title, also in the KV store. `title` is the document's, with
+    the headings above the chunk: "Museum › Hours". `source` is relative to the indexed directory,
+    with "/" on every system.
     """
 
     digest: str
@@ -55,16 +50,13 @@ class Chunk:
 
     @property
     def citation(self) -> str:
-        """What the chunk is called where it is cited: its title and its page."""
+        """The chunk's title, and its page if it has one."""
         return f"{self.title}, page {self.page}" if self.page else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash, its chunks in their order, and its stamp.
-
-    That is `ingestion.stamp`, "/" and `documents.way`.
-    """
+    """A file's content hash, its chunks in order, and its stamp with how it was read and cut."""
 
     content: str
     chunks: tuple[Chunk, ...]
@@ -73,11 +65,9 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot of an index holds: the settings it was made with and its size.
+    """The settings a snapshot was made with, and its size; `snapshot` counts the changes.
 
-    Attributes:
-        documents: what was indexed, as arguments of a command line.
-        snapshot: counts the changes of the index.
+    `documents` is what was indexed, as arguments of a command line.
     """
 
     documents: str
@@ -89,16 +79,19 @@ class Manifest:
     chunks: int = 0
     dimension: int = 0
 
-    def made_with(self) -> "Manifest":
-        """The settings alone."""
+    def settings(self) -> "Manifest":
+        """Return the settings alone."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
 Search = Literal["hybrid", "dense", "words"]
 """How chunks are chosen: see `Index.search`."""
 
+Scored = list[tuple[float, float, Chunk]]
+"""Chunks with their ranks (greater is better) and cosines."""
+
 FORMAT = 4
-"""Of the tables; a store that has others is refused, and made anew on demand."""
+"""Of the tables; a store of another format is refused until it is rebuilt."""
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS manifest (
@@ -129,24 +122,31 @@ FREQUENT = 1000
 PLACES = "places JOIN files ON files.id = file JOIN chunks ON chunks.id = chunk"
 CHUNK = "chunk, digest, text, title, path, first, last, page"
 _MANIFEST = ", ".join(field.name for field in fields(Manifest))
+_PUT_FILE = """
+INSERT INTO files (path, content, stamp) VALUES (?, ?, ?) ON CONFLICT (path)
+DO UPDATE SET content = excluded.content, stamp = excluded.stamp RETURNING id
+"""
+_PUT_CHUNK = "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_PUT_PLACE = """
+INSERT INTO places (file, first, last, page, chunk)
+SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?
+"""
 _DURABLE_EVERY_S = 1.0
 
 
 class Store(ABC):
     """A connection to an index: a reader sees the snapshot it began with, the writer the newest.
 
-    Paths are stored as bytes, for not every file name is valid Unicode. `connection` is one of the
-    database's own (DB-API 2); a writer enters the store as a context, at whose end it is closed.
+    Paths are stored as bytes, for not every file name is valid Unicode. `connection` is the
+    database's own (DB-API 2); a writer enters the store as a context, which closes it. `options`
+    are those by which `dragonrt index` finds the store, after a space; `where` names it in errors.
     """
 
     BEGIN: ClassVar[str] = "BEGIN"
-    """The statement that holds a snapshot for reading."""
+    """The statement that begins a reader's snapshot."""
 
     options: str
-    """What `dragonrt index` needs beside documents to find this store, behind a space."""
-
     where: object
-    """What holds the index, in an error message."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -155,49 +155,43 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there are tables of an index; RetrievalError if they are of another format."""
+        """Return whether the tables exist; RetrievalError if they are of another format."""
 
     @abstractmethod
     def open_search(self, manifest: Manifest) -> None:
-        """Make ready to `search` the snapshot that is held."""
+        """Prepare `search` in the snapshot that is read."""
 
     @abstractmethod
-    def search(
-        self, vector: Vectors, words: Sequence[str], k: int, by: Search
-    ) -> list[tuple[float, float, Chunk]]:
-        """The `k` chunks that may answer a question, by its embedding and its words, in any order.
+    def search(self, vector: Vectors, words: Sequence[str], k: int, by: Search) -> Scored:
+        """Return `k` chunks that may answer a question, by its embedding and words, in any order.
 
-        Of each its rank as a number (the greater the better), its cosine, and itself.
-
-        The rarest words, in up to `FREQUENT` chunks together, find chunks; if there are none, the
-        two rarest of the others do where they stand together, up to twice as many. All words count
-        in what is found. Where both orders are fused, only chunks of half the words and half the
-        best score are found by words: else any chunk near the question that shares a common word
-        with it would come before the nearest one.
+        The rarest words, in up to `FREQUENT` chunks together, select chunks. If no word is so rare,
+        the two rarest select the chunks that have both, up to 2 `FREQUENT`. All words count in the
+        score. Where both orders are fused, chunks of half the words and half the best score count:
+        else any chunk near the question that shares a common word would precede the nearest one.
         """
 
     @abstractmethod
     def prepare_search(self, manifest: Manifest) -> None:
-        """Bring up to date what `search` reads, within the transaction that changes the rest."""
+        """Update what `search` reads, within the transaction that changes the rest."""
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
-        """An error of the database, as one line for the user."""
+        """Return an error of the database as one line for the user."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        if error is not None:  # Ctrl-C, too: what was finished is kept
+        if error is not None:  # Ctrl-C too: finished vectors are kept
             with suppress(RetrievalError):
                 self.flush()
         self.connection.close()
 
     def read(self) -> Manifest:
-        """Hold the newest snapshot for reading, and say what it has.
+        """Begin to read the newest snapshot, and return its manifest.
 
-        Raises:
-            RetrievalError: there is no index, or it is damaged or of another version.
+        Raises RetrievalError if there is no index, or it is damaged or of another format.
         """
         try:
             self.run(self.BEGIN)
@@ -205,41 +199,51 @@ class Store(ABC):
             if manifest is None:
                 raise self.missing()
             self.open_search(manifest)
-        except BaseException:  # whatever it is, no connection is left open
+        except BaseException:
             self.connection.close()
             raise
         return manifest
 
-    def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; the values stand where it has "?"."""
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Turn errors of the database into RetrievalError."""
         try:
-            cursor = self.connection.execute(sql, values)
-            return cursor.fetchall() if cursor.description else []
+            yield
         except Exception as error:
             raise self.explained(error) from error
+
+    def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """Run a statement with values for its "?", and return its rows."""
+        with self.explaining():
+            cursor = self.connection.execute(sql, values)
+            return cursor.fetchall() if cursor.description else []
 
     def flush(self) -> None:
         """Make durable what has been run."""
-        try:
+        with self.explaining():
             self.connection.commit()
-        except Exception as error:
-            raise self.explained(error) from error
         self._durable = time.monotonic()
 
     def manifest(self) -> Manifest | None:
-        """The manifest, unless no update has been finished yet."""
-        for row in self.run(f"SELECT {_MANIFEST} FROM manifest"):
-            return Manifest(*row)
-        return None
+        """Return the manifest, None if no update has been finished yet."""
+        rows = self.run(f"SELECT {_MANIFEST} FROM manifest")
+        return Manifest(*rows[0]) if rows else None
 
     def missing(self) -> RetrievalError:
-        """That there is no index, and the command that makes one."""
+        """Return the error that there is no index, with the command that makes one."""
         return RetrievalError(
             f"there is no index in {self.where}: make one with dragonrt index DIR{self.options}"
         )
 
+    def other_format(self, found: str) -> RetrievalError:
+        """Return the error that the index is of another format, with the command that rebuilds."""
+        return RetrievalError(
+            f"the index in {self.where} is of {found}, this version reads format {FORMAT}: "
+            f"rebuild it with dragonrt index DIR{self.options} --rebuild"
+        )
+
     def require(self, embedder: Embedder, manifest: Manifest) -> None:
-        """Raise RetrievalError, with the cure, if the index was made with another model."""
+        """Raise RetrievalError, with the command that rebuilds, if another model made the index."""
         if manifest.fingerprint != embedder.fingerprint:
             other = manifest.model != embedder.name
             raise RetrievalError(
@@ -249,43 +253,43 @@ class Store(ABC):
             )
 
     def chunks(self, numbers: Collection[int]) -> dict[int, Chunk]:
-        """The chunks with some ids, by these."""
+        """Return the chunks with the ids `numbers`, by id."""
         among = ", ".join(map(str, numbers))
         return chunks_of(self.run(f"SELECT {CHUNK} FROM {PLACES} WHERE chunk IN ({among})"))
 
     def ids(self) -> dict[str, int]:
-        """The id of every chunk by its digest, in the order of their files."""
+        """Return the id of every chunk by its digest, in the order of the files."""
         return dict(self.run(f"SELECT digest, chunk FROM {PLACES} ORDER BY path, first"))
 
     def longer(self, characters: int) -> list[int]:
-        """The ids of the chunks whose text and title have more characters."""
+        """Return the ids of the chunks whose text and title have more characters."""
         sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
         return [number for (number,) in self.run(sql, characters)]
 
     def files(self) -> dict[str, tuple[str, str]]:
-        """The content hash and the stamp of every file, by its path."""
+        """Return the content hash and the stamp of every file, by path."""
         rows = self.run("SELECT path, content, stamp FROM files")
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
-        """Files have the content they had, with other stamps."""
+        """Replace the stamps of files, by path."""
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
 
     def chunks_in(self, path: str) -> tuple[Chunk, ...]:
-        """The chunks of a file, in their order."""
+        """Return the chunks of a file, in order."""
         sql = f"SELECT {CHUNK} FROM {PLACES} WHERE path = ? ORDER BY first"
         return tuple(_chunk(row) for _, *row in self.run(sql, _key(path)))
 
     def without_vector(self, fingerprint: str, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Those of `chunks` of which no vector by a model is kept, each once."""
+        """Return those of `chunks` that have no vector by a model, each once."""
         known = "SELECT 1 FROM vectors WHERE digest = ? AND fingerprint = ?"
         unique = {chunk.digest: chunk for chunk in chunks}
         return [chunk for name, chunk in unique.items() if not self.run(known, name, fingerprint)]
 
     def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
-        """Keep the vectors of chunks, by digest; they are durable a second later at the latest."""
+        """Store the vectors of chunks, by digest; durable within a second."""
         for digest, vector in vectors.items():
             self.run("INSERT INTO vectors VALUES (?, ?, ?)", digest, fingerprint, vector.tobytes())
         if time.monotonic() - self._durable >= _DURABLE_EVERY_S:
@@ -299,11 +303,10 @@ class Store(ABC):
         *,
         last: bool = True,
     ) -> Manifest:
-        """Make the files `paths` the content of the index, those in `changes` as given there.
+        """Make the index hold the files `paths`, those in `changes` as given there.
 
-        Returns its manifest: `settings`, with the snapshot and the sizes counted. The vector of
-        every chunk has been kept. Unless it is the `last` of an update, vectors of other chunks are
-        kept, too: they may be those of files that are still to come.
+        Returns the manifest: `settings` with the next snapshot's number and sizes. Every chunk's
+        vector has been stored. The `last` commit of an update deletes the vectors of no chunk.
         """
         self.flush()
         try:
@@ -324,53 +327,29 @@ class Store(ABC):
                 "LIMIT 1) FROM chunks",
                 settings.fingerprint,
             )
-            manifest = replace(
-                settings,
-                snapshot=before.snapshot + 1 if before else 1,
-                files=len(paths),
-                chunks=chunks,
-                dimension=dimension or 0,
-            )
+            snapshot = before.snapshot + 1 if before else 1
+            sizes = {"files": len(paths), "chunks": chunks, "dimension": dimension or 0}
+            manifest = replace(settings, snapshot=snapshot, **sizes)
             self.run("DELETE FROM manifest")
             places = ", ".join("?" * len(fields(Manifest)))
             self.run(f"INSERT INTO manifest ({_MANIFEST}) VALUES ({places})", *astuple(manifest))
             self.prepare_search(manifest)
             self.flush()
-        except BaseException:  # Ctrl-C, too: all of it happens, or nothing
+        except BaseException:  # Ctrl-C too
             self.connection.rollback()
             raise
         return manifest
 
     def _put(self, key: bytes, file: IndexedFile) -> None:
-        ((number,),) = self.run(
-            "INSERT INTO files (path, content, stamp) VALUES (?, ?, ?) ON CONFLICT (path) "
-            "DO UPDATE SET content = excluded.content, stamp = excluded.stamp RETURNING id",
-            key,
-            file.content,
-            file.stamp,
-        )
+        ((number,),) = self.run(_PUT_FILE, key, file.content, file.stamp)
         self.run("DELETE FROM places WHERE file = ?", number)
         for chunk in file.chunks:
-            self.run(
-                "INSERT INTO chunks (digest, text, title) VALUES (?, ?, ?) "
-                "ON CONFLICT (digest) DO NOTHING",
-                chunk.digest,
-                chunk.text,
-                chunk.title,
-            )
-            self.run(
-                "INSERT INTO places (file, first, last, page, chunk) "
-                "SELECT ?, ?, ?, ?, id FROM chunks WHERE digest = ?",
-                number,
-                chunk.start,
-                chunk.end,
-                chunk.page,
-                chunk.digest,
-            )
+            self.run(_PUT_CHUNK, chunk.digest, chunk.text, chunk.title)
+            self.run(_PUT_PLACE, number, chunk.start, chunk.end, chunk.page, chunk.digest)
 
 
 def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
-    """Chunks by their ids, from the columns `CHUNK` of their places."""
+    """Return chunks by id, from the columns `CHUNK` of all their places."""
     found: dict[int, Chunk] = {}
     for number, *row in sorted(rows, key=lambda row: row[4:6]):
         at = _chunk(row)
@@ -385,14 +364,6 @@ def chunks_of(rows: Iterable[tuple[Any, ...]]) -> dict[int, Chunk]:
 def _chunk(row: Sequence[Any]) -> Chunk:
     digest, text, title, path, *place = row
     return Chunk(digest, text, title, _name(path), *place)
-
-
-def other_format(where: object, found: str, options: str) -> RetrievalError:
-    """That the index at a place is of another format, and the command that makes it anew."""
-    return RetrievalError(
-        f"the index in {where} is of {found}, this version reads format {FORMAT}: "
-        f"make it anew with dragonrt index DIR{options} --rebuild"
-    )
 
 
 def _key(path: str) -> bytes:

@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def confined() -> Iterator[Reader]:
-    with Reader() as reader:
+    with Reader(words=WORDS) as reader:
         yield reader
 
 
@@ -107,7 +107,7 @@ def test_no_token_is_lost(
 ) -> None:
     path = written(folder, shape, kind, random.Random(seed), columns)
     text = load(path).text
-    _, pieces = confined.read(path, 0, "", WORDS, "pdfium", 1e9)
+    _, pieces = confined.read(path, 0)
     assert pieces
     ends = [0, *(end for *_, end, _ in pieces)]
     starts = [*(start for _, _, start, _, _ in pieces), len(text)]

@@ -46,7 +46,7 @@ class CrashPoints:
         self._into = into
         patch.setattr(store, "_DURABLE_EVERY_S", 0.0)  # a kill then loses no finished file
         for owner, names in (
-            (SqliteStore, ("run", "flush", "_create")),
+            (SqliteStore, ("run", "flush")),
             (Path, ("replace", "unlink")),
             (os, ("fsync", "rmdir")),
         ):

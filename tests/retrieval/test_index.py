@@ -285,19 +285,6 @@ def refused(where: Path, documents: Path, embedder: Embedder, reason: str) -> No
         assert "\n" not in str(caught.value)
 
 
-def test_an_index_of_a_former_format_is_refused_and_rebuilt(
-    where: Path, documents: Path, embedder: Embedder
-) -> None:
-    (where / "snapshot-1").mkdir(parents=True)
-    (where / "snapshot-1" / "chunks.jsonl").write_text("{}")
-    (where / "manifest.json").write_text('{"format": 2}')
-    refused(where, documents, embedder, "is of a former format")
-    Index.update(where, documents, embedder, rebuild=True)
-    assert found(where, embedder, "ferry") == ["ferry.txt"]
-    assert not (where / "manifest.json").exists()
-    assert not (where / "snapshot-1").exists()
-
-
 def test_an_index_of_a_later_format_is_refused_and_rebuilt(
     where: Path, documents: Path, embedder: Embedder
 ) -> None:

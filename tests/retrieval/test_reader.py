@@ -40,9 +40,9 @@ from pathlib import Path
 from retrieval import DocumentError
 from retrieval.reader import Reader
 path = Path(sys.argv[1])
-with Reader() as confined:
+with Reader(largest={LARGEST}) as confined:
     try:
-        confined.read(path, path.stat().st_size, "", 64, "pdfium", {LARGEST})
+        confined.read(path, path.stat().st_size)
     except DocumentError as error:
         print(error)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
@@ -50,8 +50,8 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def read(path: Path, largest: float = LARGEST) -> list[str]:
-    with Reader() as confined:
-        _, pieces = confined.read(path, path.stat().st_size, "", 64, "pdfium", largest)
+    with Reader(largest=largest) as confined:
+        _, pieces = confined.read(path, path.stat().st_size)
     assert pieces is not None
     return [text for text, *_ in pieces]
 
@@ -146,8 +146,8 @@ def test_a_reader_that_is_ended_by_a_file_reads_the_next_one(
     with Reader() as confined:
         for _ in range(2):
             with pytest.raises(DocumentError):
-                confined.read(slow, 0, "", 64, "pdfium", 1e9)
-            _, pieces = confined.read(good, 0, "", 64, "pdfium", LARGEST)
+                confined.read(slow, 0)
+            _, pieces = confined.read(good, 0)
             assert pieces is not None
             assert [text for text, *_ in pieces] == ["The ferry leaves at nine."]
 
@@ -195,7 +195,7 @@ def test_only_regular_files_are_read_and_the_rest_has_a_reason(
             assert report.chunks == 1
     # A file may become a pipe after it was looked at.
     with Reader() as confined, pytest.raises(DocumentError):
-        confined.read(documents / "pipe.txt", 1, "", 64, "pdfium", LARGEST)
+        confined.read(documents / "pipe.txt", 1)
 
 
 def test_links_are_followed_out_of_the_documents_only_if_asked(
@@ -242,7 +242,7 @@ def test_a_directory_that_cannot_be_read_is_named(
 
     def refused(path: Path | str = ".") -> object:
         if str(path).endswith("travel"):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", str(path))
         return real(path)
 
     monkeypatch.setattr(os, "scandir", refused)
@@ -305,7 +305,7 @@ def test_it_has_no_secrets_and_no_large_library(monkeypatch: pytest.MonkeyPatch)
     before = set(children.read_text().split())
     with Reader() as confined:
         with pytest.raises(DocumentError):
-            confined.read(Path("/nowhere/a.txt"), 0, "", 64, "pdfium", LARGEST)
+            confined.read(Path("/nowhere/a.txt"), 0)
         (child,) = set(children.read_text().split()) - before
         assert b"password" not in Path(f"/proc/{child}/environ").read_bytes()
         maps = Path(f"/proc/{child}/maps").read_text()
