@@ -195,9 +195,7 @@ async def _link(host: Member, model: LanguageModel) -> list[Finding]:
     found = [
         Finding("ok", host.name, seen),
         Finding(slow, "round trip", trips, "answers come late over such a link"),
-        Finding(
-            "ok", "bandwidth", f"{up_bits / 1e6:.3g} Mbit/s up" if up_bits else "too fast to tell"
-        ),
+        Finding("ok", "bandwidth", up),
     ]
     if peer.clock_ms:
         ahead_s = (peer.clock_ms - heard_ms) / 1e3  # to about half a round trip
