@@ -177,16 +177,16 @@ class Peer:
                 raise ConnectionLostError(
                     f"{self.name} ended the connection as soon as it began{why}"
                 )
-        except TimeoutError:
-            await self._close_stream()
+        except BaseException as error:  # also cancelled: say the last word, leave no stream open
+            self._flush()
+            self._stream.close()
+            await self._stream.wait_closed()
+            if not isinstance(error, TimeoutError):
+                raise
             raise ConnectionLostError(
                 f"{self.name} did not complete the handshake in {self._timeouts.handshake_s:g} s: "
                 "is it dragonrt that listens there?"
             ) from None
-        except BaseException:  # cancelled or refused alike: say the last word, leave no stream open
-            self._flush()
-            await self._close_stream()
-            raise
 
     async def run(self) -> None:
         """Work until the connection ends, then end its sessions."""
@@ -206,7 +206,8 @@ class Peer:
             self.lost_reason = str(group.exceptions[0])
         finally:
             self._lose_sessions()
-            await self._end(wire.Goodbye(Reason.SHUTDOWN, "this side ends"))
+            self.leave()
+            await self._stream.wait_closed()
 
     async def _receive_until_end(self) -> None:
         while self.connection.state is State.OPEN:
@@ -253,35 +254,24 @@ class Peer:
         round_ = message.round if isinstance(message, rounds) else None
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 
+    def leave(self, reason: Reason = Reason.SHUTDOWN, text: str = "this side ends") -> None:
+        """Say goodbye and end the connection: `run` returns."""
+        if self.connection.state is State.OPEN:
+            self._stream.write(self.connection.send(wire.Goodbye(reason, text)))
+        self._stream.close()
+
     async def refuse(self, error: BusyError) -> None:
         """End a connection that has just been agreed on."""
-        await self._end(wire.Goodbye(error.reason, error.text))
-
-    def leave(self) -> None:
-        """End a connection that is not needed any more: `run` returns."""
-        self._say_goodbye(wire.Goodbye(Reason.SHUTDOWN, "this side ends"))
-        self._stream.close()
-
-    def _say_goodbye(self, goodbye: wire.Goodbye) -> None:
-        if self.connection.state is State.OPEN:
-            self._stream.write(self.connection.send(goodbye))
-
-    async def _end(self, goodbye: wire.Goodbye) -> None:
-        self._say_goodbye(goodbye)
-        await self._close_stream()
-
-    async def _close_stream(self) -> None:
-        self._stream.close()
+        self.leave(error.reason, error.text)
         await self._stream.wait_closed()
 
     # Sessions.
 
     def _accept(self, message: wire.Open) -> None:
         number = message.session
-        if self._answerer is None:
-            self.close(number, Reason.UNSUPPORTED, "this side only asks")
-            return
         try:
+            if self._answerer is None:
+                raise DragonError("this side only asks")
             session, work = self._answerer(self, message)
         except DragonError as error:
             self._close_failed(number, error, Reason.UNSUPPORTED)
@@ -340,7 +330,7 @@ class Peer:
         while True:
             if self._loop.time() - self._heard_s > timeouts.silence_s:
                 text = f"nothing was heard from {self.name} for {timeouts.silence_s:g} s"
-                self._say_goodbye(wire.Goodbye(Reason.IDLE, text))
+                self.leave(Reason.IDLE, text)
                 raise ConnectionLostError(text)
             self._ping(b"\0" * BURST_BYTES if burst else b"")
             burst = not burst and any(each.times_bandwidth for each in self._sessions.values())
