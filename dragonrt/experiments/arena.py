@@ -21,7 +21,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings, SpeculativeSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Reachable
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.preparing import Preparer
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts, Counts
@@ -84,7 +84,7 @@ class Arena:
     """A connected device; `rate` is the true uplink's bit/s at a time, told to controllers."""
 
     side: Preparer
-    connectors: Mapping[str, Reachable]
+    connectors: Mapping[str, Hosts]
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from dragonrt.errors import DragonError
 from dragonrt.link.authority import last_day
+from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import JitterKind
+from dragonrt.link.profile import LinkProfile
 from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, server_context
+from dragonrt.link.units import parse_bandwidth, parse_duration
 from dragonrt.modes.settings import FederatedSettings, Settings
-from dragonrt.node.endpoints import Address, emulation
+from dragonrt.node.endpoints import Address
 from dragonrt.settings import setting
 from dragonrt.side import Side
 
@@ -32,22 +35,33 @@ class LinkSettings:
     bandwidth: str | None = setting(None, "Bit rate in each direction, such as 1mbit.")
     link_seed: int = setting(0, "Seed of the jitter.", low=0)
 
-    def or_latency(self, latency: str) -> "LinkSettings":
-        """This link, with that delay if none is asked for at all."""
+    @property
+    def _asked(self) -> bool:
         asked = (self.link, self.latency, self.jitter, self.bandwidth)
-        return self if any(value is not None for value in asked) else replace(self, latency=latency)
+        return any(value is not None for value in asked)
+
+    def or_latency(self, latency: str) -> "LinkSettings":
+        """Return this link, or one with that latency if no link is asked for."""
+        return self if self._asked else replace(self, latency=latency)
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """What puts the emulated link around a stream, or None. Raises LinkError."""
-        return emulation(
-            side,
-            self.link,
-            self.latency,
-            self.jitter,
-            self.jitter_kind,
-            self.bandwidth,
-            self.link_seed,
-        )
+        """Return what puts the emulated link around a stream, or None. Raises LinkError.
+
+        The other options replace values of the profile `link`.
+        """
+        if not self._asked:
+            return None
+        profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()
+        if self.latency is not None:
+            profile = replace(profile, latency_s=parse_duration(self.latency))
+        if self.jitter is not None:
+            profile = replace(profile, jitter_s=parse_duration(self.jitter))
+        if self.jitter_kind is not None:
+            profile = replace(profile, jitter_kind=self.jitter_kind)
+        if self.bandwidth is not None:
+            bits = parse_bandwidth(self.bandwidth)
+            profile = replace(profile, up=bits, down=bits, up_rates=None, down_rates=None)
+        return lambda stream: EmulatedStream(stream, *profile.models(side, self.link_seed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,14 @@
 """The driver of an answer, for every mode and both sides: the only one there is.
 
-It does I/O and nothing else: opens sessions and joins again, feeds messages, time and finished work
-into a mode, and carries out what that leads to. What an answer is lies in `dragonrt.modes`.
-
-Around it stand `asking`, the device's answer with as many other sides as it has connectors, and
-`serving`, the cloud's part of one session.
+It does I/O and nothing else: sends messages, feeds inputs into a mode, and carries out the effects.
+What an answer is lies in `dragonrt.modes`. `client_session` and `server_session` use it.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import (
@@ -26,27 +24,22 @@ from dragonrt.modes.mode import (
     Received,
     Stopped,
     TimedOut,
-    Work,
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
-from dragonrt.node.connector import Reachable
+from dragonrt.node.hosts import Route
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import Context, Outcome, PrefillResult, Preparer
+from dragonrt.node.preparing import Context, Outcome, PrefillResult
 from dragonrt.settings import traced
-from dragonrt.traces.events import (
-    AnswerOpened,
-    Event,
-    Record,
-    SideReady,
-    TokenDecided,
-)
+from dragonrt.timeouts import Timeouts
+from dragonrt.traces.events import AnswerOpened, Event, Record, SideReady, TokenDecided
+from dragonrt.traces.file import Recorder
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
 
 CONGESTED_BYTES = 64 * 1024
-"""After so many sent bytes no work is begun before the other side has taken them in."""
+"""After so many sent bytes no work is begun before the other side has received them."""
 
 OnRecord = Callable[[Record], None]
 
@@ -54,30 +47,30 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry, question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """The event with which an answer begins, or goes on from so many accepted tokens."""
+    """Return the event with which an answer begins, or resumes from so many accepted tokens."""
     return AnswerOpened(entry.name, accepted, {**traced(question), **traced(settings)})
 
 
 class AnswerSession:
-    """One other side of an answer: the session on its connection of now. Implements peer.Session.
+    """One other side of an answer: its session on the present connection. Implements peer.Session.
 
-    `connector` brings a lost connection back; a cloud has none. `gone` says that one is wanted,
-    after `retry_s` seconds where the other side was busy. `weights` is its model's fingerprint.
-    `attribution` is what it said of the answer at the end; `attribute` says that of this side.
-    What is `over` is not opened again.
+    `route` brings a lost connection back; a cloud has none. `gone` is set when a new session is
+    wanted, after `retry_s` seconds if the other side was busy. `over`: none is wanted any more.
+    `weights` is the fingerprint of its model. `attribution` is the other side's, received at the
+    end; `attribute` returns this side's.
     """
 
-    def __init__(self, driver: "Driver", name: str, connector: Reachable | None) -> None:
+    def __init__(self, driver: "Driver", name: str, route: Route | None) -> None:
         self.name = name
-        self.connector = connector
+        self.route = route
         self.number = 0
         self.attribution: wire.Attribution | None = None
         self.attribute: Callable[[], wire.Attribution | None] = lambda: None
         self.gone = asyncio.Event()
         self.retry_s = 0.0
+        self.over = False
         self.weights: str | None = None
         self._opened = False
-        self.over = False
         self._closed = asyncio.Event()
         self._evidence: str | None = None
         self._driver = driver
@@ -97,21 +90,20 @@ class AnswerSession:
             self._driver.feed(Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     def receive(self, message: wire.SessionMessage) -> None:
-        if self._driver.over and self.connector is not None:
+        if self._driver.over and self.route is not None:
             return  # the device's answer is complete, whatever was under way
-        if isinstance(message, wire.Opened):
-            if self._evidence not in (None, message.evidence):
-                raise DragonError("its documents have changed since the answer began")
-            self._opened, self._evidence = True, message.evidence
-        elif isinstance(message, wire.Conclude):
+        if isinstance(message, wire.Conclude):
             if self._peer is not None:
                 self._peer.close(self.number, Reason.FINISHED, attribution=self.attribute())
             self._left("the answer is complete", returns=False)
             return
+        if isinstance(message, wire.Opened):
+            if self._evidence not in (None, message.evidence):
+                raise DragonError("its documents have changed since the answer began")
+            self._opened, self._evidence = True, message.evidence
         self._driver.feed(Received(self.name, message))
 
     def closed(self, close: wire.Close) -> None:
-        """Who was only busy is asked again."""
         self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
         self._left(close.text or close.reason.value, returns=close.reason is Reason.BUSY)
 
@@ -119,9 +111,9 @@ class AnswerSession:
         self._left(reason, returns=True)
 
     def _left(self, reason: str, *, returns: bool) -> None:
-        if self._forget() is None:
+        if self._detach() is None:
             return
-        returns = returns and self.connector is not None
+        returns = returns and self.route is not None
         if returns:
             self.gone.set()
         self._driver.feed(Left(self.name, reason, returns))
@@ -135,16 +127,23 @@ class AnswerSession:
 
     @property
     def congested(self) -> bool:
-        """Whether the other side has yet to take in what was sent."""
+        """Whether the other side has yet to receive what was sent."""
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """The session is open on that connection."""
+        """Use the session of that number, which is open on that connection."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
         self._closed.clear()
         self.measured()
+
+    def _detach(self) -> Peer | None:
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            self._driver.rtt_s = max(self._driver.rtt_s, peer.round_trip_s)
+            self._closed.set()
+        return peer
 
     def send(self, message: wire.SessionMessage) -> None:
         if self._peer is None:
@@ -154,10 +153,15 @@ class AnswerSession:
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
     def close(self, reason: Reason, text: str = "") -> None:
-        """End the session on its connection, without a word to the mode."""
-        peer = self._forget()
+        """End the session on its connection, without an input to the mode."""
+        peer = self._detach()
         if peer is not None:
             peer.close(self.number, reason, text)
+
+    def fail(self, reason: str) -> None:
+        """End the session, and do not resume it: the other side broke it."""
+        self.close(Reason.ERROR, reason)
+        self._driver.feed(Left(self.name, reason, False))
 
     async def conclude(self) -> None:
         """End the session of a complete answer; wait a while for the other side's attribution."""
@@ -169,7 +173,7 @@ class AnswerSession:
         self.close(Reason.FINISHED)
 
     async def wait_closed(self) -> None:
-        """Until the other side has closed the session. Raises DragonError if it does not."""
+        """Wait until the other side has closed the session. Raises DragonError if it does not."""
         try:
             async with asyncio.timeout(self._driver.timeouts.answer_s):
                 await self._closed.wait()
@@ -179,22 +183,9 @@ class AnswerSession:
 
     async def settle(self) -> None:
         """Leave no task behind."""
-        draining = self._draining
-        if draining is not None:
-            draining.cancel()
-            await asyncio.gather(draining, return_exceptions=True)
-
-    def fail(self, reason: str) -> None:
-        """The other side is of no use to this answer: it ends there."""
-        self.close(Reason.ERROR, reason)
-        self._driver.feed(Left(self.name, reason, False))
-
-    def _forget(self) -> Peer | None:
-        peer, self._peer = self._peer, None
-        if peer is not None:
-            self._driver.note_rtt(peer.round_trip_s)
-            self._closed.set()
-        return peer
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
 
     async def _drain(self, peer: Peer) -> None:
         seconds = self._driver.timeouts.answer_s
@@ -210,17 +201,18 @@ class AnswerSession:
 
 
 class Driver:
-    """Runs one mode: inputs in, in order, effects out. `on_record` hears of every event."""
+    """Runs one mode: inputs in, in order, effects out. `recorder` gets every event."""
 
-    def __init__(self, preparer: Preparer, mode: Mode, on_record: OnRecord) -> None:
+    def __init__(self, mode: Mode, recorder: Recorder, timeouts: Timeouts) -> None:
         self.mode = mode
-        self.timeouts = preparer.timeouts
+        self.recorder = recorder
+        self.timeouts = timeouts
         self.sessions: dict[str, AnswerSession] = {}
-        self.stopped = False
         self.finish: Finish | None = None
         self.rtt_s = 0.0
-        self.recorder = preparer.recorder.also(on_record)
+        """The largest round trip of a session that is over."""
         self._loop = asyncio.get_running_loop()
+        self._stopped = False
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._context: Context | None = None
@@ -229,6 +221,28 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
 
     # Inputs.
+
+    async def prepare(
+        self,
+        preparation: Coroutine[Any, Any, PrefillResult],
+        working: Callable[[], None] | None = None,
+    ) -> PrefillResult | None:
+        """Return this side's prefill result; None if the answer is over before.
+
+        Calls `working`, if there is one, every `probe_s` meanwhile.
+        """
+        preparing = asyncio.ensure_future(preparation)
+        tasks = (preparing, asyncio.ensure_future(self._over.wait()))
+        wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
+        try:
+            while not (await asyncio.wait(tasks, timeout=wait_s, return_when=first))[0]:
+                if working is not None:
+                    working()
+            return await preparing if preparing.done() else None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin(self, read: PrefillResult, vocabulary: int) -> None:
         """Feed the prefill result in: from now on work is done."""
@@ -239,48 +253,41 @@ class Driver:
     def feed(self, *inputs: Input) -> None:
         """Feed inputs into the mode, in order, and begin what work it then wants.
 
-        What comes in meanwhile waits. After the answer's end messages alone count: the other side
-        may need an answer to come as far. A message that the mode refuses ends its session.
+        Inputs that come meanwhile are queued. After the end of the answer only messages are fed,
+        and only replies carried out: the other side may need them to get as far. A message that the
+        mode refuses ends its session.
         """
-        if self.over:
-            self._answer_late(inputs)
-            return
         self._inputs.extend(inputs)
         if self._busy:
             return
         self._busy = True
         try:
-            while self._inputs and not self.over:
-                happened = self._inputs.popleft()
-                try:
-                    effects = self.mode.handle(happened, self._loop.time())
-                except DragonError as error:
-                    if not isinstance(happened, Received):
-                        raise
-                    self.sessions[happened.peer].fail(str(error))
-                else:
-                    self._carry_out(effects)
+            while self._inputs:
+                self._handle(self._inputs.popleft())
             self._begin_work()
         except Exception as error:  # of the mode itself: the answer ends, not the process
+            if self.over:
+                raise
             self._fail(error)
         finally:
             self._busy = False
         self._set_timer()
 
-    def _answer_late(self, inputs: Sequence[Input]) -> None:
-        for happened in inputs:
-            if isinstance(happened, Received):
-                try:
-                    replies = self.mode.handle(happened, self._loop.time()).send
-                except DragonError as error:
-                    self.sessions[happened.peer].fail(str(error))
-                    continue
-                for name, reply in replies:
-                    self.sessions[name].send(reply)
+    def _handle(self, happened: Input) -> None:
+        if self.over and not isinstance(happened, Received):
+            return
+        try:
+            effects = self.mode.handle(happened, self._loop.time())
+        except DragonError as error:
+            if not isinstance(happened, Received):
+                raise
+            self.sessions[happened.peer].fail(str(error))
+        else:
+            self._carry_out(effects)
 
     def stop(self, reason: Finish) -> None:
-        """End the answer with the tokens decided so far: no more are shown."""
-        self.stopped = True
+        """End the answer with the tokens decided so far; no later one is recorded."""
+        self._stopped = True
         self.feed(Stopped(reason))
 
     # Effects.
@@ -291,17 +298,18 @@ class Driver:
 
     def record(self, event: Event) -> None:
         """Record an event of this answer, under the number of its session if it has but one."""
-        number = 0
-        if len(self.sessions) == 1:
-            number = next(iter(self.sessions.values())).number
-        self.recorder.event(number, event)
+        numbers = [session.number for session in self.sessions.values()]
+        self.recorder.event(numbers[0] if len(numbers) == 1 else 0, event)
 
     def _carry_out(self, effects: Effects) -> None:
+        late = self.over
         for event in effects.events:
-            if not (self.stopped and isinstance(event, TokenDecided)):
+            if not (late or (self._stopped and isinstance(event, TokenDecided))):
                 self.record(event)
         for name, message in effects.send:
             self.sessions[name].send(message)
+        if late:
+            return
         for leave in effects.leave:
             self._leave(leave)
         if effects.preempt and self._context is not None:
@@ -315,7 +323,7 @@ class Driver:
     def _leave(self, leave: Leave) -> None:
         session = self.sessions[leave.peer]
         session.close(leave.reason, leave.text)
-        if session.connector is None:
+        if session.route is None:
             self.feed(Left(leave.peer, leave.text, False))
         elif leave.again:
             session.gone.set()
@@ -325,10 +333,6 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
         self._over.set()
-
-    def note_rtt(self, seconds: float) -> None:
-        """A round trip as it was last known of a session that is over."""
-        self.rtt_s = max(self.rtt_s, seconds)
 
     # Work.
 
@@ -344,19 +348,16 @@ class Driver:
 
     def _worked(self, outcome: Outcome) -> None:
         work, error = outcome.work, outcome.error
+        session = self.sessions.get(work.peer or "")
         if outcome.preempted:
             self.feed(Preempted(work, outcome.seconds))
         elif error is None:
             self.feed(Computed(work, outcome.value, outcome.seconds))
-        elif isinstance(error, DragonError) and work.peer in self.sessions:
-            self._blame(work, str(error))
+        elif isinstance(error, DragonError) and session is not None:
+            session.fail(str(error))  # it sent what could not be computed with
+            self.feed(Preempted(work, 0.0))
         else:
             self._fail(error)
-
-    def _blame(self, work: Work, reason: str) -> None:
-        """What the other side sent could not be computed with."""
-        self.sessions[work.peer or ""].fail(reason)
-        self.feed(Preempted(work, 0.0))
 
     # Time.
 
@@ -375,17 +376,15 @@ class Driver:
         self.feed(TimedOut())
 
     async def wait_over(self) -> None:
-        """Until the answer has ended; raises what it failed with."""
+        """Wait until the answer has ended. Raises what it failed with."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
     async def settle(self) -> None:
-        """Nothing of the answer goes on."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """End all that belongs to the answer."""
         self._over.set()
+        self._set_timer()
         if self._context is not None:
             self._context.close()
         for session in self.sessions.values():

@@ -1,4 +1,4 @@
-"""The device's answer: one question, with as many other sides as there are connectors."""
+"""The device's answer: one question, with one or more other sides."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,8 +11,10 @@ from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.settings import Settings, goes_alone, needs_all
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.citing import Passage
-from dragonrt.node.connector import NotConnectedError, Reachable
-from dragonrt.node.preparing import PrefillResult, Preparer
+from dragonrt.node.connector import NotConnectedError, Traffic
+from dragonrt.node.hosts import Hosts
+from dragonrt.node.peer import Peer
+from dragonrt.node.preparing import Preparer
 from dragonrt.timeouts import BackOff
 from dragonrt.traces.events import (
     AnswerClosed,
@@ -31,10 +33,9 @@ from dragonrt.wire.values import pack
 class Answer:
     """What the device knows when an answer is complete. Times are seconds on its loop's clock.
 
-    `records` are the answer's own events, without drafts and messages: statistics are folds over
-    them. `passages` are what this side read, a row for each, and `moved` what they and the others'
-    did to the text; `attributions` say what those others know who took part, None of one that did
-    not say.
+    `records` are the answer's own events, without drafts and messages. `passages` are what this
+    side read, a row for each; `moved` is the evidence of theirs and the others'. `attributions` are
+    of the other sides that took part, None for one that sent none.
     """
 
     question: Question
@@ -62,18 +63,18 @@ class Answer:
 
     @property
     def notices(self) -> list[str]:
-        """What the person was told on the way."""
+        """The notices for the person."""
         events = (record.event for record in self.records)
         return [event.text for event in events if isinstance(event, Noticed)]
 
 
 class ClientSession:
-    """The device's side of one answer. Other sides are reached by `connectors`, by their names."""
+    """The device's side of one answer. `connectors` reach the other sides, by their names."""
 
     def __init__(
         self,
         preparer: Preparer,
-        connectors: Mapping[str, Reachable],
+        connectors: Mapping[str, Hosts],
         question: Question,
         settings: Settings,
         resources: Resources,
@@ -83,24 +84,27 @@ class ClientSession:
         question = self._entry.reads(question, settings)
         self.answer = Answer(question=question, settings=settings)
         self._preparer = preparer
+        self._connectors = connectors.values()
         self._on_record = on_record
         mode = self._entry.device(question, settings, resources)
-        self._driver = Driver(preparer, mode, self._record)
-        for name, connector in connectors.items():
-            self._driver.sessions[name] = AnswerSession(
-                self._driver, name, connector.for_answer(question)
-            )
+        self._driver = driver = Driver(
+            mode, preparer.recorder.also(self._record), preparer.timeouts
+        )
+        for name, hosts in connectors.items():
+            driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
+        self._several = len(connectors) > 1
+        """Whether there are several other sides: the events then belong to no session."""
 
     def stop(self, reason: Finish = Finish.CANCELLED) -> None:
         """End the answer with the tokens decided so far."""
         self._driver.stop(reason)
 
     async def ask(self) -> Answer:
-        """Answer the question; DragonError if this side cannot, or may not alone."""
+        """Answer the question. Raises DragonError if this side cannot, or may not alone."""
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()
         answer.asked_s = asyncio.get_running_loop().time()
-        before, padding = self._traffic(), self._padding()
+        before = self._traffic()
         await self._reach()
         joining = [
             asyncio.create_task(self._keep_joined(session), name=f"join {session.name}")
@@ -113,10 +117,11 @@ class ClientSession:
                 self._join(session)
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
-            prepared = await self._prepare()
-            if prepared is not None:
-                answer.passages = prepared.passages
-                driver.begin(prepared, self._preparer.vocabulary)
+            verifies = driver.mode.verifies
+            read = await driver.prepare(self._preparer.prepare(answer.question, verifies=verifies))
+            if read is not None:
+                answer.passages = read.passages
+                driver.begin(read, self._preparer.vocabulary)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
         finally:
@@ -129,60 +134,32 @@ class ClientSession:
             for session in sessions:
                 session.close(Reason.CANCELLED)
             await driver.settle()
-            answer.rtt_s, after = driver.rtt_s, self._traffic()
-            answer.bytes_sent, answer.bytes_received = after[0] - before[0], after[1] - before[1]
+            after = self._traffic()
+            spent = Traffic(*(now - then for now, then in zip(after, before, strict=True)))
+            answer.rtt_s, answer.bytes_sent, answer.bytes_received = driver.rtt_s, *spent[:2]
             finish = driver.finish.value if driver.finish else "error"
-            sent, received = self._padding()
             driver.record(
-                AnswerClosed(
-                    finish,
-                    answer.bytes_sent,
-                    answer.bytes_received,
-                    answer.rtt_s,
-                    sent - padding[0],
-                    received - padding[1],
-                    self._held_s(),
-                )
+                AnswerClosed(finish, *spent[:2], driver.rtt_s, *spent[2:], self._held_s())
             )
-            took_part = (session for session in sessions if session.took_part)
-            answer.attributions = tuple(session.attribution for session in took_part)
+            answer.attributions = tuple(each.attribution for each in sessions if each.took_part)
             answer.moved = driver.mode.moved
         return answer
-
-    async def _prepare(self) -> PrefillResult | None:
-        """This side's preparation; None if the answer is stopped before."""
-        question, verifies = self.answer.question, self._driver.mode.verifies
-        preparing = asyncio.ensure_future(self._preparer.prepare(question, verifies=verifies))
-        over = asyncio.ensure_future(self._driver.wait_over())
-        try:
-            await asyncio.wait((preparing, over), return_when=asyncio.FIRST_COMPLETED)
-            return await preparing if preparing.done() else None
-        finally:
-            for task in (preparing, over):
-                task.cancel()
-            await asyncio.gather(preparing, over, return_exceptions=True)
 
     def _record(self, record: Record) -> None:
         if not isinstance(record.event, Drafted):
             self.answer.records.append(record)
         self._on_record(record)
 
-    def _traffic(self) -> tuple[int, int]:
-        """Bytes sent and received so far, over all connections."""
-        connectors = (session.connector for session in self._driver.sessions.values())
-        each = [connector.traffic() for connector in connectors if connector is not None]
-        return sum(sent for sent, _ in each), sum(received for _, received in each)
+    def _opened(self, accepted: int) -> None:
+        answer = self.answer
+        self._driver.record(opening(self._entry, answer.question, answer.settings, accepted))
 
-    def _padding(self) -> tuple[int, int]:
-        """Of these, what cells added."""
-        connectors = (session.connector for session in self._driver.sessions.values())
-        each = [connector.padding() for connector in connectors if connector is not None]
-        return sum(sent for sent, _ in each), sum(received for _, received in each)
+    def _traffic(self) -> Traffic:
+        return Traffic.total(hosts.traffic() for hosts in self._connectors)
 
     def _held_s(self) -> float | None:
-        """How long messages waited for their ticks, on average over a connection."""
-        connectors = (session.connector for session in self._driver.sessions.values())
-        peers = [connector.peer for connector in connectors if connector is not None]
+        """Return how long messages waited for their ticks, on average over a connection."""
+        peers = [hosts.peer for hosts in self._connectors]
         paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.held]
         held = sum(each.held for each in paced)
         return sum(each.held_s for each in paced) / held if held else None
@@ -190,26 +167,25 @@ class ClientSession:
     # Joining, and joining again.
 
     async def _reach(self) -> None:
-        """Dial now what is not connected, where nothing is.
+        """Dial now if nothing is connected.
 
-        Raises NotConnectedError if who is needed was never there.
+        Raises NotConnectedError if a side that is needed was never there.
         """
-        connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
-        if not any(connector.connected for connector in connectors):
-            await asyncio.gather(*(connector.reach() for connector in connectors))
+        links = self._connectors
+        if not any(hosts.peer for hosts in links):
+            await asyncio.gather(*(hosts.reach() for hosts in links))
         enough = all if needs_all(self.answer.settings) else any
-        if not goes_alone(self.answer.settings) and not enough(each.met for each in connectors):
-            away = (each.absence for each in connectors if not each.met and each.absence)
+        if not goes_alone(self.answer.settings) and not enough(each.met for each in links):
+            away = (each.absence for each in links if not each.met and each.absence)
             why = next(away, "not dialled yet")
             raise NotConnectedError(f"nobody is there to answer with: {why}")
 
     def _join(self, session: AnswerSession) -> None:
-        """Open a session that goes on from the decided tokens, if there is a connection now."""
-        peer = session.connector.peer if session.connector is not None else None
+        """Open a session that resumes from the decided tokens, if there is a connection now."""
+        peer = session.route.peer if session.route is not None else None
         if peer is None:
             who = "it" if self._several else f"the {session.name}"
-            reason = f"{who} is not connected"
-            self._driver.feed(Left(session.name, reason, True))
+            self._driver.feed(Left(session.name, f"{who} is not connected", True))
             session.gone.set()
             return
         hello = peer.connection.peer
@@ -220,44 +196,33 @@ class ClientSession:
             session.gone.clear()
             return
         session.weights = weights
-        decided = tuple(self._driver.mode.decided)
-        question = self._driver.mode.told(self.answer.question)
+        self._open(session, peer)
 
-        def message(number: int) -> wire.Open:
-            session.number = number
-            if not self._several:
-                self._opened(len(decided))
-            settings = pack(self.answer.settings)
-            return wire.Open(number, self._entry.name, pack(question), settings)
-
-        peer.pacing.shape(self.answer.settings)
-        session.attach(peer, peer.open(session, message))
-        said = sum(len(text.encode()) for turn in question.history for text in turn)
+    def _open(self, session: AnswerSession, peer: Peer) -> None:
+        driver, settings = self._driver, self.answer.settings
+        question = driver.mode.told(self.answer.question)
+        session.number = number = peer.next_number()
+        if not self._several:
+            self._opened(len(driver.mode.decided))
+        peer.pacing.shape(settings)
+        peer.open(session, wire.Open(number, self._entry.name, pack(question), pack(settings)))
+        session.attach(peer, number)
+        history = sum(len(text.encode()) for turn in question.history for text in turn)
         words = len(question.prompt.encode()) + len(question.instructions.encode())
-        asked = QuestionSent(words, said, len(question.accepted))
-        self._driver.record(asked)
-        self._driver.feed(Joined(session.name, session.number))
-
-    @property
-    def _several(self) -> bool:
-        """Whether the answer has several other sides: its events then belong to no session."""
-        return len(self._driver.sessions) > 1
-
-    def _opened(self, accepted: int) -> None:
-        answer = self.answer
-        self._driver.record(opening(self._entry, answer.question, answer.settings, accepted))
+        driver.record(QuestionSent(words, history, len(question.accepted)))
+        driver.feed(Joined(session.name, number))
 
     async def _keep_joined(self, session: AnswerSession) -> None:
         """Resume the session from the decided tokens whenever its other side is back."""
-        connector, timeouts = session.connector, self._driver.timeouts
+        route, timeouts = session.route, self._driver.timeouts
         clock, back_off = asyncio.get_running_loop().time, BackOff(timeouts)
-        while connector is not None and not session.over:
+        while route is not None and not session.over:
             since_s = clock()
             await session.gone.wait()
             back_off.lasted(clock() - since_s)
-            await asyncio.sleep(max(back_off.take(), connector.put_off(session.retry_s)))
-            connector.hurry()
-            while await connector.wait_connected(timeouts.answer_s) is None:
+            await asyncio.sleep(max(back_off.take(), route.put_off(session.retry_s)))
+            route.hurry()
+            while await route.wait_connected(timeouts.answer_s) is None:
                 pass
             if not session.over:
                 self._join(session)

@@ -1,10 +1,12 @@
 """What `dragonrt doctor` looks at, one finding after another, the cheap ones first."""
 
+import asyncio
 import os
 import platform
 import shutil
 import stat
 import statistics
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -16,13 +18,19 @@ from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
+from dragonrt.link.probe import BandwidthEstimator
+from dragonrt.link.stream import Stream
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.node.addresses import LinkSettings, NetworkSettings, members
+from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.endpoints import Identity
 from dragonrt.node.host_profile import load_profile
-from dragonrt.node.link_measurement import LinkMeasurement, measure_link
+from dragonrt.node.peer import ConnectionLostError
 from dragonrt.node.process import index_directory, load_model
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.timeouts import USUAL
+from dragonrt.wire.connection import Connection, State
+from dragonrt.wire.messages import Goodbye, Ping, Pong
+from dragonrt.wire.reasons import Reason
 from retrieval import Index, RetrievalError
 
 Level = Literal["ok", "warn", "fail"]
@@ -31,6 +39,11 @@ LEAST_FREE_BYTES = 2 * 10**9
 MOST_CLOCK_S = 2.0
 """How far two clocks may differ beyond the round trip that they are compared over."""
 LONGEST_ROUND_TRIP_S = 1.0
+ROUND_TRIPS = 11
+PADDINGS = (2**12, 2**16, 2**20)
+"""Bytes of the probes that time the bandwidth, larger ones only if smaller are done soon."""
+SOON_S = 0.5
+MEND = "mend that, then look again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +59,7 @@ class Finding:
 async def diagnose(
     side: SideSettings, network: NetworkSettings, hosts: Sequence[str] | None, today: date
 ) -> AsyncIterator[Finding]:
-    """All findings about this side, and about each host of the cloud and the way there.
+    """Yield all findings about this side, and about each host of the cloud and the link to it.
 
     `hosts` are as `members` takes them: with none of them it is the network's; None dials nowhere.
     """
@@ -63,22 +76,18 @@ async def diagnose(
     if hosts is None:
         yield Finding("ok", "link", "not looked at: name the cloud with --host")
         return
-    identity = Identity(
-        "device", model.tokenizer_fingerprint, model.vocabulary, model.name, model.fingerprint
-    )
     try:
         (cloud,) = members(DragonSettings(), network, LinkSettings(), (), hosts)
     except DragonError as error:
-        yield Finding("fail", "link", str(error), "mend that, then look again")
+        yield Finding("fail", "link", str(error), MEND)
         return
     for host in cloud.hosts or (cloud,):
         try:
-            measured = await measure_link(host.address, identity)
+            found = await _link(host, model)
         except DragonError as error:
-            yield Finding("fail", "link", str(error), "mend that, then look again")
-        else:
-            for finding in _link(host.name, measured, model):
-                yield finding
+            found = [Finding("fail", "link", str(error), MEND)]
+        for finding in found:
+            yield finding
 
 
 def _programs() -> Finding:
@@ -96,8 +105,7 @@ def _keys(network: NetworkSettings, today: date) -> Iterator[Finding]:
         return
     for line in soon:
         yield Finding("warn", "keys", line, "renew it on both sides")
-    secrets = [path for path in (network.key_file, network.tls_key) if path is not None]
-    for path in secrets:
+    for path in filter(None, (network.key_file, network.tls_key)):
         if os.name == "posix" and path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
             yield Finding("warn", "keys", f"others can read {path}", f"chmod 600 {path}")
         else:
@@ -126,14 +134,13 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
 
 
 def _index(side: SideSettings) -> Iterator[Finding]:
-    if not side.has_documents:
+    directory = index_directory(side)
+    if directory is None:
         yield Finding("ok", "index", "no documents: this side answers without")
         return
     for path in side.documents:
         if not path.exists():
             yield Finding("fail", "documents", f"there is no {path}", "name what there is")
-    directory = index_directory(side)
-    assert directory is not None  # it has documents
     try:
         chunks = len(Index.open(directory, side.store))
     except RetrievalError as error:
@@ -147,35 +154,88 @@ def _index(side: SideSettings) -> Iterator[Finding]:
     yield Finding(level, "disk", f"{free / 1e9:.1f} GB free at {place}", "make room, or --kv-cache")
 
 
-def _link(name: str, link: LinkMeasurement, model: LanguageModel) -> Iterator[Finding]:
-    peer, median_s = link.peer, statistics.median(link.round_trips_s)
-    yield Finding(
-        "ok",
-        name,
+async def _link(host: Member, model: LanguageModel) -> list[Finding]:
+    """Connect to a host, shake hands, probe, and leave. Raises DragonError if that fails."""
+    clock = asyncio.get_running_loop().time
+    address, started_s = host.address, clock()
+    stream, connection = await address.dial(Identity("device", model))
+    try:
+        async with asyncio.timeout(USUAL.handshake_s + USUAL.answer_s):
+            heard_ms = 0.0
+            while connection.state is not State.OPEN:
+                await _receive(stream, connection)
+                if connection.peer is not None:
+                    # The date, which is to be compared with the peer's: no loop's clock has it.
+                    heard_ms = heard_ms or time.time() * 1e3
+            connect_s = clock() - started_s
+            trips_s = [await _echo(stream, connection, 0) for _ in range(ROUND_TRIPS)]
+            up_bits = await _bandwidth(stream, connection, min(trips_s))
+    except TimeoutError:
+        raise ConnectionLostError(f"{stream.peer_name} takes too long to answer") from None
+    finally:
+        if connection.state is State.OPEN:
+            stream.write(connection.send(Goodbye(Reason.FINISHED, "it only looked")))
+        stream.close()
+        await stream.wait_closed()
+    peer, median_s = connection.peer, statistics.median(trips_s)
+    assert peer is not None  # the connection was open
+    ways = {"encrypted with the shared key": address.key, "TLS": address.tls}
+    protection = " and ".join(each for each, used in ways.items() if used) or "not encrypted"
+    same = "as" if peer.weights == model.fingerprint else "not those"
+    seen = (
         f"{peer.software} with {peer.model}, tokenizer {_short(peer.tokenizer)} as here, weights "
-        f"{_short(peer.weights)} ({'as' if peer.weights == model.fingerprint else 'not those'} "
-        f"here); {link.protection}",
+        f"{_short(peer.weights)} ({same} here); {protection}"
     )
-    least, most = min(link.round_trips_s), max(link.round_trips_s)
-    slow = median_s > LONGEST_ROUND_TRIP_S
-    yield Finding(
-        "warn" if slow else "ok",
-        "round trip",
-        f"{1e3 * median_s:.2f} ms ({1e3 * least:.2f} to {1e3 * most:.2f}); connecting took "
-        f"{1e3 * link.connect_s:.0f} ms",
-        "answers come late over such a link" if slow else "",
+    trips = (
+        f"{1e3 * median_s:.2f} ms ({1e3 * min(trips_s):.2f} to {1e3 * max(trips_s):.2f}); "
+        f"connecting took {1e3 * connect_s:.0f} ms"
     )
-    up = "too fast to tell" if link.up_bits is None else f"{link.up_bits / 1e6:.3g} Mbit/s up"
-    yield Finding("ok", "bandwidth", up)
-    if link.clock_s is not None:
-        off = abs(link.clock_s) > MOST_CLOCK_S + median_s
-        ahead = "ahead of" if link.clock_s > 0 else "behind"
-        yield Finding(
-            "warn" if off else "ok",
-            "clock",
-            f"the cloud's is {abs(link.clock_s):.3f} s {ahead} this one",
-            "set both by NTP: certificates and traces go by them" if off else "",
-        )
+    up = f"{up_bits / 1e6:.3g} Mbit/s up" if up_bits else "too fast to tell"
+    slow: Level = "warn" if median_s > LONGEST_ROUND_TRIP_S else "ok"
+    found = [
+        Finding("ok", host.name, seen),
+        Finding(slow, "round trip", trips, "answers come late over such a link"),
+        Finding("ok", "bandwidth", up),
+    ]
+    if peer.clock_ms:
+        ahead_s = (peer.clock_ms - heard_ms) / 1e3  # to about half a round trip
+        off: Level = "warn" if abs(ahead_s) > MOST_CLOCK_S + median_s else "ok"
+        way = "ahead of" if ahead_s > 0 else "behind"
+        seen = f"the cloud's is {abs(ahead_s):.3f} s {way} this one"
+        remedy = "set both by NTP: certificates and traces go by them"
+        found.append(Finding(off, "clock", seen, remedy))
+    return found
+
+
+async def _receive(stream: Stream, connection: Connection) -> list[Pong]:
+    stream.write(connection.data_to_send())
+    data = await stream.receive()
+    events = connection.receive_data(data) if data else connection.eof()
+    stream.write(connection.data_to_send())
+    if connection.closed:
+        raise ConnectionLostError(f"{stream.peer_name} ended the connection")
+    return [event for event in events if isinstance(event, Pong)]
+
+
+async def _echo(stream: Stream, connection: Connection, padding: int) -> float:
+    """Return the seconds until a probe with so many bytes of padding is echoed without them."""
+    clock = asyncio.get_running_loop().time
+    sent_s = clock()
+    stream.write(connection.send(Ping(padding, int(sent_s * 1e6), bytes(padding))))
+    while not any(pong.sequence == padding for pong in await _receive(stream, connection)):
+        pass
+    return clock() - sent_s
+
+
+async def _bandwidth(stream: Stream, connection: Connection, round_trip_s: float) -> float | None:
+    """Return the uplink's bit/s, or None if it is too fast to tell."""
+    estimator = BandwidthEstimator()
+    for padding in PADDINGS:
+        took_s = await _echo(stream, connection, padding)
+        estimator.add(padding, took_s - round_trip_s)
+        if took_s > SOON_S:
+            break
+    return estimator.latest
 
 
 def _short(fingerprint: str) -> str:

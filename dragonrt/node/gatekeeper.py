@@ -1,7 +1,7 @@
-"""Whom a cloud answers, and whom it sends away for now: bounds for one device, and for all.
+"""Admission to a cloud: bounds for one device, and for all.
 
-A device is a connection. What is refused hears when to come back. Of many questions of one device
-few are read at a time, so that the others' need not wait for them.
+A device is a connection. A refusal says when to come back. Of many questions of one device few are
+read at a time, so that the others' need not wait for them.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.node.answer import AnswerSession
+from dragonrt.node.lobby import Lobby
 from dragonrt.node.peer import Peer
 from dragonrt.node.preparing import Preparer
 from dragonrt.node.server_session import answering
@@ -23,7 +24,7 @@ READ_AT_ONCE = 2
 """Questions of one device that are looked up and read at the same time."""
 LONGEST_RETRY_S = 30.0
 USUAL_ANSWER_S = 2.0
-"""What an answer is taken to last before there was one."""
+"""The assumed seconds of an answer before there was one."""
 SMOOTHING = 0.1
 LINES_A_SECOND = 4
 REMEMBERED_HOSTS = 256
@@ -45,23 +46,23 @@ USUAL_LIMITS = CloudLimits()
 
 
 class Bucket:
-    """Holds `size` drops at most, and takes so many in again each second."""
+    """A token bucket of `size`, refilled by so many tokens each second; full at first."""
 
     def __init__(self, per_second: float, size: float, now: float) -> None:
         self._per_second, self._size = per_second, size
-        self._drops, self._filled_s = size, now
+        self._tokens, self._filled_s = size, now
 
     def take(self, now: float) -> float:
-        """0.0 and one drop less, or the seconds until there is one."""
+        """Take one token and return 0.0, or return the seconds until there is one."""
         more = self._per_second * (now - self._filled_s)
-        self._drops, self._filled_s = min(self._size, self._drops + more), now
-        if self._drops < 1.0:
-            return (1.0 - self._drops) / self._per_second
-        self._drops -= 1.0
+        self._tokens, self._filled_s = min(self._size, self._tokens + more), now
+        if self._tokens < 1.0:
+            return (1.0 - self._tokens) / self._per_second
+        self._tokens -= 1.0
         return 0.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Guest:
     """A connected device: how fast it may ask, and its turns to have questions read."""
 
@@ -70,24 +71,25 @@ class _Guest:
 
 
 class Gatekeeper:
-    """See the module; the sessions of the devices inside are counted, never booked.
+    """See the module. `lobby` has the connections that have not authenticated yet.
 
-    So many devices were `admitted`, and so many of them or of their sessions `sent_away` for now.
+    Counts the devices that were `admitted`, and the devices and sessions that were `sent_away`.
     """
 
     def __init__(self, preparer: Preparer, limits: CloudLimits) -> None:
-        self._preparer = preparer
+        self.preparer = preparer
+        self.lobby = Lobby(preparer.timeouts.handshake_s)
+        self.admitted = self.sent_away = 0
         self._limits = limits
         self._guests: dict[Peer, _Guest] = {}
         self._answer_s = USUAL_ANSWER_S
         self._next_free_s = 0.0
-        self._closing = False
+        self._closing = self._hastened = False
         self._guest_left = asyncio.Event()
-        self.admitted = self.sent_away = 0
 
     @contextmanager
     def inside(self, peer: Peer) -> Iterator[None]:
-        """A device is connected as long as the context lasts; BusyError if too many are."""
+        """Admit a device as long as the context lasts; BusyError if there are too many."""
         self.check_room()
         rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
@@ -112,29 +114,32 @@ class Gatekeeper:
     def check_room(self) -> None:
         """Raise BusyError unless another device may connect."""
         self._check_open()
-        if len(self._guests) >= self._limits.most_devices:
-            raise BusyError(f"the cloud has {len(self._guests)} devices already", 10.0)
+        if self.devices >= self._limits.most_devices:
+            raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
     def answering(
         self, peer: Peer, message: Open
     ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-        """What a cloud's peers call for every session that a device opens; BusyError for now."""
+        """Make the session that a device opens; see `peer.Answerer`. BusyError refuses it."""
         try:
             self._check_places(peer)
         except BusyError:
             self.sent_away += 1
             raise
-        session, work = answering(self._preparer, peer, message, self._guests[peer].turns)
+        session, work = answering(self.preparer, peer, message, self._guests[peer].turns)
         return session, self._timed(peer, work)
 
+    def _check_open(self) -> None:
+        if self._closing:
+            raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
+
     def _check_places(self, peer: Peer) -> None:
-        guest, limits, now = self._guests[peer], self._limits, _now()
+        """Raise BusyError unless a device may begin an answer now."""
+        limits = self._limits
         self._check_open()
-        wait_s = guest.pace.take(now)
-        if wait_s:
-            raise BusyError(
-                f"a device may begin {limits.device_rate:g} answers a second here", wait_s
-            )
+        if wait_s := self._guests[peer].pace.take(_now()):
+            text = f"a device may begin {limits.device_rate:g} answers a second here"
+            raise BusyError(text, wait_s)
         if len(peer.connection.sessions) > limits.device_answers:
             text = f"{limits.device_answers} answers of this device are under way"
             raise BusyError(text, self._retry_s(limits.device_answers))
@@ -145,27 +150,28 @@ class Gatekeeper:
     async def drain(self, seconds: float) -> None:
         """Begin nothing any more, and wait until the answers under way are over, so long at most.
 
-        A device that has none is sent away, so that it finds another cloud.
+        Devices without an answer are sent away, so that they find another cloud. `hasten` ends it.
         """
         self._closing = True
         for peer in list(self._guests):
             self._dismiss_idle(peer)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._guests:
+                while self._guests and not self._hastened:
                     self._guest_left.clear()
                     await self._guest_left.wait()
 
-    def _check_open(self) -> None:
-        if self._closing:
-            raise BusyError("the cloud ends: it is there again soon, or another one is", 1.0)
+    def hasten(self) -> None:
+        """Wait no longer for the answers under way."""
+        self._hastened = True
+        self._guest_left.set()
 
     def _dismiss_idle(self, peer: Peer) -> None:
         if self._closing and not peer.connection.sessions:
             peer.leave()
 
     def _retry_s(self, places: int) -> float:
-        """When a place should be free; who is sent away next, is to come later still."""
+        """Return when a place should be free; later for each who is sent away."""
         now = _now()
         self._next_free_s = max(now, self._next_free_s) + self._answer_s / places
         self._next_free_s = min(self._next_free_s, now + LONGEST_RETRY_S)
@@ -185,17 +191,21 @@ def _now() -> float:
 
 
 class BoundedLines:
-    """Hands lines about hosts on, so many a second of each; it says how many it left out."""
+    """Logs lines about hosts with `say`, a few a second of each, and counts those left out."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
         self._clock = clock
         self._hosts: OrderedDict[str, tuple[Bucket, int]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._hosts)
+
     def say(self, host: str, line: str) -> None:
-        """A line, unless there were too many of that host."""
+        """Log a line, unless there were too many of that host."""
         now = self._clock()
-        pace, left_out = self._hosts.pop(host, (self._fresh(now), 0))
+        fresh = Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now), 0
+        pace, left_out = self._hosts.pop(host, fresh)
         if pace.take(now):
             left_out += 1
         else:
@@ -204,6 +214,3 @@ class BoundedLines:
         self._hosts[host] = pace, left_out
         if len(self._hosts) > REMEMBERED_HOSTS:
             self._hosts.popitem(last=False)
-
-    def _fresh(self, now: float) -> Bucket:
-        return Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now)

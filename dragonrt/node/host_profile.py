@@ -14,6 +14,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 
+DOCUMENT_TOKENS = 96
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -34,23 +36,21 @@ def measure(
     model: LanguageModel,
     *,
     rows: int = 2,
-    document_tokens: int = 96,
     runs: int = 3,
-    clock: Callable[[], float] = time.perf_counter,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Measurement:
     """Decode dummy documents of the real chunk size until the context is full, several times."""
-    document = model.document_kv([2 + i % 200 for i in range(document_tokens)])
-    room = model.context_length - document_tokens
+    document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
+    room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []
     delays_s: list[float] = []
     for run in range(runs):
         sequence = model.sequence([document] * rows, capacity=room)
         for step in range(room):
-            start_s = clock()
+            start_s = time.perf_counter()
             sequence.extend([2 + step % 200])
-            delays_s.append(clock() - start_s)
-            lengths.append(document_tokens + step + 1)
+            delays_s.append(time.perf_counter() - start_s)
+            lengths.append(DOCUMENT_TOKENS + step + 1)
         progress(run + 1, runs)
     return Measurement(model.name, rows, runs, tuple(lengths), tuple(delays_s))
 

@@ -1,7 +1,7 @@
-"""Connections that have not said yet who they are: how many there may be, and for how long.
+"""Connections that have not authenticated yet: how many there may be, and for how long.
 
-Places are bounded for each source address and in all. Nobody is kept out by those who wait: when
-there is no place the oldest silent connection loses its own, else the oldest one.
+Places are bounded for each source address and in all. A newcomer is never kept out: if there is no
+place, the oldest silent connection loses its own, or else the oldest one.
 """
 
 import asyncio
@@ -53,10 +53,10 @@ class Lobby:
     async def place(
         self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Have a place for as long as the context lasts; `heard` says whether a byte has come.
+        """Have a place for as long as the context lasts; `heard` returns whether a byte has come.
 
-        Raises MadeWayError if the connection is silent or unknown for too long, or if its place is
-        needed, after `dismiss`; what runs in the context is cancelled then.
+        Raises MadeWayError if the connection is silent or unauthenticated for too long. If its
+        place is needed, calls `dismiss` before. What runs in the context is cancelled then.
         """
         loop, source = asyncio.get_running_loop(), source_of(host)
         self._make_room(source)

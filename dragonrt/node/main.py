@@ -19,19 +19,17 @@ from dragonrt.modes.settings import Settings, goes_alone
 from dragonrt.node.addresses import Member
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.client_session import ClientSession
-from dragonrt.node.connector import Connector, NotConnectedError, Reachable, mistaken
+from dragonrt.node.connector import NotConnectedError, mistaken
 from dragonrt.node.ending import handler_kept, on_signals, terminable
 from dragonrt.node.endpoints import Address, Identity, connector, serve
-from dragonrt.node.fleet import Fleet
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.library import Library
-from dragonrt.node.lobby import Lobby
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import completed, mode_resources
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.dropped_mass import DroppedMass
@@ -82,21 +80,12 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def identity(
-    side: Side, model: LanguageModel, corpus: Callable[[], str] = lambda: "unknown"
-) -> Identity:
-    """What a side with this model says of itself in the handshake."""
-    fingerprint = model.tokenizer_fingerprint
-    return Identity(side, fingerprint, model.vocabulary, model.name, model.fingerprint, corpus)
-
-
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """What there is to be seen of a cloud that runs."""
+    """A running cloud, for its metrics."""
 
     side: LocalSide
     gatekeeper: Gatekeeper
-    lobby: Lobby
 
 
 async def run_cloud(
@@ -111,43 +100,35 @@ async def run_cloud(
     beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
     *listeners: Sink,
 ) -> None:
-    """Serve devices until SIGINT or SIGTERM; `on_ready` hears the port.
+    """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
 
     Answers under way may finish, within this side's timeouts, unless a second signal comes.
-    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
-    `beside` runs along.
+    `on_report` gets the updates of a watched index, `listeners` every event. `beside` runs along.
     """
-    asked, insisted = asyncio.Event(), asyncio.Event()
+    asked = asyncio.Event()
     async with local_side(settings, model, library, on_report, *listeners) as side:
-        gatekeeper, lobby = Gatekeeper(side, limits), Lobby(side.timeouts.handshake_s)
-        known = identity("cloud", model, lambda: side.corpus)
-        listening = await serve(address, known, side, gatekeeper, on_change, lobby)
-        async with listening as server, beside(Cloud(side, gatekeeper, lobby)):
-            on_signals((signal.SIGINT, signal.SIGTERM), asked.set, insisted.set)
+        gatekeeper = Gatekeeper(side, limits)
+        identity = Identity("cloud", model, lambda: side.corpus)
+        listening = await serve(address, identity, gatekeeper, on_change)
+        async with listening as server, beside(Cloud(side, gatekeeper)):
+            on_signals((signal.SIGINT, signal.SIGTERM), asked.set, gatekeeper.hasten)
             on_ready(server.port)
             await asked.wait()
             server.stop_listening()
-            ends = [
-                asyncio.ensure_future(gatekeeper.drain(side.timeouts.answer_s)),
-                asyncio.ensure_future(insisted.wait()),
-            ]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for end in ends:
-                end.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+            await gatekeeper.drain(side.timeouts.answer_s)
 
 
 @dataclass(slots=True)
 class Device:
-    """A device that dials its other sides: it asks one question after another.
+    """A device that dials its other sides, and asks one question after another.
 
-    `dropped` is what C-SQS dropped in all answers so far: the next one goes on with its threshold.
-    `shown` is what a cloud may read of the latest answers, where drafts are not disclosed.
-    `unmet` are the other sides that the resources depends on, and that were not there yet.
+    `dropped` is what C-SQS dropped in all answers so far: the next one continues its threshold.
+    `shown` is what a cloud may read of the latest answers if drafts are not disclosed. `resources`
+    depend on the `unmet` other sides, which were not there yet.
     """
 
     side: LocalSide
-    connectors: Mapping[str, Reachable]
+    connectors: Mapping[str, Hosts]
     settings: Settings
     resources: Resources
     dropped: DroppedMass | None = None
@@ -155,7 +136,7 @@ class Device:
     shown: dict[Turn, str] = field(default_factory=dict)
 
     def remember(self, turn: Turn, shown: str) -> None:
-        """Note what was shown of an answer; the oldest of REMEMBERED ones is forgotten."""
+        """Keep what was shown of an answer; only the latest REMEMBERED ones are kept."""
         self.shown.pop(turn, None)
         self.shown[turn] = shown
         while len(self.shown) > REMEMBERED:
@@ -164,9 +145,9 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """An answer that can be asked for; `on_record` hears what happens.
+        """Return a session that can be asked; `on_record` gets its records.
 
-        Raises DragonError while the other side, whose model the mode must know, was never there.
+        Raises DragonError if the mode must know the other side's model, which was never there.
         """
         resources, told = self._completed(), AnswerCounts()
         if self.dropped is not None:
@@ -202,14 +183,14 @@ async def device(
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[Device]:
-    """A device that dials its other sides as long as the context lasts, whether or not they answer.
+    """Run a device that dials its other sides as long as the context lasts, whether they answer.
 
-    `on_notice` hears when one is not there, lost or there again, `on_report` of the updates of an
-    index that is watched; `listeners` hear of every event. Raises DragonError if one does not let
-    this side in, for a reason that somebody has to mend.
+    `on_notice` gets a line when one is not there, lost or back, `on_report` the updates of a
+    watched index, `listeners` every event. Raises DragonError if one refuses this side for a reason
+    that somebody has to mend.
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
-        connectors = _ways(members, model, side.timeouts, side.recorder, on_notice)
+        connectors = _hosts(members, model, side.timeouts, side.recorder, on_notice)
         resources, unmet = Resources(vocabulary=side.vocabulary), members
         async with _dialling(connectors, how, on_notice):
             with suppress(NotConnectedError):
@@ -224,70 +205,58 @@ async def look(
     how: Settings,
     on_notice: Callable[[str], None],
 ) -> None:
-    """Dial each other side once, and leave; `on_notice` hears who is not there.
+    """Dial each other side once, and leave; `on_notice` gets a line for each that is not there.
 
     Raises DragonError as `device` does, before anything that takes long is begun.
     """
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
-    ways = _ways(members, model, USUAL, recorder, on_notice)
-    async with _dialling(ways, how, on_notice):
+    async with _dialling(_hosts(members, model, USUAL, recorder, on_notice), how, on_notice):
         pass
 
 
-Link = Fleet | Connector
-
-
-def _ways(
+def _hosts(
     members: Sequence[Member],
     model: LanguageModel,
     timeouts: Timeouts,
     recorder: Recorder,
     on_notice: Callable[[str], None],
-) -> dict[str, Link]:
-    """The connections to the members, or to their hosts, by the members' names."""
-    # The events of a connection name its worker: sessions are numbered alike on each.
-    several = len(members) > 1
+) -> dict[str, Hosts]:
+    """Return the hosts of each member, by the members' names."""
+    several, identity = len(members) > 1, Identity("device", model)
 
-    def way(host: Member, to: Recorder, who: str, first_session: int = 1) -> Connector:
-        known = identity("device", model)
-        return connector(host.address, known, timeouts, to, first_session, on_notice, who)
-
-    def link(member: Member) -> Link:
+    def hosts(member: Member) -> Hosts:
+        # The events of a connection name its worker: sessions are numbered alike on each.
         to = recorder.of(member.name) if several else recorder
-        if not member.hosts:
-            return way(member, to, f"the worker {member.name}" if several else "the cloud")
-        # Sessions of several hosts have other numbers.
-        hosts = {
-            host.name: way(host, to, f"the host {host.name}", 1 + number * SESSIONS_APART)
-            for number, host in enumerate(member.hosts)
-        }
-        return Fleet(hosts, on_notice, timeouts)
+        connectors = {}
+        for number, host in enumerate(member.hosts or (member,)):
+            who = f"the worker {member.name}" if several else "the cloud"
+            who = f"the host {host.name}" if member.hosts else who
+            first = 1 + number * SESSIONS_APART  # sessions of several hosts have other numbers
+            connectors[host.name] = connector(
+                host.address, identity, timeouts, to, first, on_notice, who
+            )
+        return Hosts(connectors, on_notice)
 
-    return {member.name: link(member) for member in members}
+    return {member.name: hosts(member) for member in members}
 
 
 @asynccontextmanager
 async def _dialling(
-    links: Mapping[str, Link], how: Settings, on_notice: Callable[[str], None]
+    links: Mapping[str, Hosts], how: Settings, on_notice: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Dial each once, and then work on the connections until the context ends.
 
     Raises DragonError if dialling one cannot succeed before somebody mends something.
     """
-
-    async def attach(link: Link) -> DragonError | None:
-        try:
-            await link.connect()
-        except DragonError as error:
-            return error
-        return None
-
     keepers: list[asyncio.Task[None]] = []
     try:
-        errors = await asyncio.gather(*map(attach, links.values()))
+        dialled = (link.connect() for link in links.values())
+        errors = await asyncio.gather(*dialled, return_exceptions=True)
         keepers += (asyncio.create_task(each.run(), name="connector") for each in links.values())
         for name, error in zip(links, errors, strict=True):
             who = f"the worker {name}" if len(links) > 1 else "the cloud"
+            if error is not None and not isinstance(error, DragonError):
+                raise error
             if error is not None and mistaken(error):
                 raise error if len(links) == 1 else DragonError(f"{who}: {error}") from error
             if error is not None:
@@ -295,7 +264,7 @@ async def _dialling(
                 on_notice(f"{until} {who} until it can be reached: {error}")
         yield
     finally:
-        # To end a cadence early would tell when the answer ended.
+        # To end a constant rate early would tell when the answer ended.
         await asyncio.gather(*(link.settled() for link in links.values()))
         await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         for keeper in keepers:

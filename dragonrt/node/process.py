@@ -45,22 +45,17 @@ LOCKED_S = 5.0
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Where the index of documents is kept unless the user says otherwise.
+    """Return where the index of documents is kept by default.
 
-    Sample documents have one for each format: nobody asked for the index of an earlier version,
-    so nobody should be asked to make it anew.
+    Sample documents have one for each format: nobody is asked to rebuild an index that they never
+    asked for.
     """
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
-    name = f"format-{FORMAT}_" * ours + (
-        "+".join(str(path.resolve()) for path in documents)
-        .strip("/")
-        .replace("/", "_")
-        .replace("\\", "_")
-        .replace(":", "")
-    )
-    return data / "indexes" / name
+    places = "+".join(str(path.resolve()) for path in documents).strip("/")
+    name = places.translate(str.maketrans({"/": "_", "\\": "_", ":": ""}))
+    return data / "indexes" / (f"format-{FORMAT}_" * ours + name)
 
 
 def index_directory(settings: SideSettings) -> Path | None:
@@ -179,12 +174,6 @@ _embedder = functools.cache(Embedder.load)
 """Loaded once, for indexing and for questions."""
 
 
-def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
-    if settings.kv_memory is None:
-        return usual_limit(model.on)
-    return parse_size(settings.kv_memory)
-
-
 @asynccontextmanager
 async def local_side(
     settings: SideSettings,
@@ -193,9 +182,9 @@ async def local_side(
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[LocalSide]:
-    """The side of this process, its threads running and its trace open, until the context ends.
+    """Run the side of this process, its threads and its trace, until the context ends.
 
-    `on_report` hears of the updates of an index that is watched, `listeners` of every event.
+    `on_report` gets the updates of a watched index, `listeners` every event.
     """
     async with AsyncExitStack() as stack:
         heads = await stack.enter_async_context(WorkerThread("heads"))
@@ -209,6 +198,8 @@ async def local_side(
             sinks.append(trace.write)
         recorder = Recorder(clock, settings.side, tuple(sinks))
         recorder.event(0, start(model.name))
+        memory = settings.kv_memory
+        kv_bytes = usual_limit(model.on) if memory is None else parse_size(memory)
         followed = library is not None and (settings.watch or library.incomplete)
         following = Following() if followed else None
         side = LocalSide(
@@ -220,7 +211,7 @@ async def local_side(
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
-            pool=KvPool(_kv_limit(settings, model)),
+            pool=KvPool(kv_bytes),
             following=following,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)

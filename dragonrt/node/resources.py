@@ -19,7 +19,7 @@ from dragonrt.node.addresses import Member
 from dragonrt.node.connector import NotConnectedError
 
 if TYPE_CHECKING:
-    from dragonrt.node.connector import Reachable
+    from dragonrt.node.hosts import Hosts
     from dragonrt.node.local_side import LocalSide
 
 
@@ -45,7 +45,7 @@ def trained_for(how: Settings) -> Trained:
 def mode_resources(
     side: "LocalSide",
     members: Sequence[Member],
-    connectors: "Mapping[str, Reachable]",
+    connectors: "Mapping[str, Hosts]",
     how: Settings,
 ) -> Resources:
     """What the mode needs beside its settings; raises DragonError for what does not fit.

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any
 
 from dragonrt.modes.mode import Joined
@@ -12,7 +12,7 @@ from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.citing import attribution
 from dragonrt.node.peer import Peer
 from dragonrt.node.preparing import PrefillResult, Preparer
-from dragonrt.traces.events import AnswerClosed, AnswerOpened
+from dragonrt.traces.events import AnswerClosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
 
@@ -20,7 +20,7 @@ from dragonrt.wire.values import unpack
 def answering(
     preparer: Preparer, peer: Peer, message: wire.Open, turns: asyncio.Semaphore | None = None
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """The session that a device opens, and the work on it; DragonError refuses it.
+    """Make the session that a device opens, and the work on it. DragonError refuses it.
 
     `turns` are those of the device to have questions read.
     """
@@ -31,66 +31,38 @@ def answering(
     resources = Resources(
         vocabulary=preparer.vocabulary, timeouts=preparer.timeouts, profile=preparer.profile
     )
-    driver = Driver(preparer, entry.cloud(question, settings, resources), lambda record: None)
-    driver.recorder = peer.recorder
+    mode = entry.cloud(question, settings, resources)
+    driver = Driver(mode, peer.recorder, preparer.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
     peer.pacing.shape(settings)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
-    opened = opening(entry, question, settings, len(question.accepted))
-    verifies, turn = driver.mode.verifies, turns or contextlib.nullcontext()
 
     async def prepare() -> PrefillResult:
-        async with turn:
-            return await preparer.prepare(question, verifies=verifies)
+        async with turns or contextlib.nullcontext():
+            return await preparer.prepare(question, verifies=mode.verifies)
 
-    return session, _answer(preparer, driver, session, prepare, opened, question.prompt)
-
-
-async def _answer(
-    preparer: Preparer,
-    driver: Driver,
-    session: AnswerSession,
-    prepare: Callable[[], Coroutine[Any, Any, PrefillResult]],
-    opened: AnswerOpened,
-    asked: str,
-) -> None:
-    """Prepare, say so, and take part until the device concludes or closes the session."""
-    driver.record(opened)
-    preparing = asyncio.ensure_future(prepare())
-    over = asyncio.ensure_future(driver.wait_over())
-    try:
-        while not await _any_done((preparing, over), preparer.timeouts.probe_s):
-            session.send(wire.Working(session.number))
-        if not preparing.done():
-            return  # nobody waits for the answer: leave the model to others
-        prepared = await preparing
-        session.send(
-            wire.Opened(
-                session=session.number,
-                prompt_tokens=prepared.prompt_tokens,
-                load_us=int(prepared.load_s * 1e6),
-                prefill_us=int(prepared.prefill_s * 1e6),
-                evidence=prepared.evidence,
+    async def work() -> None:
+        """Prepare, report it, and take part until the device concludes or closes the session."""
+        driver.record(opening(entry, question, settings, len(question.accepted)))
+        working = wire.Working(message.session)
+        try:
+            read = await driver.prepare(prepare(), lambda: session.send(working))
+            if read is None:
+                return  # nobody waits for the answer: leave the model to others
+            load_us, prefill_us = int(read.load_s * 1e6), int(read.prefill_s * 1e6)
+            session.send(
+                wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
             )
-        )
-        if preparer.share_sources:
-            session.attribute = lambda: attribution(
-                prepared.passages, driver.mode.moved, prepared.decode(driver.mode.decided), asked
-            )
-        driver.begin(prepared, preparer.vocabulary)
-        await over
-        await session.wait_closed()
-    finally:
-        for task in (preparing, over):
-            task.cancel()
-        await asyncio.gather(preparing, over, return_exceptions=True)
-        await driver.settle()
-        driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
+            if preparer.share_sources:
+                session.attribute = lambda: attribution(
+                    read.passages, mode.moved, read.decode(mode.decided), question.prompt
+                )
+            driver.begin(read, preparer.vocabulary)
+            await driver.wait_over()
+            await session.wait_closed()
+        finally:
+            await driver.settle()
+            driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
 
-
-async def _any_done(futures: Iterable["asyncio.Future[Any]"], timeout_s: float) -> bool:
-    """Whether one of them is done in that time."""
-    first = asyncio.FIRST_COMPLETED
-    done, _ = await asyncio.wait(futures, timeout=timeout_s, return_when=first)
-    return bool(done)
+    return session, work()

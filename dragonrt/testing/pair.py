@@ -26,6 +26,7 @@ from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.connector import Connector
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import ConnectionLostError, Peer
 from dragonrt.node.preparing import Context, PrefillResult
 from dragonrt.side import Side
@@ -158,10 +159,10 @@ class SimulatedDevice:
     """A device that is connected to its other sides."""
 
     side: SimulatedSide
-    connectors: Mapping[str, Connector]
+    connectors: Mapping[str, Hosts]
 
     @property
-    def connector(self) -> Connector:
+    def connector(self) -> Hosts:
         """The connection to the cloud."""
         return self.connectors["cloud"]
 
@@ -198,7 +199,7 @@ async def faulty_device(
     cloud's process, is made again, as a user would.
     """
 
-    async def connected(name: str, link: Link) -> Connector:
+    async def connected(name: str, link: Link) -> Hosts:
         dialled = 0
         recorder = side.recorder.of(name) if len(links) > 1 else side.recorder
 
@@ -208,14 +209,14 @@ async def faulty_device(
             stream = _stream(link, number)
             return Peer(stream, side.connection(), recorder, timeouts=side.timeouts)
 
-        connector = Connector(dial, side.timeouts)
-        while not connector.connected:
+        hosts = Hosts({name: Connector(dial, side.timeouts)})
+        while not hosts.connected:
             try:
-                await connector.connect()
+                await hosts.connect()
             except DragonError:
                 if dialled > len(link.schedule.faults) + 1:
                     raise
-        return connector
+        return hosts
 
     made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
     async with _kept(side, dict(zip(links, made, strict=True))) as device:
@@ -233,15 +234,15 @@ async def linked_device(
         cloud.accept(theirs)
         return Peer(emulate(ours), side.connection(), side.recorder, timeouts=side.timeouts)
 
-    connector = Connector(dial, side.timeouts)
-    await connector.connect()
-    async with _kept(side, {"cloud": connector}) as device:
+    hosts = Hosts({"cloud": Connector(dial, side.timeouts)})
+    await hosts.connect()
+    async with _kept(side, {"cloud": hosts}) as device:
         yield device
 
 
 @asynccontextmanager
 async def _kept(
-    side: SimulatedSide, connectors: Mapping[str, Connector]
+    side: SimulatedSide, connectors: Mapping[str, Hosts]
 ) -> AsyncIterator[SimulatedDevice]:
     """The device, whose connections are made again whenever they are lost."""
     runs = [each.run() for each in connectors.values()]

@@ -19,10 +19,9 @@ from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Connector
-from dragonrt.node.endpoints import Address, connector
+from dragonrt.node.endpoints import Address, Identity, connector
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import identity
 from dragonrt.node.process import local_side
 from dragonrt.traces.counts import AnswerCounts
 from scripts.bench.report import bench_table, print_report
@@ -118,10 +117,10 @@ async def _crowd(
     return Crowd(times, sum(lost), len(answers) - len(given), tuple(memory))
 
 
-async def _connected(side: LocalSide, port: int, stack: AsyncExitStack) -> Connector:
+async def _connected(side: LocalSide, port: int, stack: AsyncExitStack) -> Hosts:
     """A device of its own, for as long as the stack lives."""
-    known = identity("device", side.model)
-    link = connector(Address("127.0.0.1", port), known, side.timeouts, side.recorder)
+    known, cloud = Identity("device", side.model), Address("127.0.0.1", port)
+    link = Hosts({"cloud": connector(cloud, known, side.timeouts, side.recorder)})
     await link.connect()
     keeper = asyncio.create_task(link.run(), name="connector")
 
@@ -134,7 +133,7 @@ async def _connected(side: LocalSide, port: int, stack: AsyncExitStack) -> Conne
 
 
 async def _ask(
-    side: LocalSide, link: Connector, question: Question, number: int, end_s: float
+    side: LocalSide, link: Hosts, question: Question, number: int, end_s: float
 ) -> Sequence[Answer | None]:
     """The answers of one device, None for one that failed."""
     clock, prompts = asyncio.get_running_loop().time, [each.text for each in bundled.questions()]

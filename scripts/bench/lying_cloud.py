@@ -18,7 +18,7 @@ from dragonrt.experiments.sample_sides import sample_settings
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
 from dragonrt.node import main as programs
-from dragonrt.node.endpoints import Address, serve
+from dragonrt.node.endpoints import Address, Identity, serve
 from dragonrt.node.gatekeeper import CloudLimits, Gatekeeper
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.preparing import Context, Outcome, PrefillResult
@@ -90,8 +90,7 @@ async def _run(port: int, model: str) -> None:
         address = Address("127.0.0.1", port)
         async with await serve(
             address,
-            programs.identity("cloud", side.model, lambda: side.corpus),
-            liar,
+            Identity("cloud", side.model, lambda: side.corpus),
             Gatekeeper(liar, limits),
         ) as server:
             print(f"lying cloud: listens on 127.0.0.1:{server.port}", file=sys.stderr, flush=True)

@@ -12,7 +12,7 @@ from dragonrt.experiments.arena import Arena, Given, emulated
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings
-from dragonrt.node.connector import Connector
+from dragonrt.node.hosts import Hosts
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
@@ -96,7 +96,7 @@ async def linked(
     """
     serving = [SimulatedCloud(cloud) for cloud in clouds]
     names = ["cloud"] if len(clouds) == 1 else [f"worker {each}" for each in range(len(clouds))]
-    connectors: dict[str, Connector] = {}
+    connectors: dict[str, Hosts] = {}
     link = link or LinkProfile()
     uplink, made_s = link.models("device", link_seed)[0], asyncio.get_running_loop().time()
     async with AsyncExitStack() as stack:

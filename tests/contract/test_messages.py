@@ -432,13 +432,11 @@ def test_a_session_that_is_over_does_not_end_the_next_one_of_its_number(
         await asyncio.sleep(0.1)
         peer = open_peer(stage)
         strange = replace(QUESTION, prompt="1")
-        number = peer.open(
-            Stranger(), lambda n: wire.Open(n, "speculative", pack(strange), pack(settings))
-        )
+        number = 1  # as the first session's will be
+        peer.open(Stranger(), wire.Open(number, "speculative", pack(strange), pack(settings)))
         peer.send(block(session=number, round=1))
         await asyncio.sleep(4.8)
         peer.close(number, Reason.CANCELLED)
-        peer._next_session = number
 
     for found in run(observe(replace(scene, requests=asked), disturb)):
         assert not found.answer.notices
@@ -451,7 +449,8 @@ def garbage(settings: Settings, drawn: random.Random) -> Callable[[Stage], Any]:
         for _ in range(12):
             await asyncio.sleep(0.05)
             peer, stranger = open_peer(stage), Stranger()
-            number = peer.open(stranger, lambda n: replace(again(settings), session=n))
+            number = peer.next_number()
+            peer.open(stranger, replace(again(settings), session=number))
             payload = drawn.randbytes(drawn.randrange(9))
             peer.send(block(session=number, round=1, payload=payload))
             peer.send(block(session=number, round=1, payload=payload))  # its round came before

@@ -21,8 +21,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
-from dragonrt.node.connector import Reachable
 from dragonrt.node.endpoints import Address
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import fitting_prompt
 from dragonrt.node.process import complete_library
@@ -48,7 +48,7 @@ class Device:
     connected: programs.Device
 
     @property
-    def connector(self) -> Reachable:
+    def connector(self) -> Hosts:
         return self.connected.connectors["cloud"]
 
     def conversation(self, question: Question, how: Settings | None = None) -> Conversation:

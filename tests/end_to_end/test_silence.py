@@ -21,10 +21,9 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.modes.mode import Finish
 from dragonrt.node import process
-from dragonrt.node.endpoints import Address, serve
+from dragonrt.node.endpoints import Address, Identity, serve
 from dragonrt.node.gatekeeper import USUAL_LIMITS, Gatekeeper
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.main import identity
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import Record, TokenDecided
@@ -57,8 +56,8 @@ async def cloud_here(
     settings = SideSettings("cloud", on="cpu")
     async with process.local_side(settings, model, None, lambda _: None, *listeners) as side:
         keeper, where = Gatekeeper(side, USUAL_LIMITS), Address("127.0.0.1", 0)
-        known = identity("cloud", side.model, lambda: side.corpus)
-        async with await serve(where, known, side, keeper, lines.put_nowait) as server:
+        known = Identity("cloud", side.model, lambda: side.corpus)
+        async with await serve(where, known, keeper, lines.put_nowait) as server:
             yield server.port, lines
 
 

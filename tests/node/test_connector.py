@@ -11,6 +11,7 @@ from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
 from dragonrt.node.connector import Connector, mistaken
 from dragonrt.node.gatekeeper import CloudLimits
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import ConnectionLostError, Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run
@@ -44,9 +45,9 @@ class Network:
         return Peer(ours, device.connection(), device.recorder)
 
 
-async def with_connector(network: Network, act: Callable[[Connector], object]) -> object:
+async def with_connector(network: Network, act: Callable[[Hosts], object]) -> object:
     """What `act` returns, while a connector keeps its connection."""
-    connector = Connector(network.dial, on_notice=network.told.append)
+    connector = Hosts({"cloud": Connector(network.dial, on_notice=network.told.append)})
     await connector.connect()
     keeper = asyncio.create_task(connector.run(), name="connector")
     try:
@@ -62,13 +63,13 @@ def test_the_first_connection_says_why_there_is_none() -> None:
     async def connect() -> None:
         network = Network()
         network.reachable = False
-        connector = Connector(network.dial)
+        connector = Hosts({"cloud": Connector(network.dial)})
         with pytest.raises(LinkError, match="cannot reach the cloud"):
             await connector.connect()
         assert not connector.connected
         assert connector.peer is None
 
-        connector = Connector(Network(vocabulary=33).dial)
+        connector = Hosts({"cloud": Connector(Network(vocabulary=33).dial)})
         with pytest.raises(HandshakeError, match="the cloud's simulated has 33"):
             await connector.connect()
         assert not connector.connected
@@ -77,7 +78,7 @@ def test_the_first_connection_says_why_there_is_none() -> None:
 
 
 def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
-    async def lose(connector: Connector) -> None:
+    async def lose(connector: Hosts) -> None:
         first, before = connector.peer, connector.traffic()
         assert first is not None
         await asyncio.sleep(0.01)  # the cloud has the handshake's last message
@@ -96,7 +97,7 @@ def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
 
 
 def test_back_off_doubles_up_to_its_bound() -> None:
-    async def wait(connector: Connector) -> None:
+    async def wait(connector: Hosts) -> None:
         network.reachable = False
         await network.cloud.kill()
         await asyncio.sleep(100.0)
@@ -116,7 +117,7 @@ def test_back_off_doubles_up_to_its_bound() -> None:
 
 
 def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
-    async def wait(connector: Connector) -> float:
+    async def wait(connector: Hosts) -> float:
         loop = asyncio.get_running_loop()
         network.reachable = False
         await asyncio.sleep(0.01)
@@ -135,7 +136,7 @@ def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
 
 
 def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
-    async def wait(connector: Connector) -> None:
+    async def wait(connector: Hosts) -> None:
         for after_writes in (0, 1):
             network.cut = Cut("cloud", after_writes=after_writes)
             await network.cloud.kill()
@@ -148,7 +149,7 @@ def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
 
 
 def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
-    async def wait(connector: Connector) -> None:
+    async def wait(connector: Hosts) -> None:
         await network.cloud.kill()
         network.cloud = SimulatedCloud(side("cloud", vocabulary=33))
         assert await connector.wait_connected(100.0) is None
@@ -170,7 +171,7 @@ def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
     async def start() -> None:
         network = Network()
         network.reachable = False
-        connector = Connector(network.dial, on_notice=network.told.append)
+        connector = Hosts({"cloud": Connector(network.dial, on_notice=network.told.append)})
         with pytest.raises(LinkError):
             await connector.connect()
         keeper = asyncio.create_task(connector.run(), name="connector")
@@ -215,10 +216,10 @@ def test_a_full_cloud_is_the_reason_that_is_given() -> None:
     async def connect() -> None:
         network = Network()
         network.cloud = SimulatedCloud(side("cloud"), CloudLimits(most_devices=1))
-        first = Connector(network.dial)
+        first = Hosts({"cloud": Connector(network.dial)})
         await first.connect()
         keeper = asyncio.create_task(first.run(), name="connector")
-        second = Connector(network.dial, on_notice=network.told.append)
+        second = Hosts({"cloud": Connector(network.dial, on_notice=network.told.append)})
         with suppress(DragonError):
             await second.connect()
         again = asyncio.create_task(second.run(), name="connector")
@@ -250,7 +251,7 @@ def test_a_cloud_that_never_completes_the_handshake_is_reported() -> None:
 def test_a_question_does_not_wait_for_the_back_off() -> None:
     """The cloud comes back when the back-off is long: asking dials at once."""
 
-    async def ask(connector: Connector) -> float:
+    async def ask(connector: Hosts) -> float:
         loop = asyncio.get_running_loop()
         network.reachable = False
         await asyncio.sleep(0.01)
@@ -269,7 +270,7 @@ def test_a_question_does_not_wait_for_the_back_off() -> None:
 
 
 def test_a_question_goes_on_without_a_cloud_that_stays_away() -> None:
-    async def ask(connector: Connector) -> float:
+    async def ask(connector: Hosts) -> float:
         loop = asyncio.get_running_loop()
         network.reachable = False
         await asyncio.sleep(0.01)

@@ -172,7 +172,7 @@ def driven(
 
         chosen = mode or ScriptedMode()
         side = SimulatedSide("device", lambda _: Script(1))
-        driver = Driver(side, chosen, take)
+        driver = Driver(chosen, side.recorder.also(take), side.timeouts)
         session = driver.sessions["cloud"] = AnswerSession(driver, "cloud", connector)
         bench = Bench(chosen, driver, StubContext(), StubPeer(), session, [])
         session.attach(bench.peer, 8)  # type: ignore[arg-type]

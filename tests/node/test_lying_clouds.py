@@ -27,6 +27,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.connector import Connector
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.node.preparing import Outcome
 from dragonrt.node.process import complete_library, local_side
@@ -173,7 +174,7 @@ class Attack:
 @asynccontextmanager
 async def reached(
     cloud: SimulatedCloud, device: SimulatedSide, reachable: asyncio.Event
-) -> AsyncIterator[Connector]:
+) -> AsyncIterator[Hosts]:
     """A device's connection to that cloud, dialled again while it is `reachable`."""
 
     async def dial() -> Peer:
@@ -184,7 +185,7 @@ async def reached(
         return Peer(ours, device.connection(), device.recorder)
 
     reachable.set()
-    connector = Connector(dial)
+    connector = Hosts({"cloud": Connector(dial)})
     await connector.connect()
     keeper = asyncio.create_task(connector.run())
     try:

@@ -347,7 +347,7 @@ def test_an_error_of_our_own_ends_the_connection_and_is_seen() -> None:
         peer, stranger = await silent_pair()
         await asyncio.gather(peer.handshake(), stranger.handshake())
         working = asyncio.create_task(peer.run())
-        peer.open(Defective(), lambda number: replace(OPEN, session=number))
+        peer.open(Defective(), replace(OPEN, session=peer.next_number()))
         await stranger.hear(Open)
         stranger.say(opened(OPEN))
         heard = await stranger.hear(Close)

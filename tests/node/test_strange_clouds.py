@@ -20,6 +20,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.connector import Connector
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Answerer, Peer, Session
 from dragonrt.node.server_session import answering
 from dragonrt.testing.loop import run
@@ -114,7 +115,7 @@ def asked(
             return Peer(ours, device.connection(), device.recorder)
 
         device, clock = side("device"), asyncio.get_running_loop().time
-        connector = Connector(dial)
+        connector = Hosts({"cloud": Connector(dial)})
         await connector.connect()
         keeper = asyncio.create_task(connector.run())
         try:

@@ -17,6 +17,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.connector import Connector
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.main import Device
 from dragonrt.node.preparing import PrefillResult
 from dragonrt.node.reindexing import Following
@@ -131,7 +132,7 @@ def reciting_device(
     side = RecitingSide(
         "device", lambda _: script, timeouts=timeouts, answers=answers, halt_at=halt_at
     )
-    connectors = {"cloud": Connector(no_cloud, timeouts)}
+    connectors = {"cloud": Hosts({"cloud": Connector(no_cloud, timeouts)})}
     resources = Resources(vocabulary=VOCABULARY, timeouts=timeouts)
     stands_in: Any = side  # for the side of a real model
     return Device(stands_in, connectors, DragonSettings(), resources), side

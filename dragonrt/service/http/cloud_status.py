@@ -85,7 +85,7 @@ class CloudStatus:
         return Starlette(routes=[Route(path, page) for path, page in pages.items()])
 
     def _numbers(self, cloud: Cloud) -> Iterator[Metric]:
-        gatekeeper, lobby = cloud.gatekeeper, cloud.lobby
+        gatekeeper, lobby = cloud.gatekeeper, cloud.gatekeeper.lobby
         yield gauge("devices", "Devices that are connected.", gatekeeper.devices)
         yield gauge("sessions", "Sessions that devices have open.", gatekeeper.sessions)
         yield gauge("strangers", "Connections that have not said who they are.", len(lobby))

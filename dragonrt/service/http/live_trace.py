@@ -50,4 +50,4 @@ class LiveTrace:
 
     def _traffic(self) -> tuple[int, int]:
         each = [connector.traffic() for connector in self._device.connectors.values()]
-        return sum(sent for sent, _ in each), sum(received for _, received in each)
+        return sum(now.sent for now in each), sum(now.received for now in each)

@@ -15,8 +15,8 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.connector import Connector
-from dragonrt.node.fleet import Fleet
 from dragonrt.node.gatekeeper import CloudLimits
+from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
@@ -59,7 +59,7 @@ class Device:
     """A device with its fleet, and what it was told."""
 
     side: SimulatedSide
-    fleet: Fleet
+    fleet: Hosts
     told: list[str] = field(default_factory=list)
 
     async def ask(
@@ -97,7 +97,7 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
 
         return Connector(dial)
 
-    fleet = Fleet({name: connector(host) for name, host in hosts.items()}, told.append)
+    fleet = Hosts({name: connector(host) for name, host in hosts.items()}, told.append)
     await fleet.connect()
     keeper = asyncio.create_task(fleet.run(), name="fleet")
     try:

@@ -1,0 +1,211 @@
+"""The hosts of one other side: one, or several with the same model and documents.
+
+Each answer has an order of its own in which it goes to the hosts (rendezvous hashing, Thaler and
+Ravishankar 1998): a host's answers spread over the others when it is lost, and no others move. The
+first host that is reached sets what all must have; one that has something else is not used.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.question import Question
+from dragonrt.node.connector import Connector, Traffic, mistaken
+from dragonrt.node.peer import Peer
+
+Holdings = tuple[str, str]
+"""The fingerprints of a host's model, and of its documents and how they are found."""
+
+
+class Hosts:
+    """Reaches one other side over its `connectors`, by host in the order of the user."""
+
+    def __init__(
+        self,
+        connectors: Mapping[str, Connector],
+        on_notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.connectors = connectors
+        self._on_notice = on_notice
+        self._holdings: Holdings | None = None
+        self._holders: set[str] = set()
+        self._rejected: dict[str, Holdings] = {}
+        self._connecting = False
+        self._news = asyncio.Event()
+        # Answers of different devices to one question go different ways.
+        self._salt = os.urandom(16)
+        for name, connector in connectors.items():
+            connector.on_connected = partial(self._connected, name)
+
+    @property
+    def peer(self) -> Peer | None:
+        """A living connection to a host that has what all must have."""
+        return Route(self, tuple(self.connectors)).peer
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is such a connection."""
+        return self.peer is not None
+
+    @property
+    def met(self) -> bool:
+        """Whether there was ever a connection."""
+        return any(each.connections for each in self.connectors.values())
+
+    @property
+    def reconnections(self) -> int:
+        """How often a lost connection was made again."""
+        return sum(max(0, each.connections - 1) for each in self.connectors.values())
+
+    @property
+    def absence(self) -> str:
+        """Why there was no connection when a host was last dialled or lost; "" if none was."""
+        lost = ((name, each.absence) for name, each in self.connectors.items())
+        return next((self._of_host(name, text) for name, text in lost if text), "")
+
+    def traffic(self) -> Traffic:
+        """Return the bytes so far, over all connections to all hosts."""
+        return Traffic.total(connector.traffic() for connector in self.connectors.values())
+
+    async def settled(self) -> None:
+        """Wait until the constant rates have used up their budgets."""
+        await asyncio.gather(*(each.settled() for each in self.connectors.values()))
+
+    def for_answer(self, question: Question) -> "Route":
+        """Return the route of an answer: the same for all of a conversation."""
+        begins = question.history[0][0] if question.history else question.prompt
+
+        def weight(host: str) -> bytes:
+            return hashlib.sha256(self._salt + f"{host}\n{begins}".encode()).digest()
+
+        return Route(self, sorted(self.connectors, key=weight, reverse=True))
+
+    def hurry(self) -> None:
+        """Dial lost connections now: a question waits for them."""
+        for connector in self.connectors.values():
+            connector.hurry()
+
+    async def reach(self) -> Peer | None:
+        """Return a living connection, dialled now if all are lost; None after `reach_s`."""
+        self.hurry()
+        timeouts = next(iter(self.connectors.values())).timeouts
+        return self.peer or await self.wait_connected(timeouts.reach_s)
+
+    async def wait_connected(self, timeout_s: float) -> Peer | None:
+        """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
+        return await Route(self, tuple(self.connectors)).wait_connected(timeout_s)
+
+    async def connect(self) -> None:
+        """Connect to each that can be reached. Raises DragonError if none can.
+
+        If there are several errors, one is raised after which dialling again may help.
+        """
+        names, self._connecting = list(self.connectors), True
+        attempts = (connector.connect() for connector in self.connectors.values())
+        found = await asyncio.gather(*attempts, return_exceptions=True)
+        self._connecting = False
+        errors: dict[str, DragonError] = {}
+        for name, error in zip(names, found, strict=True):
+            if isinstance(error, DragonError):
+                errors[name] = error
+            elif error is not None:
+                raise error
+            else:
+                self._connected(name)
+        if self.peer is None:
+            name = next((each for each in errors if not mistaken(errors[each])), next(iter(errors)))
+            if len(names) == 1:
+                raise errors[name]
+            raise DragonError(self._of_host(name, str(errors[name]))) from errors[name]
+        for name, error in errors.items():
+            self._on_notice(f"going on without the host {name} until it can be reached: {error}")
+
+    async def run(self) -> None:
+        """Work on all connections, and on those that follow them, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for name, connector in self.connectors.items():
+                tasks.create_task(connector.run(), name=f"connector {name}")
+
+    def peer_at(self, name: str) -> Peer | None:
+        """Return the living connection to a host, if the host has what all must have."""
+        return self.connectors[name].peer if name in self._holders else None
+
+    async def wait_news(self, timeout_s: float) -> None:
+        """Wait until a host is back, or time is up."""
+        connectors = self.connectors.values()
+        for connector in connectors:
+            connector.waiters += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._news.wait()
+        finally:
+            for connector in connectors:
+                connector.waiters -= 1
+
+    def _of_host(self, name: str, text: str) -> str:
+        return f"host {name}: {text}" if len(self.connectors) > 1 else text
+
+    def _connected(self, name: str) -> None:
+        peer = self.connectors[name].peer
+        hello = peer.connection.peer if peer is not None else None
+        if hello is None or self._connecting:
+            return
+        holdings = (hello.weights, hello.corpus)
+        self._holders.discard(name)
+        alone = not any(self.connectors[each].peer for each in self._holders)
+        if self._holdings is None or (alone and self._rejected.get(name) is None):
+            # The only ones that had it have changed: with the first of them, so do all.
+            if self._holdings != holdings:
+                self._holders.clear()
+            self._holdings = holdings
+        if holdings == self._holdings:
+            self._holders.add(name)
+            self._rejected.pop(name, None)
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+        elif self._rejected.get(name) != holdings:
+            self._rejected[name] = holdings
+            what = "model" if holdings[0] != self._holdings[0] else "documents or settings"
+            self._on_notice(f"the host {name} is not used: its {what} are not those of the others")
+
+
+class Route:
+    """The hosts in the order of one answer, which stays with a host that is there and not busy."""
+
+    def __init__(self, hosts: Hosts, order: Sequence[str]) -> None:
+        self._hosts = hosts
+        self._order = order
+        self._busy_until_s: dict[str, float] = {}
+        self._last: str | None = None
+
+    @property
+    def peer(self) -> Peer | None:
+        """The connection to go on with, if there is one."""
+        now = asyncio.get_running_loop().time()
+        free = (name for name in self._order if now >= self._busy_until_s.get(name, now))
+        self._last = next((name for name in free if self._hosts.peer_at(name)), None)
+        return None if self._last is None else self._hosts.peer_at(self._last)
+
+    def put_off(self, seconds: float) -> float:
+        """Leave out the last host for so long; return how long until another one may be asked."""
+        if self._last is not None and seconds:
+            self._busy_until_s[self._last] = asyncio.get_running_loop().time() + seconds
+        return 0.0 if self.peer else seconds
+
+    def hurry(self) -> None:
+        """Dial lost connections now."""
+        self._hosts.hurry()
+
+    async def wait_connected(self, timeout_s: float) -> Peer | None:
+        """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
+        clock = asyncio.get_running_loop().time
+        end_s = clock() + timeout_s
+        while (peer := self.peer) is None and clock() < end_s:
+            later = (until_s for until_s in self._busy_until_s.values() if until_s > clock())
+            await self._hosts.wait_news(min([end_s, *later]) - clock())
+        return peer
