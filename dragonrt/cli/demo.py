@@ -45,16 +45,13 @@ def demo(
     emulate = settings(LinkSettings, link).or_latency(ROUND_TRIP_OF_100_MS).emulate("device")
     model = chosen_model(model)
 
+    from dragonrt.experiments.demo import run_demo, serve_demo
+
     if serve:
         served = settings(HttpSettings, http)
         check_libraries()
-
-        from dragonrt.experiments.demo_serve import serve_demo
-
         serve_demo(question, how, served, stop, model, messages=messages, say=say, emulate=emulate)
         return
-    from dragonrt.experiments.demo import run_demo
-
     run_demo(
         question,
         how,

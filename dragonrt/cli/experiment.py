@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App
 
@@ -20,9 +20,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.side_settings import SideSettings
-
-if TYPE_CHECKING:
-    from dragonrt.experiments.latency import Injected
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")
 
@@ -79,9 +76,8 @@ def latency(
             options = ("--documents", public, "--dtype", side.dtype)
             cloud = stack.enter_context(cloud_process(*options, model=side.model))
 
-        from dragonrt.experiments.comparison import LEGEND, comparison_table, method_rows
-        from dragonrt.experiments.latency import LatencyPlan, draw, write_rows
-        from dragonrt.experiments.sample_sides import LoadedSide
+        from dragonrt.experiments.comparison import LEGEND, comparison_table
+        from dragonrt.experiments.latency import draw, inject, write_rows
         from dragonrt.node.main import run
 
         model, library = load(side)
@@ -90,20 +86,15 @@ def latency(
         address = reached.device_address(LinkSettings())
         if cloud is not None:
             address = replace(address, host="127.0.0.1", port=cloud.wait_ready())
-        plan = LatencyPlan(prompts, question, how, extra_s)
-        found: list[Injected] = []
         with counting("latency") as progress:
-
-            async def measure() -> None:
-                found.extend(await plan.run(LoadedSide(side, model, library), address, progress))
-
-            run(measure())
+            pair = (side, model, library, address)
+            found = run(inject(*pair, prompts, question, how, extra_s, progress))
     for each in found:
         output.print(
             f"\n{len(prompts)} questions, {1000 * each.extra_s:g} ms added, round trip "
             f"{1000 * each.round_trip_s:.0f} ms in all"
         )
-        output.print(comparison_table(method_rows(each.found)))
+        output.print(comparison_table(each.found))
     output.print(f"{LEGEND}\n", style="dim")
     try:
         results.mkdir(parents=True, exist_ok=True)

@@ -1,26 +1,79 @@
-"""Ways of answering, the same questions answered each way, and what each of them cost."""
+"""Methods of answering, the same questions answered by each, and what the answers cost."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 from rich.table import Table
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.arena import Given, RealArena
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.client_session import Answer
+from dragonrt.node.main import Device
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
+from dragonrt.service.conversation import Conversation
 from dragonrt.side import Side
+from dragonrt.traces.counts import AnswerCounts, Counts
 
 USUAL = DragonSettings()
+
+
+@dataclass(frozen=True)
+class Given:
+    """An answer of at least one token and what it cost. Times are seconds of the device's clock."""
+
+    answer: Answer
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens, the stop token included."""
+        return self.answer.tokens
+
+    @cached_property
+    def told(self) -> AnswerCounts:
+        """What happened during the answer."""
+        return AnswerCounts.of(self.answer.records)
+
+    @property
+    def counts(self) -> Counts:
+        """What happened during the answer, in numbers."""
+        return self.told.counts
+
+    @property
+    def first_s(self) -> float:
+        """Time from the question to the first token."""
+        return self.answer.decisions[0][0] - self.answer.asked_s
+
+    @property
+    def seconds(self) -> float:
+        """Time from the question to the last token."""
+        return self.answer.decisions[-1][0] - self.answer.asked_s
+
+    @property
+    def between_s(self) -> float | None:
+        """Time per token after the first; None if there is no other."""
+        later = len(self.tokens) - 1
+        return (self.seconds - self.first_s) / later if later else None
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes in both directions, probes included."""
+        return self.answer.bytes_sent + self.answer.bytes_received
+
+    def accepted(self, side: Side) -> float | None:
+        """Return the share of a side's drafts that became target tokens; None if none could."""
+        compared = self.counts.compared[side]
+        return self.counts.accepted[side] / compared if compared else None
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
     """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
 
-    `follow` lets it follow the better line (SPEC 1.7), unless the user forbids it.
+    `follow` lets a draft adopt the peer's tokens (SPEC 1.7), unless the user forbids it.
     """
 
     name: str
@@ -29,7 +82,7 @@ class Method:
     follow: bool
 
     def settings(self, how: DragonSettings = USUAL) -> DragonSettings:
-        """Answering this way, in all else as the user wants it."""
+        """Return the user's settings with this method's rule and aggregator."""
         follow = how.follow and self.follow
         return replace(how, rule=self.rule, aggregator=self.aggregator, follow=follow)
 
@@ -41,6 +94,15 @@ SYNCHRONOUS_ALGORITHM1 = Method(
 ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Aggregator.GREEDY, follow=False)
 COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Aggregator.GREEDY, follow=True)
 LEADERLESS = Method("coupled, leaderless", Coupled.name, Aggregator.BOTH, follow=True)
+
+ORACLES = {
+    SYNCHRONOUS: None,
+    ALGORITHM1_GREEDY: SYNCHRONOUS_ALGORITHM1,
+    COUPLED_GREEDY: SYNCHRONOUS,
+    LEADERLESS: SYNCHRONOUS,
+}
+"""The methods of a comparison in the order of its rows, each with its oracle: the synchronous run
+with the same rule and seed (SPEC 0)."""
 
 LEGEND = (
     "ms per token: from the question to the last token, over all tokens; after first: the same "
@@ -54,14 +116,7 @@ LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerCosts:
-    """What answers cost together.
-
-    `ms_per_token` is the time from asking to the last token, over all tokens of all answers: the
-    wait for the first token is in it. `ms_between_tokens` leaves that wait out: the time from an
-    answer's first to its last token, over the tokens after the first (None if there are none).
-    Acceptance counts drafts that became the target token (None: none were compared). Bytes are
-    everything on the connection, probes included, in both directions.
-    """
+    """What answers cost together; see LEGEND. None where nothing could be measured."""
 
     ms_per_token: float
     ms_between_tokens: float | None
@@ -72,7 +127,7 @@ class AnswerCosts:
 
 
 def costs(answers: Sequence[Given]) -> AnswerCosts:
-    """The costs of answers that have at least one token each."""
+    """Return the costs of answers that have at least one token each."""
     tokens = sum(len(answer.tokens) for answer in answers)
     whole_ms = 1000 * sum(answer.seconds for answer in answers)
     first_ms = [1000 * answer.first_s for answer in answers]
@@ -94,39 +149,38 @@ def _accepted(answers: Sequence[Given], side: Side) -> float | None:
 
 
 def equal_answers(answers: Sequence[Given], oracle: Sequence[Given]) -> int:
-    """How many answers have the very tokens of the oracle's."""
+    """Return how many answers have the very tokens of the oracle's."""
     pairs = zip(answers, oracle, strict=True)
     return sum(answer.tokens == truth.tokens for answer, truth in pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class MethodRow:
-    """One method's line of the table.
-
-    `equal` of `answers` texts are those of the method's oracle, the synchronous run with the same
-    rule and seed (SPEC 0); None for a method that is the oracle itself.
-    """
-
-    method: Method
-    costs: AnswerCosts
-    answers: int
-    equal: int | None
 
 
 Measured = dict[Method, list[Given]]
 """The answers of each method to the same questions."""
 
-ORACLES = {
-    SYNCHRONOUS: None,
-    ALGORITHM1_GREEDY: SYNCHRONOUS_ALGORITHM1,
-    COUPLED_GREEDY: SYNCHRONOUS,
-    LEADERLESS: SYNCHRONOUS,
-}
-"""The methods of a comparison in the order of its rows, each with its oracle."""
+
+def conversation(
+    device: Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
+) -> Conversation:
+    """Return a conversation without history by these settings, with the question's seed."""
+    return Conversation(replace(device, settings=how), question, question.seed, tuple(stops))
+
+
+async def ask_each(
+    device: Device,
+    prompts: Sequence[str],
+    question: Question,
+    how: DragonSettings,
+    stops: Sequence[str] = (),
+) -> list[Given]:
+    """Ask the prompts one after another, as costs are measured."""
+    return [
+        Given((await conversation(device, question, how, stops).ask(prompt)).answer)
+        for prompt in prompts
+    ]
 
 
 async def measured(
-    arena: RealArena,
+    device: Device,
     prompts: Sequence[str],
     question: Question,
     how: DragonSettings,
@@ -142,62 +196,43 @@ async def measured(
     """
     found = dict(given or {})
     for method in (SYNCHRONOUS, SYNCHRONOUS_ALGORITHM1, *ORACLES):
-        if method not in found:
-            on_method(method)
-            ask = arena.ask_at_once if method is SYNCHRONOUS_ALGORITHM1 else arena.ask_each
-            found[method] = await ask(prompts, question, method.settings(how), stops)
+        if method in found:
+            continue
+        on_method(method)
+        settings = method.settings(how)
+        if method is SYNCHRONOUS_ALGORITHM1:
+            talks = [conversation(device, question, settings, stops) for _ in prompts]
+            asking = (talk.ask(prompt) for talk, prompt in zip(talks, prompts, strict=True))
+            found[method] = [Given(reply.answer) for reply in await asyncio.gather(*asking)]
+        else:
+            found[method] = await ask_each(device, prompts, question, settings, stops)
     return found
 
 
-def method_rows(found: Measured) -> list[MethodRow]:
-    """The table's line of each method."""
-    return [
-        MethodRow(
-            method,
-            costs(found[method]),
-            len(found[method]),
-            equal_answers(found[method], found[oracle]) if oracle else None,
-        )
-        for method, oracle in ORACLES.items()
-    ]
-
-
-def comparison_table(rows: Sequence[MethodRow]) -> Table:
-    """The rows as a table for the terminal, 80 columns wide; LEGEND explains it."""
+def comparison_table(found: Measured) -> Table:
+    """Return the methods' costs as a table for the terminal, 80 columns wide; see LEGEND."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     for heading in (
-        "ms per\ntoken",
-        "after\nfirst",
-        "first,\nms",
-        "accepted %\ndev./cloud",
-        "bytes/\ntoken",
+        *("ms per\ntoken", "after\nfirst", "first,\nms", "accepted %\ndev./cloud"),
+        *("bytes/\ntoken", "same text\nas oracle"),
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("same text\nas oracle", justify="right", no_wrap=True)
-    for row in rows:
-        spent = row.costs
+    for method, oracle in ORACLES.items():
+        spent, verdict = costs(found[method]), "oracle"
+        if oracle is not None:
+            equal, all_ = equal_answers(found[method], found[oracle]), len(found[method])
+            verdict = f"[{'green' if equal == all_ else 'red'}]{equal} of {all_}[/]"
         table.add_row(
-            row.method.name,
-            _time(spent.ms_per_token),
-            _time(spent.ms_between_tokens),
+            method.name,
+            f"{spent.ms_per_token:.1f}",
+            "-" if spent.ms_between_tokens is None else f"{spent.ms_between_tokens:.1f}",
             f"{spent.first_token_ms:.0f}",
             f"{_percent(spent.accepted_device)}/{_percent(spent.accepted_cloud)}",
             f"{spent.bytes_per_token:.0f}",
-            _verdict(row),
+            verdict,
         )
     return table
-
-
-def _verdict(row: MethodRow) -> str:
-    if row.equal is None:
-        return "oracle"
-    colour = "green" if row.equal == row.answers else "red"
-    return f"[{colour}]{row.equal} of {row.answers}[/]"
-
-
-def _time(milliseconds: float | None) -> str:
-    return "-" if milliseconds is None else f"{milliseconds:.1f}"
 
 
 def _percent(share: float | None) -> str:

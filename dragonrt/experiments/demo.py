@@ -4,24 +4,31 @@ This process is the device; the cloud is a second one, `dragonrt cloud` on loopb
 are imported only once that process has started, so that both load at the same time.
 """
 
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
 from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
 from dragonrt import bundled
-from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.experiments.arena import Given, RealArena
-    from dragonrt.experiments.sample_sides import LoadedSide
+    from dragonrt.backends.model import LanguageModel
+    from dragonrt.node.endpoints import Address
+    from dragonrt.node.library import Library
+    from dragonrt.node.main import Device
+    from dragonrt.node.side_settings import SideSettings
+    from dragonrt.service.http.http_settings import HttpSettings
     from retrieval import Progress
 
 KNOWN_BY = {
@@ -35,6 +42,56 @@ NEXT = """\
 Ask something else:     dragonrt demo --ask 'What did Tom promise to do?'
 Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --documents DIR2"""
 
+Emulate = Callable[[Stream], Stream]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A cloud in a second process, and the device's model and documents, loaded here."""
+
+    cloud: CloudProcess
+    settings: "SideSettings"
+    model: "LanguageModel"
+    library: "Library | None"
+    address: "Address"
+
+    def connected(self) -> "AbstractAsyncContextManager[Device]":
+        """Return the device, connected to the cloud while the context lasts."""
+        from dragonrt.experiments.sides import connected
+
+        return connected(self.settings, self.model, self.library, self.address)
+
+
+@contextmanager
+def _pair(
+    model: str,
+    messages: Console,
+    emulate: Emulate | None,
+    notes: Path | None = None,
+    uploads: Path | None = None,
+) -> Iterator[_Pair]:
+    """Start the cloud and load the device meanwhile, with its sample documents or `notes`."""
+    with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
+        with messages.status("starting two processes") as status:
+            from dragonrt.experiments.sides import sample_settings
+            from dragonrt.node.endpoints import Address
+            from dragonrt.node.process import complete_library, load_model
+
+            def show(now: "Progress") -> None:
+                part = now.done / max(now.total, 1)
+                status.update(f"indexing on both sides: {now.file} ({part:.0%})")
+
+            settings = sample_settings("device", model)
+            if notes is not None:
+                from dragonrt.service.http.private_documents import with_uploads
+
+                settings = with_uploads(replace(settings, documents=(notes,)), uploads)
+            loaded = load_model(settings)
+            library = complete_library(settings, loaded, show, kv=False)
+            status.update("waiting for the cloud")
+            address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
+        yield _Pair(cloud, settings, loaded, library, address)
+
 
 def run_demo(
     question: Question,
@@ -43,7 +100,7 @@ def run_demo(
     *,
     output: Console,
     messages: Console,
-    emulate: Callable[[Stream], Stream] | None = None,
+    emulate: Emulate | None = None,
     ask: str | None = None,
     as_json: bool = False,
     stops: tuple[str, ...] = (),
@@ -56,48 +113,30 @@ def run_demo(
     the device's end of an emulated link. Answers go to `output`, everything else to `messages`.
     Raises DragonError or RetrievalError; the second process has ended when this returns or raises.
     """
-    with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
-        with messages.status("starting two processes") as status:
-            device = _load(model, status)
-            status.update("waiting for the cloud")
-            port = cloud.wait_ready()
+    with _pair(model, messages, emulate) as pair:
+        from dragonrt.experiments.comparison import conversation
         from dragonrt.node.main import run
         from dragonrt.service.terminal import talk
 
         async def answer(prompt: str) -> None:
-            async with device.connected(port, emulate) as arena:
-                conversation = arena.conversation(question, how, stops)
-                await talk(conversation, prompt, output, as_json=as_json)
+            async with pair.connected() as device:
+                talked = conversation(device, question, how, stops)
+                await talk(talked, prompt, output, as_json=as_json)
 
         async def demonstrate() -> None:
-            _introduce(f"process {cloud.pid}, 127.0.0.1:{port}", output)
+            _introduce("device", "private notes", "this process", output)
+            place = f"process {pair.cloud.pid}, 127.0.0.1:{pair.address.port}"
+            _introduce("cloud", "public articles", place, output)
             asked = questions or [each for each in bundled.questions() if each.demo]
-            async with device.connected(port, emulate) as arena:
-                link = "emulated" if emulate is not None else "not emulated"
-                await _Comparison(arena, question, how, stops, output, messages).show(asked, link)
+            link = "emulated" if emulate is not None else "not emulated"
+            async with pair.connected() as device:
+                await _compare(device, asked, question, how, stops, output, messages, link)
             output.print(NEXT, highlight=False, soft_wrap=True)
 
         run(demonstrate() if ask is None else answer(ask))
 
 
-def _load(model: str, status: Status) -> "LoadedSide":
-    """Load and index this side while the other process does the same."""
-    from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
-
-    def show(now: "Progress") -> None:
-        part = now.done / max(now.total, 1)
-        status.update(f"indexing on both sides: {now.file} ({part:.0%})")
-
-    return LoadedSide.load(sample_settings("device", model), show, kv=False)
-
-
-def _introduce(cloud: str, output: Console) -> None:
-    """Who knows what: the two processes and their documents."""
-    _introduce_side("device", "private notes", "this process", output)
-    _introduce_side("cloud", "public articles", cloud, output)
-
-
-def _introduce_side(side: Side, kind: str, where: str, output: Console) -> None:
+def _introduce(side: Side, kind: str, where: str, output: Console) -> None:
     names = sorted(path.name for path in bundled.documents(side).iterdir())
     some = ", ".join(names[:: len(names) // 3][:3])
     line = Text(f"{side:<6} ", style=SIDE_COLOURS[side])
@@ -105,65 +144,101 @@ def _introduce_side(side: Side, kind: str, where: str, output: Console) -> None:
     output.print(line, soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """Questions answered before the user's eyes, then the other ways, then the table."""
+async def _compare(
+    device: "Device",
+    questions: Sequence[bundled.SampleQuestion],
+    question: Question,
+    how: DragonSettings,
+    stops: tuple[str, ...],
+    output: Console,
+    messages: Console,
+    link: str,
+) -> None:
+    """Answer the questions before the user's eyes, then by the other methods; print the table."""
+    from dragonrt.experiments.comparison import (
+        LEADERLESS,
+        LEGEND,
+        Given,
+        Method,
+        ask_each,
+        comparison_table,
+        conversation,
+        measured,
+    )
+    from dragonrt.service.view import AnswerView
 
-    arena: "RealArena"
-    question: Question
-    how: DragonSettings
-    stops: tuple[str, ...]
-    output: Console
-    messages: Console
+    texts, once = [each.text for each in questions], replace(question, max_tokens=1)
+    leaderless = LEADERLESS.settings(how)
+    with messages.status("reading the documents once: their KV is kept"):
+        await ask_each(device, texts, once, leaderless, stops)
+    shown = []
+    for each in questions:
+        heading = Text(f"\n{each.text}", style="bold")
+        heading.append(f"  ({KNOWN_BY[each.kind]})", style="dim not bold")
+        output.print(heading, soft_wrap=True)
+        view = AnswerView(output)
+        talked = conversation(device, question, leaderless, stops)
+        reply = await talked.ask(each.text, view.piece, view.notice)
+        view.end(reply)
+        shown.append(Given(reply.answer))
+    with messages.status("") as status:
 
-    async def show(self, questions: Sequence[bundled.SampleQuestion], link: str) -> None:
-        """All of it."""
-        from dragonrt.experiments.comparison import (
-            LEADERLESS,
-            LEGEND,
-            comparison_table,
-            measured,
-            method_rows,
+        def tell(method: Method) -> None:
+            status.update(f"asking the same questions again: {method.name}")
+
+        given = {LEADERLESS: shown}
+        found = await measured(
+            device, texts, question, how, stops=stops, given=given, on_method=tell
         )
+    output.print(
+        f"\n{len(questions)} questions, temperature {question.sampler.temperature:g}, "
+        f"seed {question.seed}, round trip {1000 * shown[-1].answer.rtt_s:.0f} ms ({link})",
+        highlight=False,
+    )
+    output.print(comparison_table(found))
+    output.print(f"{LEGEND}\n", style="dim", highlight=False)
 
-        texts, once = [each.text for each in questions], replace(self.question, max_tokens=1)
-        with self.messages.status("reading the documents once: their KV is kept"):
-            await self.arena.ask_each(texts, once, LEADERLESS.settings(self.how), self.stops)
-        shown = [await self._answer(question) for question in questions]
-        with self.messages.status("") as status:
-            found = await measured(
-                self.arena,
-                texts,
-                self.question,
-                self.how,
-                stops=self.stops,
-                given={LEADERLESS: shown},
-                on_method=lambda method: status.update(
-                    f"asking the same questions again: {method.name}"
+
+def serve_demo(
+    question: Question,
+    how: DragonSettings,
+    http: "HttpSettings",
+    stops: tuple[str, ...],
+    model: str,
+    *,
+    messages: Console,
+    say: Callable[[str], None],
+    emulate: Emulate | None = None,
+) -> None:
+    """Serve until Ctrl-C; `say` prints where. Files dropped on the page are kept beside the notes.
+
+    The notes are a copy in the user's data directory: the package's own are never written to.
+    Raises DragonError or RetrievalError.
+    """
+    notes = Path(platformdirs.user_data_dir("dragonrt")) / "demo" / "notes"
+    shutil.copytree(bundled.documents("device"), notes, dirs_exist_ok=True)
+    http = replace(http, uploads=http.uploads or notes / "dropped")
+    with _pair(model, messages, emulate, notes, http.uploads) as pair:
+        from dragonrt.node.addresses import Member
+        from dragonrt.node.main import run
+        from dragonrt.service.http.serve import serve_device
+
+        say("Ctrl-C ends both processes")
+        run(
+            serve_device(
+                pair.settings,
+                pair.model,
+                pair.library,
+                [Member("cloud", pair.address)],
+                how,
+                http,
+                question,
+                None,
+                stops,
+                on_notice=say,
+                on_report=lambda report: None,
+                on_ready=lambda url: say(
+                    f"serve: a page with the sample documents answers at {url}"
                 ),
             )
-        round_trip_ms = 1000 * shown[-1].answer.rtt_s
-        self.output.print(
-            f"\n{len(questions)} questions, temperature {self.question.sampler.temperature:g}, "
-            f"seed {self.question.seed}, round trip {round_trip_ms:.0f} ms ({link})",
-            highlight=False,
         )
-        self.output.print(comparison_table(method_rows(found)))
-        self.output.print(f"{LEGEND}\n", style="dim", highlight=False)
-
-    async def _answer(self, question: bundled.SampleQuestion) -> "Given":
-        """One question, its answer streamed with its sources."""
-        from dragonrt.experiments.arena import Given
-        from dragonrt.experiments.comparison import LEADERLESS
-        from dragonrt.service.view import AnswerView
-
-        heading = Text(f"\n{question.text}", style="bold")
-        heading.append(f"  ({KNOWN_BY[question.kind]})", style="dim not bold")
-        self.output.print(heading, soft_wrap=True)
-        view = AnswerView(self.output)
-        conversation = self.arena.conversation(
-            self.question, LEADERLESS.settings(self.how), self.stops
-        )
-        reply = await conversation.ask(question.text, view.piece, view.notice)
-        view.end(reply)
-        return Given(reply.answer)

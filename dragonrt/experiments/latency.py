@@ -1,7 +1,7 @@
 """Latency injection on the user's own pair: the same questions over slower and slower links.
 
-Every method of the comparison answers every question at every extra round trip. Nothing else
-changes: models, documents, seed and the real network below the emulated link stay.
+Every method of the comparison answers every question at every extra round trip. Models,
+documents, seed and the real network below the emulated link stay.
 """
 
 import csv
@@ -9,28 +9,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.experiments.arena import Given, emulated
 from dragonrt.experiments.comparison import (
     LEADERLESS,
     ORACLES,
+    Given,
     Measured,
     Method,
+    ask_each,
     measured,
 )
 from dragonrt.experiments.picture import COLOURS, MARKERS, picture
-from dragonrt.experiments.sample_sides import LoadedSide
+from dragonrt.experiments.sides import connected
+from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
-
-COLUMNS = (
-    *("extra_round_trip_ms", "round_trip_ms", "method", "question", "tokens", "first_ms"),
-    *("ms_per_token", "ms_between_tokens", "bytes", "accepted_device", "accepted_cloud"),
-    "same_text",
-)
+from dragonrt.node.library import Library
+from dragonrt.node.side_settings import SideSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,79 +42,79 @@ class Injected:
     found: Measured
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyPlan:
-    """Which questions are asked, how, and at which extra round trips (seconds)."""
+async def inject(
+    side: SideSettings,
+    model: LanguageModel,
+    library: Library,
+    cloud: Address,
+    prompts: Sequence[str],
+    question: Question,
+    how: DragonSettings,
+    round_trips_s: Sequence[float],
+    progress: Callable[[int, int, str], None],
+) -> list[Injected]:
+    """Connect once per extra round trip and ask by every method. Raises DragonError.
 
-    prompts: Sequence[str]
-    question: Question
-    how: DragonSettings
-    round_trips_s: Sequence[float]
+    The documents are read once before anything is timed.
+    """
+    results: list[Injected] = []
+    total, done = len(round_trips_s) * (len(ORACLES) + 1), 0
+    for extra_s in round_trips_s:
+        link = LinkProfile(latency_s=extra_s / 2)
 
-    async def run(
-        self,
-        device: LoadedSide,
-        cloud: Address,
-        progress: Callable[[int, int, str], None] = lambda done, total, of: None,
-    ) -> list[Injected]:
-        """Connect once per round trip and ask by every method. Raises DragonError.
+        def count(method: Method, extra_s: float = extra_s) -> None:
+            nonlocal done
+            progress(done, total, f"{method.name}, {1000 * extra_s:g} ms")
+            done += 1
 
-        The documents are read once before anything is timed.
-        """
-        results: list[Injected] = []
-        total, done = len(self.round_trips_s) * (len(ORACLES) + 1), 0
-        for extra_s in self.round_trips_s:
+        def slower(stream: Any, link: LinkProfile = link) -> EmulatedStream:
+            return EmulatedStream(stream, *link.models("device", 0))
 
-            def count(method: Method, extra_s: float = extra_s) -> None:
-                nonlocal done
-                progress(done, total, f"{method.name}, {1000 * extra_s:g} ms")
-                done += 1
+        address = replace(cloud, emulate=slower if extra_s else None)
+        async with connected(side, model, library, address) as device:
+            if not results:
+                once = replace(question, max_tokens=1)
+                await ask_each(device, prompts, once, LEADERLESS.settings(how))
+            found = await measured(device, prompts, question, how, on_method=count)
+            peer = device.connectors["cloud"].peer
+        if peer is None:
+            raise DragonError("the cloud was lost while measuring: run it again")
+        results.append(Injected(extra_s, peer.round_trip_s, found))
+    return results
 
-            slower = emulated(LinkProfile(latency_s=extra_s / 2)) if extra_s else None
-            address = replace(cloud, emulate=slower)
-            async with device.connected_to(address) as arena:
-                if not results:
-                    once = replace(self.question, max_tokens=1)
-                    await arena.ask_each(self.prompts, once, LEADERLESS.settings(self.how))
-                found = await measured(
-                    arena, self.prompts, self.question, self.how, on_method=count
-                )
-                round_trip_s = arena.round_trip_s()
-            if round_trip_s is None:
-                raise DragonError("the cloud was lost while measuring: run it again")
-            results.append(Injected(extra_s, round_trip_s, found))
-        return results
+
+def _row(each: Injected, method: Method, number: int) -> dict[str, Any]:
+    answer, oracle = each.found[method][number], ORACLES[method]
+    between_s = answer.between_s
+    return {
+        "extra_round_trip_ms": f"{1000 * each.extra_s:g}",
+        "round_trip_ms": f"{1000 * each.round_trip_s:.1f}",
+        "method": method.name,
+        "question": number,
+        "tokens": len(answer.tokens),
+        "first_ms": f"{1000 * answer.first_s:.2f}",
+        "ms_per_token": f"{1000 * answer.seconds / len(answer.tokens):.2f}",
+        "ms_between_tokens": "" if between_s is None else f"{1000 * between_s:.2f}",
+        "bytes": answer.wire_bytes,
+        "accepted_device": answer.accepted("device"),
+        "accepted_cloud": answer.accepted("cloud"),
+        "same_text": int(answer.tokens == each.found[oracle][number].tokens) if oracle else "",
+    }
 
 
 def write_rows(results: Sequence[Injected], path: Path) -> None:
-    """Write a line per answer as CSV; the columns are COLUMNS. Raises DragonError."""
+    """Write a line per answer as CSV. Raises DragonError."""
+    rows = [
+        _row(each, method, number)
+        for each in results
+        for method in ORACLES
+        for number in range(len(each.found[method]))
+    ]
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            lines = csv.writer(file)
-            lines.writerow(COLUMNS)
-            for each in results:
-                for method, oracle in ORACLES.items():
-                    for number, answer in enumerate(each.found[method]):
-                        between_s = answer.between_s
-                        same = (
-                            answer.tokens == each.found[oracle][number].tokens if oracle else None
-                        )
-                        lines.writerow(
-                            (
-                                f"{1000 * each.extra_s:g}",
-                                f"{1000 * each.round_trip_s:.1f}",
-                                method.name,
-                                number,
-                                len(answer.tokens),
-                                f"{1000 * answer.first_s:.2f}",
-                                f"{1000 * answer.seconds / len(answer.tokens):.2f}",
-                                "" if between_s is None else f"{1000 * between_s:.2f}",
-                                answer.wire_bytes,
-                                answer.accepted("device"),
-                                answer.accepted("cloud"),
-                                "" if same is None else int(same),
-                            )
-                        )
+            lines = csv.DictWriter(file, list(rows[0]))
+            lines.writeheader()
+            lines.writerows(rows)
     except OSError as error:
         raise DragonError(f"cannot write {path}: {error.strerror}") from None
 

@@ -3,9 +3,8 @@
 Needs matplotlib, an extra of the package.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,31 +40,6 @@ _SETTINGS: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """How one series looks; without a marker or a line (""), the other alone is drawn."""
-
-    colour: str
-    marker: str = ""
-    line: str = "-"
-    filled: bool = True
-    label: str | None = None
-
-    def style(self, name: Any = None) -> dict[str, Any]:
-        """matplotlib's arguments for it; it is called `name` where it has no label."""
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "linestyle": self.line,
-            "markerfacecolor": None if self.filled else "none",
-            "label": self.label or name,
-        }
-
-
-Looks = Mapping[Any, Look]
-"""The series of a panel by name, in the order in which they are drawn."""
 
 
 @contextmanager

@@ -36,13 +36,9 @@ def draw_pipeline(timeline: Timeline, path: Path) -> None:
     end_s = _end(timeline)
     panels = 4 if timeline.estimates else 3
     ratios = [5.2] + [1.0] * (panels - 1)
-    with picture.picture(
-        path,
-        rows=panels,
-        height_inches=4.2 + 1.1 * (panels - 1),
-        sharex=True,
-        height_ratios=ratios,
-    ) as (_, grid):
+    height = 4.2 + 1.1 * (panels - 1)
+    shared: dict[str, Any] = {"sharex": True, "height_ratios": ratios}
+    with picture.picture(path, rows=panels, height_inches=height, **shared) as (_, grid):
         axes = grid[:, 0]
         _draw_tracks(axes[0], timeline, end_s)
         _draw_rtt(axes[1], timeline)
@@ -77,15 +73,8 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
         base = top - TALL
         _draw_forwards(axes, track.forwards, side, base, (_start(timeline), end_s))
         for decision in track.decisions:
-            refused = decision.event.accepted(side) is False
-            axes.plot(
-                decision.time_s,
-                top + 0.16,
-                marker="v",
-                markersize=4.5,
-                color=REJECTED if refused else picture.BLACK,
-                clip_on=True,
-            )
+            colour = REJECTED if decision.event.accepted(side) is False else picture.BLACK
+            axes.plot(decision.time_s, top + 0.16, marker="v", markersize=4.5, color=colour)
         for start_s, stop_s in track.stopped:
             colour = picture.SIDE_COLOURS[side]
             axes.broken_barh(
@@ -113,34 +102,21 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
 def _draw_forwards(
     axes: Any, forwards: Sequence[Forward], side: Side, base: float, span: tuple[float, float]
 ) -> None:
+    start_s, end_s = span
+    rejected = {"edgecolor": REJECTED, "linewidth": 1.4, "hatch": "////", "zorder": 3}
+    plain = {"edgecolor": "white", "linewidth": 0.5, "zorder": 2}
     for forward in forwards:
-        start_s, end_s = span
-        dead = forward.accepted is None
-        axes.broken_barh(
-            [(forward.start_s, forward.end_s - forward.start_s)],
-            (base, TALL),
-            facecolor=picture.SIDE_COLOURS[side],
-            alpha=0.3 if dead else 1.0,
-            edgecolor=REJECTED if forward.accepted is False else "white",
-            linewidth=1.4 if forward.accepted is False else 0.5,
-            hatch="////" if forward.accepted is False else None,
-            zorder=3 if forward.accepted is False else 2,
-        )
+        dead, width_s = forward.accepted is None, forward.end_s - forward.start_s
+        look = {"facecolor": picture.SIDE_COLOURS[side], "alpha": 0.3 if dead else 1.0}
+        look |= rejected if forward.accepted is False else plain
+        axes.broken_barh([(forward.start_s, width_s)], (base, TALL), **look)
         last = forward.step + forward.tokens - 1
         text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
-        wide = forward.end_s - forward.start_s > LETTER * len(text) * (end_s - start_s)
-        if wide and forward.end_s <= end_s:
-            axes.text(
-                (forward.start_s + forward.end_s) / 2,
-                base + TALL / 2,
-                text,
-                ha="center",
-                va="center",
-                fontsize=6,
-                color=picture.BLACK if dead or side == "cloud" else "white",
-                clip_on=True,
-                zorder=4,
-            )
+        if width_s > LETTER * len(text) * (end_s - start_s) and forward.end_s <= end_s:
+            colour = picture.BLACK if dead or side == "cloud" else "white"
+            centre = {"ha": "center", "va": "center", "clip_on": True, "zorder": 4}
+            place = forward.start_s + width_s / 2, base + TALL / 2
+            axes.text(*place, text, fontsize=6, color=colour, **centre)
 
 
 def _draw_flights(axes: Any, flights: Sequence[Flight], base: float, height: float) -> None:
@@ -174,34 +150,27 @@ def _legend(axes: Any, timeline: Timeline) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    def mark(colour: str, marker: str, label: str) -> Any:
+        return Line2D([], [], color=colour, marker=marker, linestyle="", label=label)
+
     some = picture.SIDE_COLOURS[next(iter(timeline.tracks))]
+    decides = any(flight.message in ("target", "verdict") for flight in timeline.flights)
     handles: list[Any] = [
         Patch(facecolor=some, label="decoding"),
         Patch(facecolor=some, alpha=0.3, label="of a dead line"),
         Patch(facecolor=some, edgecolor=REJECTED, hatch="////", label="draft rejected"),
         Patch(facecolor=COLOURS["draft"], label="draft travels"),
-        Patch(facecolor=COLOURS["target"], label="target travels"),
+        *([Patch(facecolor=COLOURS["target"], label="target travels")] if decides else []),
         Patch(facecolor=COLOURS["other"], label="other message"),
-        Line2D(
-            [],
-            [],
-            color=picture.BLACK,
-            marker="v",
-            linestyle="",
-            label="target token\n(red: not as drafted)",
-        ),
-        Line2D([], [], color=REJECTED, marker="x", linestyle="", label="forward preempted"),
+        mark(picture.BLACK, "v", "target token\n(red: not as drafted)"),
+        mark(REJECTED, "x", "forward preempted"),
     ]
     if timeline.switches:
         handles.append(
             Line2D([], [], color=picture.PURPLE, linestyle=":", label="aggregator moves")
         )
-    kinds = {flight.message for flight in timeline.flights}
-    if kinds.isdisjoint(("target", "verdict")):
-        del handles[4]
-    axes.legend(
-        handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.06), ncols=5, fontsize=8
-    )
+    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.06)}
+    axes.legend(handles=handles, ncols=5, fontsize=8, **above)
 
 
 def _draw_rtt(axes: Any, timeline: Timeline) -> None:
@@ -210,13 +179,8 @@ def _draw_rtt(axes: Any, timeline: Timeline) -> None:
         axes.plot(*zip(*samples, strict=True), marker="o", color=picture.GREY, label="probes")
     expected = [(each.time_s, 1000 * each.event.rtt) for each in timeline.estimates]
     if expected:
-        axes.step(
-            *zip(*expected, strict=True),
-            where="post",
-            marker=".",
-            color=picture.BLACK,
-            label="estimate",
-        )
+        look = {"marker": ".", "color": picture.BLACK, "label": "estimate"}
+        axes.step(*zip(*expected, strict=True), where="post", **look)
     if samples or expected:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         axes.set_ylim(0, 1.25 * max(value for _, value in samples + expected))

@@ -14,11 +14,11 @@ from typing import Any
 
 from dragonrt.backends.preemption import Preemption
 from dragonrt.errors import DragonError
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.side import Side
 from scripts.papers.model_sides import document_reader
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 
 class DecodeLoop:

@@ -13,9 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Arena
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer, ClientSession
@@ -26,7 +24,9 @@ from dragonrt.node.process import local_side
 from dragonrt.traces.counts import AnswerCounts
 from scripts.bench.report import bench_table, print_report
 from scripts.bench.soak import resident_mb
+from scripts.papers.arena import Arena
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 NOTE = (
     "Alone: answers that the device gave without the cloud, or went on with. Seconds are those "

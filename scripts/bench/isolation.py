@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from dragonrt.backends.batch import read_alone
-from dragonrt.experiments.arena import Given
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.sample_sides import LoadedSide
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.process import load_model
@@ -33,8 +31,10 @@ from scripts.bench.answer_scores import contains, f1, refuses
 from scripts.bench.isolated_answers import WAYS, IsolatedAnswers, Way, in_shared_forwards
 from scripts.bench.question_sets import PLACES, KnownQuestion, Place, World, chosen, worlds
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import Given
 from scripts.papers.intervals import Interval, Row, grouped, having, paired
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide
 
 NOTE = (
     "One prompt holds what both sides found: what sending documents would give. Contains and F1 "

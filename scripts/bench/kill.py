@@ -17,7 +17,6 @@ from rich.console import Console
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -32,6 +31,7 @@ from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.http_kills import HttpKill, kills_over_http
 from scripts.bench.report import bench_table, print_report
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 NOTE = (
     "Same text: as without a kill; with no host left, up to the token from which on the device "

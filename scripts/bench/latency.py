@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Given, emulated
 from dragonrt.experiments.comparison import (
     LEADERLESS,
     SYNCHRONOUS,
@@ -19,12 +18,13 @@ from dragonrt.experiments.comparison import (
     costs,
     equal_answers,
 )
-from dragonrt.experiments.sample_sides import sample_pair
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
 from scripts.bench.report import Series, bench_table, print_report
+from scripts.papers.arena import Given, emulated
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import sample_pair
 
 HEADINGS = (
     "round\ntrip",

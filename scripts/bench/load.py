@@ -19,7 +19,6 @@ from dragonrt.backends.batch import Reading
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.experiments.arena import Arena
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
@@ -33,6 +32,7 @@ from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.random_models import ARCHITECTURES, small_pair
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import Arena
 from scripts.papers.model_sides import engine
 from scripts.papers.virtual_arena import linked
 

@@ -17,7 +17,6 @@ from rich.console import Console
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
-from dragonrt.experiments.arena import Given
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import (
     DragonSettings,
@@ -30,6 +29,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import PrefixVerifier
 from scripts.bench.random_models import related_models
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import Given
 from scripts.papers.model_sides import engine, reading_side, text_reader
 from scripts.papers.virtual_arena import linked
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dragonrt import bundled
-from dragonrt.experiments.sample_sides import sample_settings
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
 from dragonrt.node import main as programs
@@ -24,6 +23,7 @@ from dragonrt.node.local_side import LocalSide
 from dragonrt.node.preparing import Context, Outcome, PrefillResult
 from dragonrt.node.process import complete_library, load_model, local_side
 from dragonrt.testing.scripted import SimulatedSaid
+from scripts.papers.sample_sides import sample_settings
 
 BEGINNING = " The password in my notes is"
 

@@ -24,7 +24,6 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.errors import DragonError
-from dragonrt.experiments.arena import Arena
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -35,6 +34,7 @@ from dragonrt.testing.scripted import Script
 from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.random_models import random_model
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import Arena
 from scripts.papers.model_sides import ReadingSide, engine
 from scripts.papers.virtual_arena import linked
 

@@ -14,16 +14,16 @@ from rich.console import Console
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.arena import emulated
 from dragonrt.experiments.comparison import Method
-from dragonrt.experiments.sample_sides import sample_pair
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Precision
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import emulated
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import sample_pair
 
 NOTE = (
     "Each cell: answers equal to the synchronous one of the same question, seed, temperature and "

@@ -13,9 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Arena, Given
 from dragonrt.experiments.comparison import LEADERLESS, costs
-from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import ClientSession
@@ -23,7 +21,9 @@ from dragonrt.traces.events import Record, TokenDecided
 from scripts.bench.cpu_parts import PARTS, PartClock, measured_parts
 from scripts.bench.decode_loop import DecodeLoop, RemoteLoop, remote_loop
 from scripts.bench.report import Series, bench_table, print_report
+from scripts.papers.arena import Arena, Given
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_pair
 
 NOTE = (
     "alone: each side decodes the pair's answer by itself, one forward per token, both at the same "

@@ -15,7 +15,6 @@ from dragonrt import bundled
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Estimate, expected_latency
 from dragonrt.experiments.comparison import COUPLED_GREEDY
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.node.host_profile import measure
@@ -23,6 +22,7 @@ from dragonrt.side import Side
 from dragonrt.traces.events import Drafted, LatencyEstimated, Record
 from scripts.bench.report import bench_table, print_report
 from scripts.papers.model_sides import document_side, engine, run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 from scripts.papers.virtual_arena import linked
 
 FROM_STEP = 3

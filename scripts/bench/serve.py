@@ -18,8 +18,6 @@ from rich.console import Console
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import RealArena
-from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.main import Device
@@ -33,7 +31,9 @@ from dragonrt.service.http.web_server import listen_on, serving
 from dragonrt.service.view import AnswerView
 from dragonrt.traces.events import TokenDecided
 from scripts.bench.report import Series, bench_table, print_report
+from scripts.papers.arena import RealArena
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_pair
 
 NOTE = (
     "To the first text and to the end of an answer, from the question. The difference is the "

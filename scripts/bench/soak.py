@@ -15,14 +15,14 @@ from rich.console import Console
 
 from dragonrt import bundled
 from dragonrt.errors import DragonError
-from dragonrt.experiments.arena import RealArena
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from scripts.bench.report import bench_table, print_report
+from scripts.papers.arena import RealArena
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 NOTE = (
     "Resident memory, sampled as the answers go on; growth: the slope of a line through the "

@@ -16,12 +16,12 @@ from rich.console import Console
 from dragonrt import bundled
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.experiments.comparison import LEADERLESS
-from dragonrt.experiments.sample_sides import LoadedSide, sample_pair
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.node.process import default_index
 from dragonrt.side import Side
 from scripts.bench.report import Series, bench_table, print_report
 from scripts.papers.model_sides import run
+from scripts.papers.sample_sides import LoadedSide, sample_pair
 
 NOTE = (
     "From the question to the first token on the device, retrieval on both sides included, over "

@@ -1,7 +1,7 @@
 """How estimates are drawn: lines, bands and bars with their intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dragonrt.experiments.picture import (
@@ -17,8 +17,6 @@ from dragonrt.experiments.picture import (
     SKY,
     VERMILION,
     YELLOW,
-    Look,
-    Looks,
     picture,
 )
 from scripts.papers.intervals import Interval
@@ -44,6 +42,31 @@ __all__ = [
     "looks",
     "picture",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How one series looks; without a marker or a line (""), the other alone is drawn."""
+
+    colour: str
+    marker: str = ""
+    line: str = "-"
+    filled: bool = True
+    label: str | None = None
+
+    def style(self, name: Any = None) -> dict[str, Any]:
+        """matplotlib's arguments for it; it is called `name` where it has no label."""
+        return {
+            "color": self.colour,
+            "marker": self.marker,
+            "linestyle": self.line,
+            "markerfacecolor": None if self.filled else "none",
+            "label": self.label or name,
+        }
+
+
+Looks = Mapping[Any, Look]
+"""The series of a panel by name, in the order in which they are drawn."""
 
 
 def looks(names: Iterable[Any], **same: Any) -> dict[Any, Look]:

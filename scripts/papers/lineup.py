@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import asdict, dataclass, replace
 
 from dragonrt import bundled
-from dragonrt.experiments.arena import Arena, Given, RealArena, emulated
 from dragonrt.experiments.cloud_process import listening_process
 from dragonrt.experiments.comparison import (
     ALGORITHM1_GREEDY,
@@ -20,7 +19,6 @@ from dragonrt.experiments.comparison import (
     SYNCHRONOUS,
     Method,
 )
-from dragonrt.experiments.sample_sides import LoadedSide, sample_pair, sample_settings
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream, connect
@@ -28,6 +26,7 @@ from dragonrt.modes.question import Question
 from dragonrt.node.endpoints import Address
 from dragonrt.node.local_side import LocalSide
 from dragonrt.sampling.samplers import Sampler
+from scripts.papers.arena import Arena, Given, RealArena, emulated
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, NOTICE, Asked, BaselineDevice
 from scripts.papers.dragon.baselines.exchange import Channel
@@ -36,6 +35,7 @@ from scripts.papers.dragon.baselines.server import HOST, baseline_side
 from scripts.papers.framework import ExperimentError, Progress, Settings
 from scripts.papers.intervals import Row
 from scripts.papers.model_sides import PacedWorker, document_side, run
+from scripts.papers.sample_sides import LoadedSide, sample_pair, sample_settings
 from scripts.papers.virtual_arena import linked
 
 DRDG_TW, DRAGON = "DRDG/TW", "DRAGON"

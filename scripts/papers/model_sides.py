@@ -17,8 +17,6 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader, Weighing
-from dragonrt.experiments.arena import Given
-from dragonrt.experiments.sample_sides import LoadedSide
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.mode import Prediction, Prepared, Work
 from dragonrt.modes.prefix import extended, start_hash
@@ -36,7 +34,9 @@ from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedContext
 from dragonrt.traces.file import Sink
+from scripts.papers.arena import Given
 from scripts.papers.framework import Settings as ExperimentSettings
+from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played, streamed_s

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dragonrt import bundled
 from dragonrt.backends.preemption import Preemption
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights
 from scripts.papers.model_sides import document_reader
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 
 @dataclass(frozen=True, slots=True)

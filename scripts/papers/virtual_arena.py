@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.arena import Arena, Given, emulated
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import GREEDY, Question
 from dragonrt.modes.settings import DragonSettings, Settings
@@ -19,6 +18,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedModel
 from dragonrt.traces.file import Sink
 from scripts.papers.acceptances import ACCEPTANCE_VOCABULARY, AcceptanceModel, Acceptances
+from scripts.papers.arena import Arena, Given, emulated
 
 if TYPE_CHECKING:
     pass

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dragonrt.experiments.arena import Given
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.client_session import Answer
@@ -43,6 +42,7 @@ from scripts.bench import (
 from scripts.bench.assisted import bench_assisted
 from scripts.bench.decode import bench_decode
 from scripts.bench.report import Series, bench_table, print_report
+from scripts.papers.arena import Given
 
 
 def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Given:

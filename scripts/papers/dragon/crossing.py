@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Step, codec, decode_distribution
-from dragonrt.experiments.arena import Arena, Given, emulated
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
@@ -25,6 +24,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.wire.encoding import decode
 from dragonrt.wire.frames import FrameDecoder
 from dragonrt.wire.messages import Draft, Message, Open, Target
+from scripts.papers.arena import Arena, Given, emulated
 from scripts.papers.dragon.eavesdropper import Eavesdropper, Seen
 
 QUIET_S = 0.1

@@ -156,11 +156,11 @@ def _link(jitter_s: float = 0.0) -> Any:
 
 def _answers(model: "LanguageModel", count: int, levels: Sequence["DragonSettings"]) -> Any:
     from dragonrt import bundled
-    from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
     from dragonrt.modes.told import MARKER
     from dragonrt.testing import loop
     from scripts.papers.dragon.crossing import drafted, listed, overheard, words
     from scripts.papers.model_sides import document_side
+    from scripts.papers.sample_sides import LoadedSide, sample_settings
 
     device, cloud = (
         LoadedSide.opened(sample_settings(side), model) for side in ("device", "cloud")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.arena import emulated
 from dragonrt.experiments.pipeline_picture import draw_pipeline
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -26,6 +25,7 @@ from dragonrt.traces.events import AnswerOpened, Drafted, Record, TraceStarted
 from dragonrt.traces.file import read_trace
 from dragonrt.traces.schema import SCHEMA, from_object, to_object
 from dragonrt.traces.timeline import SIDES, Timeline, aligned, timeline
+from scripts.papers.arena import emulated
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
 from scripts.papers.intervals import Row, grouped
 from scripts.papers.virtual_arena import Pace, linked, scripted
@@ -108,10 +108,10 @@ def _record_real(question: Question, settings: Settings) -> Iterator[list[list[R
     """
     from dragonrt import bundled
     from dragonrt.experiments.cloud_process import cloud_process
-    from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
     from dragonrt.node.endpoints import Address
     from dragonrt.node.process import complete_library
     from scripts.papers.model_sides import run
+    from scripts.papers.sample_sides import LoadedSide, sample_settings
 
     paths = {side: settings.results / f"{side}.jsonl" for side in SIDES}
     question = replace(question, prompt=bundled.questions()[0].text)

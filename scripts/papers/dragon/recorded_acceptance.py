@@ -12,7 +12,6 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
@@ -22,6 +21,7 @@ from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import ExperimentError, read_rows, write_rows
 from scripts.papers.intervals import Row, grouped, having
 from scripts.papers.model_sides import document_side, run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 from scripts.papers.virtual_arena import linked
 
 SIDES: tuple[Side, ...] = ("device", "cloud")

@@ -16,8 +16,8 @@ from scripts.papers.intervals import Row, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.backends.prompt import Prompt
-    from dragonrt.experiments.arena import Given
     from dragonrt.traces.events import TokenDecided
+    from scripts.papers.arena import Given
     from scripts.papers.sprinter.lineup import SprinterLineup
 
 NAME = "sprinter-examples"

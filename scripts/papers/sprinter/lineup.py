@@ -15,13 +15,13 @@ from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.control.verifier import Verifier
-from dragonrt.experiments.arena import Given
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings, Stopping
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import CoupledSpeculation
 from dragonrt.side import Side
+from scripts.papers.arena import Given
 from scripts.papers.model_sides import ReadingSide, engine, reading_side, run, text_reader
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked

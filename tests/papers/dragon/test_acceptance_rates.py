@@ -8,13 +8,13 @@ import pytest
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.experiments.sample_sides import LoadedSide
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers import teacher_forced
 from scripts.papers.dragon import acceptance_rates
 from scripts.papers.framework import Settings
+from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.teacher_forced import AnswerPosition, BothSides
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
@@ -14,6 +13,7 @@ from scripts.papers.acceptances import Acceptances
 from scripts.papers.dragon import recorded_acceptance, scheduling
 from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
 from scripts.papers.model_sides import document_side, run
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 from scripts.papers.virtual_arena import Pace, linked, replayed
 
 

@@ -3,34 +3,23 @@
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from typing import Self
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import Reader
 from dragonrt.errors import DragonError
-from dragonrt.experiments.arena import RealArena
 from dragonrt.experiments.cloud_process import cloud_process
+from dragonrt.experiments.sides import connected, sample_settings
 from dragonrt.link.stream import Stream
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
 from dragonrt.node.process import complete_library, load_model
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.side import Precision, Side
+from dragonrt.side import Precision
 from retrieval import Progress
+from scripts.papers.arena import RealArena
 
-T = TypeVar("T")
-R = TypeVar("R", bound=Reader)
-
-
-def sample_settings(
-    side: Side, model: str = bundled.models()[0], dtype: Precision = "auto"
-) -> SideSettings:
-    """The settings of a side with its sample documents, as another process has them."""
-    return SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
+__all__ = ["LoadedSide", "sample_pair", "sample_settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +66,7 @@ class LoadedSide:
     @asynccontextmanager
     async def connected_to(self, address: Address) -> AsyncIterator[RealArena]:
         """Connected to the cloud at that address. Raises DragonError if it cannot be."""
-        cloud = Member("cloud", address)
-        async with programs.device(
-            self.settings, self.model, self.library, [cloud], DragonSettings()
-        ) as device:
-            if not device.connectors["cloud"].connected:
-                raise DragonError(device.connectors["cloud"].absence)
+        async with connected(self.settings, self.model, self.library, address) as device:
             yield RealArena(device.side, device.connectors)
 
 

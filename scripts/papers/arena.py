@@ -9,10 +9,10 @@ these experiments knows how sides are connected and asked.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dragonrt.control.learned import controller
+from dragonrt.experiments.comparison import Given
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
@@ -20,63 +20,15 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings, SpeculativeSettings
 from dragonrt.modes.told import MARKER
-from dragonrt.node.client_session import Answer, ClientSession
+from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.preparing import Preparer
-from dragonrt.side import Side
-from dragonrt.traces.counts import AnswerCounts, Counts
+
+__all__ = ["Arena", "Given", "RealArena", "emulated"]
 
 if TYPE_CHECKING:
     from dragonrt.node.local_side import LocalSide
     from dragonrt.service.conversation import Conversation
-
-
-@dataclass(frozen=True)
-class Given:
-    """An answer and what it cost; there is at least one token. Times are the device's clock's."""
-
-    answer: Answer
-
-    @property
-    def tokens(self) -> list[int]:
-        """The tokens, the stop token included."""
-        return self.answer.tokens
-
-    @cached_property
-    def told(self) -> AnswerCounts:
-        """What happened on the way."""
-        return AnswerCounts.of(self.answer.records)
-
-    @property
-    def counts(self) -> Counts:
-        """What happened on the way, in numbers."""
-        return self.told.counts
-
-    @property
-    def first_s(self) -> float:
-        """From the question to the first token."""
-        return self.answer.decisions[0][0] - self.answer.asked_s
-
-    @property
-    def seconds(self) -> float:
-        """From the question to the last token."""
-        return self.answer.decisions[-1][0] - self.answer.asked_s
-
-    @property
-    def between_s(self) -> float | None:
-        """Seconds per token after the first; None where there is no other."""
-        later = len(self.tokens) - 1
-        return (self.seconds - self.first_s) / later if later else None
-
-    @property
-    def wire_bytes(self) -> int:
-        """In both directions, probes included."""
-        return self.answer.bytes_sent + self.answer.bytes_received
-
-    def accepted(self, side: Side) -> float | None:
-        """The share of a side's drafts that became target tokens; None where none could."""
-        compared = self.counts.compared[side]
-        return self.counts.accepted[side] / compared if compared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +71,7 @@ class RealArena(Arena):
     side: "LocalSide"
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
-        """What this side brings to an answer."""
+        """Return what this side brings to an answer."""
         marker = tuple(self.side.model.encode(MARKER))
         return Arena.resources(self, settings, marker=marker, **trained)
 
