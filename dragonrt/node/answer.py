@@ -55,7 +55,8 @@ def opening(
     entry: ModeEntry, question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
     """The event with which an answer begins, or goes on from so many accepted tokens."""
-    return AnswerOpened(entry.name, accepted, {**traced(question), **traced(settings)})
+    shown = {**traced(question), **traced(settings)}
+    return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 class AnswerSession:

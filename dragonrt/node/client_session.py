@@ -8,7 +8,7 @@ from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
-from dragonrt.modes.settings import Settings, goes_alone, needs_all
+from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.citing import Passage
 from dragonrt.node.connector import NotConnectedError, Reachable
@@ -80,7 +80,7 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        question = self._entry.reads(question, settings)
+        question = settings.asked(question)
         self.answer = Answer(question=question, settings=settings)
         self._preparer = preparer
         self._on_record = on_record
@@ -197,8 +197,9 @@ class ClientSession:
         connectors = [each.connector for each in self._driver.sessions.values() if each.connector]
         if not any(connector.connected for connector in connectors):
             await asyncio.gather(*(connector.reach() for connector in connectors))
-        enough = all if needs_all(self.answer.settings) else any
-        if not goes_alone(self.answer.settings) and not enough(each.met for each in connectors):
+        settings = self.answer.settings
+        enough = all if settings.require_all else any
+        if not settings.goes_alone and not enough(each.met for each in connectors):
             away = (each.absence for each in connectors if not each.met and each.absence)
             why = next(away, "not dialled yet")
             raise NotConnectedError(f"nobody is there to answer with: {why}")

@@ -16,7 +16,7 @@ from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import LinkSettings, NetworkSettings, members
 from dragonrt.node.endpoints import Identity
 from dragonrt.node.host_profile import load_profile
@@ -67,7 +67,7 @@ async def diagnose(
         "device", model.tokenizer_fingerprint, model.vocabulary, model.name, model.fingerprint
     )
     try:
-        (cloud,) = members(DragonSettings(), network, LinkSettings(), (), hosts)
+        (cloud,) = members(Settings(), network, LinkSettings(), (), hosts)
     except DragonError as error:
         yield Finding("fail", "link", str(error), "mend that, then look again")
         return

@@ -35,13 +35,15 @@ class AnswerOpened:
     """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode.
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
-    the next one of that session. The message Open comes just before it or after it.
+    the next one of that session. The message Open comes just before it or after it. In an answer
+    that is not `exact`, drafted tokens stand without a verdict, too.
     """
 
     KIND: ClassVar[str] = "open"
     mode: str
     accepted: int
     settings: Mapping[str, Any]
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,8 @@ class EntriesAsked:
 class BlockSent:
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
-    With it went `decided` tokens of the answer that the other side did not know.
+    With it went `decided` tokens of the answer that the other side did not know, and the
+    `distributions` that the tokens were drafted from, if they travel.
     """
 
     KIND: ClassVar[str] = "block"
@@ -199,6 +202,7 @@ class BlockSent:
     bits: int
     seconds: float
     decided: int = 0
+    distributions: bool = False
 
 
 @dataclass(frozen=True, slots=True)

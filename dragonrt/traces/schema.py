@@ -16,7 +16,7 @@ from dragonrt.errors import DragonError
 from dragonrt.side import Side
 from dragonrt.traces.events import EVENTS, HASH, Event, Record
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised with every change of a field; files of another number are refused."""
 
 KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}
