@@ -10,8 +10,8 @@ from dragonrt.cli.loading import load, say_report
 from dragonrt.cli.options import LINK, NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, composed, entry_of
-from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.modes.registry import DEFAULT_MODE, MODES, composed
+from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.resources import trained_for
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-WORKERS = f"Mode {entry_of(FederatedSettings()).name}"
+WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
 
 
 @derived({SideSettings: DOCUMENTS}, without=("rebuild",))
@@ -134,7 +134,7 @@ Mode = Annotated[
     option(
         "\n".join(f"{each.name}: {each.help}." for each in MODES.values()),
         kind="NAME",
-        default="dragon",
+        default=DEFAULT_MODE,
     ),
 ]
 Hosts = Annotated[
@@ -171,7 +171,7 @@ class _Chosen:
 
 def device(
     *,
-    mode: Mode = "dragon",
+    mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
     host: Hosts = (),
     network: ReachingOptions | None = None,
@@ -210,7 +210,7 @@ def device(
 
 def serve(
     *,
-    mode: Mode = "dragon",
+    mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
     host: Hosts = (),
     network: ReachingOptions | None = None,

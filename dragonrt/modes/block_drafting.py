@@ -22,6 +22,7 @@ class EncodedBlock:
     bits: int
     resolutions: tuple[int, ...] = ()
     decided: tuple[int, ...] = ()
+    distributions: bool = True
 
 
 @dataclass(frozen=True, slots=True)

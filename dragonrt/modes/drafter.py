@@ -300,6 +300,7 @@ class BlockDrafter(PeerTracking):
                 block.bits,
                 self._draft_s,
                 len(block.decided),
+                block.distributions,
             )
         )
         self._draft_s = 0.0

@@ -6,30 +6,11 @@ They are those of the mixture that the token was decided by, before temperature,
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from dragonrt.control.scheduler import Aggregator
-from dragonrt.distributions import codec, mix
+from dragonrt.distributions import mix
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings, Settings
 from dragonrt.sampling.aggregation import side_weights
-from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.events import Event, TokenRanked
-
-ON_DEVICE = (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC)
-"""Placements with which the device decides every token, and so mixes both distributions."""
-
-
-def unranked(settings: Settings, sampler: Sampler) -> str | None:
-    """Return why the device does not know the target's probabilities; None if it does."""
-    if not isinstance(settings, DragonSettings):
-        return "only mode dragon knows the target's distribution on the device"
-    if settings.placement not in ON_DEVICE:
-        return f"with --aggregator {settings.aggregator} the cloud decides tokens, too"
-    name = settings.codec_for(sampler)
-    if not codec(name, 2).complete:
-        return f"the codec {name} sends the cloud's distribution in part only"
-    return None
-
 
 Observer = Callable[[int, int, SideDraft | None, SideDraft | None], Sequence[Event]]
 """Returns events about a decided step: its number, the token, the own draft and the other's."""

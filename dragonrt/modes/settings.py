@@ -1,19 +1,21 @@
-"""How the two sides work together, one class of settings for each mode.
+"""How the two sides work together: one class of settings for each mode.
 
-They are frozen values that check themselves; the command line's options, settings files, the wire's
-Open, traces and `--json` are derived from their fields. What does not travel is the device's own
-business. Each raises DragonError where its fields do not fit together.
+They are frozen dataclasses that check themselves. Options, settings files, the wire's Open, traces
+and `--json` are derived from their fields. A field that does not travel is the device's own. Each
+class raises DragonError if its fields do not fit together.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.control.verifier import Kind
 from dragonrt.distributions import codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
-from dragonrt.modes.disclosure import Disclosure
+from dragonrt.modes.disclosure import FLOOR, Disclosure
 from dragonrt.modes.mode import OnLoss
+from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
@@ -47,8 +49,95 @@ coupled noise, or where the device may not ask for entries."""
 LOSS_HELP = "With the cloud lost: alone, go on without it; wait, for it."
 
 
+class Settings:
+    """What the program asks of any mode's settings. A mode overrides what differs."""
+
+    __slots__ = ()
+
+    several: ClassVar[bool] = False
+    """Whether the other sides are workers, each named by the user."""
+
+    # Losing the other side.
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """What the device does if the other side is lost."""
+        return "wait"
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether the device answers without the other side while it is away."""
+        return self.on_loss == "alone"
+
+    @property
+    def require_all(self) -> bool:
+        """Whether every other side must take part."""
+        return False
+
+    # What the device brings along.
+
+    @property
+    def weights(self) -> Weighing:
+        """Where the weights of the workers come from."""
+        return "fixed"
+
+    @property
+    def controller(self) -> str | None:
+        """The name of a controller, or its file."""
+        return None
+
+    @property
+    def verifier(self) -> str | None:
+        """The file of a trained verifier; None: the bundled one, if `verifies_with` needs one."""
+        return None
+
+    @property
+    def verifies_with(self) -> Kind | None:
+        """The kind of trained verifier that is needed."""
+        return None
+
+    def completed(self, threshold: float) -> "Settings":
+        """Return the settings with the trained verifier's threshold where they have none."""
+        return self
+
+    # Privacy.
+
+    @property
+    def keeps_drafts(self) -> bool:
+        """Whether the device sends target tokens only."""
+        return False
+
+    @property
+    def redacts(self) -> bool:
+        """Whether some target tokens are withheld, too."""
+        return False
+
+    @property
+    def pads(self) -> bool:
+        """Whether every frame has one of a few sizes."""
+        return False
+
+    @property
+    def cadence_s(self) -> float:
+        """Seconds between the frames of a constant rate; 0: there is none."""
+        return 0.0
+
+    @property
+    def cadence_ticks(self) -> int:
+        """Frames of a constant rate after a question, or a multiple of it."""
+        return 0
+
+    def asked(self, question: Question) -> Question:
+        """Return the question with what the mode's own default leaves open filled in."""
+        return question
+
+    def unranked(self, sampler: Sampler) -> str | None:
+        """Return why the device does not know the target's probabilities; None if it does."""
+        return "only mode dragon knows the target's distribution on the device"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DragonSettings:
+class DragonSettings(Settings):
     """Mode dragon: both sides draft (SPEC 1)."""
 
     rule: str = setting("coupled", "How: coupled, or algorithm1 (with greedy and so on).")
@@ -126,6 +215,19 @@ class DragonSettings:
         proves = may_ask and certifies(sampler)
         return self.codec if proves or codec(self.codec, 2).complete else FALLBACK
 
+    def asked(self, question: Question) -> Question:
+        if question.relevance_floor is None and self.keeps_drafts:
+            return replace(question, relevance_floor=FLOOR)
+        return question
+
+    def unranked(self, sampler: Sampler) -> str | None:
+        if self.placement not in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
+            return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
+        name = self.codec_for(sampler)
+        if not codec(name, 2).complete:
+            return f"the codec {name} sends the cloud's distribution in part only"
+        return None
+
     @property
     def most_branches(self) -> int | None:
         """How many alternatives are drafted, None where it is measured; -1 of what is no number."""
@@ -170,7 +272,7 @@ class DragonSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeculativeSettings:
+class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
@@ -279,18 +381,24 @@ class SpeculativeSettings:
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
 
     @property
+    def verifies_with(self) -> Kind | None:
+        return "specdec++" if self.stopping == "specdec++" else None
+
+    @property
     def outstanding(self) -> int:
         """The blocks that may await their verdicts."""
         return 4 if self.pipelined else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FederatedSettings:
+class FederatedSettings(Settings):
     """Mode federated: a coordinator drafts, several workers upload what they say of it (SPEC 3).
 
     `codec` codes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
     workers decode token by token.
     """
+
+    several: ClassVar[bool] = True
 
     rule: str = setting("coupled", "How: coupled or rejection.")
     codec: str = setting("topk:64:residual", "What workers upload: topk:K:residual …")
@@ -317,7 +425,7 @@ class FederatedSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SprinterSettings:
+class SprinterSettings(Settings):
     """Mode sprinter: a trained verifier stands in for the cloud's model (SPEC 4). Approximate.
 
     A drafted token that the verifier finds acceptable with a probability below `threshold` goes to
@@ -353,18 +461,12 @@ class SprinterSettings:
             )
         _check_verifies(self.rule, self.codec)
 
+    @property
+    def verifies_with(self) -> Kind | None:
+        return "sprinter"
 
-Settings = DragonSettings | SpeculativeSettings | FederatedSettings | SprinterSettings
-
-
-def goes_alone(how: Settings) -> bool:
-    """Return whether a device answers without the other sides while they are not there."""
-    return getattr(how, "on_loss", "wait") == "alone"
-
-
-def needs_all(how: Settings) -> bool:
-    """Return whether a device answers only with all of the other sides."""
-    return getattr(how, "require_all", False)
+    def completed(self, threshold: float) -> "SprinterSettings":
+        return replace(self, threshold=threshold) if self.threshold is None else self
 
 
 def _rule(name: str) -> SpeculativeRule:

@@ -39,8 +39,12 @@ from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_BLOCK, MAX_PAYLOAD
 
 
-class AcceptanceHead(Protocol):
-    """A trained prediction of what the cloud will say, as language.Verifier makes it."""
+class TokenVerifier(Protocol):
+    """A trained prediction of the cloud's verdict, as `control.verifier.Verifier` makes it."""
+
+    @property
+    def threshold(self) -> float:
+        """τ of a sprinter whose settings have none."""
 
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
@@ -80,7 +84,7 @@ class SpeculativeDrafting:
         vocabulary: int,
         controller: Controller | None = None,
         stopping: StoppingRule | None = None,
-        acceptance: AcceptanceHead | None = None,
+        acceptance: TokenVerifier | None = None,
         threshold: ConformalThreshold | None = None,
     ) -> None:
         self.line = TokenPrefix(start_hash(question.seed), question.accepted)
@@ -277,7 +281,13 @@ class SpeculativeDrafting:
         chosen = block.resolution if self._codec.has_resolution else None
         resolutions = () if chosen is None else (chosen,)
         return EncodedBlock(
-            block.step, block.prefix_hash, len(block.tokens), payload, block.bits, resolutions
+            block.step,
+            block.prefix_hash,
+            len(block.tokens),
+            payload,
+            block.bits,
+            resolutions,
+            distributions=self._codec.sends_distributions,
         )
 
     # The text.

@@ -10,7 +10,6 @@ they know nothing: a device that has no document for a question may never ask th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
 from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
@@ -19,18 +18,10 @@ from dragonrt.modes.mode import Finish, Head, ModeError, Prediction
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.speculative import AcceptanceHead
+from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import corrected, speculative_rule
 from dragonrt.wire import messages as wire
-
-
-class TokenVerifier(AcceptanceHead, Protocol):
-    """What a sprinter asks instead of the target, as language.Verifier answers it."""
-
-    @property
-    def threshold(self) -> float:
-        """τ, if the settings have none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from dragonrt.link.shared_key import read_key, renewal
 from dragonrt.link.stream import Stream
 from dragonrt.link.tls import client_context, server_context
 from dragonrt.link.units import parse_bandwidth, parse_duration
-from dragonrt.modes.settings import FederatedSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.node.endpoints import Address
 from dragonrt.settings import setting
 from dragonrt.side import Side
@@ -142,7 +142,7 @@ def members(
     does not fit.
     """
     address = network.device_address(link)
-    if not isinstance(how, FederatedSettings):
+    if not how.several:
         if workers:
             raise DragonError("--worker is for --mode federated: leave it out")
         return (_cloud(address, hosts),)

@@ -48,7 +48,8 @@ def opening(
     entry: ModeEntry, question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
     """Return the event with which an answer begins, or resumes from so many accepted tokens."""
-    return AnswerOpened(entry.name, accepted, {**traced(question), **traced(settings)})
+    shown = {**traced(question), **traced(settings)}
+    return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 class AnswerSession:

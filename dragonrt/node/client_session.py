@@ -8,7 +8,7 @@ from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
-from dragonrt.modes.settings import Settings, goes_alone, needs_all
+from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.citing import Passage
 from dragonrt.node.connector import NotConnectedError, Traffic
@@ -81,7 +81,7 @@ class ClientSession:
         on_record: OnRecord = lambda record: None,
     ) -> None:
         self._entry = entry_of(settings)
-        question = self._entry.reads(question, settings)
+        question = settings.asked(question)
         self.answer = Answer(question=question, settings=settings)
         self._preparer = preparer
         self._connectors = connectors.values()
@@ -171,11 +171,11 @@ class ClientSession:
 
         Raises NotConnectedError if a side that is needed was never there.
         """
-        links = self._connectors
+        links, settings = self._connectors, self.answer.settings
         if not any(hosts.peer for hosts in links):
             await asyncio.gather(*(hosts.reach() for hosts in links))
-        enough = all if needs_all(self.answer.settings) else any
-        if not goes_alone(self.answer.settings) and not enough(each.met for each in links):
+        enough = all if settings.require_all else any
+        if not settings.goes_alone and not enough(each.met for each in links):
             away = (each.absence for each in links if not each.met and each.absence)
             why = next(away, "not dialled yet")
             raise NotConnectedError(f"nobody is there to answer with: {why}")

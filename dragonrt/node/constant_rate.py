@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from dragonrt.modes.settings import DragonSettings, Settings
+from dragonrt.modes.settings import Settings
 from dragonrt.wire.connection import Connection
 
 ENOUGH_BYTES = 16 * 1024
@@ -39,11 +39,9 @@ class ConstantRate:
 
     def shape(self, settings: Settings) -> None:
         """Let the connection look as a question's settings want, from now on."""
-        if not isinstance(settings, DragonSettings):
-            return
         if settings.pads:
             self._connection.pad()
-        if settings.cadence is not None and not self._stopped:
+        if settings.cadence_s and not self._stopped:
             self._period_s, self._budget = settings.cadence_s, settings.cadence_ticks
             self._left = max(self._left, self._budget)
             self._connection.pace()

@@ -20,7 +20,7 @@ from dragonrt.backends.threads import usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator
 from dragonrt.link.stream import Stream
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, members
 from dragonrt.node.endpoints import Identity
 from dragonrt.node.host_profile import load_profile
@@ -77,7 +77,7 @@ async def diagnose(
         yield Finding("ok", "link", "not looked at: name the cloud with --host")
         return
     try:
-        (cloud,) = members(DragonSettings(), network, LinkSettings(), (), hosts)
+        (cloud,) = members(Settings(), network, LinkSettings(), (), hosts)
     except DragonError as error:
         yield Finding("fail", "link", str(error), MEND)
         return

@@ -15,7 +15,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import Settings, goes_alone
+from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.client_session import ClientSession
@@ -28,7 +28,7 @@ from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
-from dragonrt.node.resources import completed, mode_resources
+from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
@@ -167,8 +167,10 @@ class Device:
         if self.unmet:
             for link in self.connectors.values():
                 link.hurry()  # for the next question
-            self.resources = mode_resources(self.side, self.unmet, self.connectors, self.settings)
-            self.settings, self.unmet = completed(self.settings, self.resources), ()
+            self.resources, self.settings = mode_resources(
+                self.side, self.unmet, self.connectors, self.settings
+            )
+            self.unmet = ()
         return self.resources
 
 
@@ -194,8 +196,7 @@ async def device(
         resources, unmet = Resources(vocabulary=side.vocabulary), members
         async with _dialling(connectors, how, on_notice):
             with suppress(NotConnectedError):
-                resources, unmet = mode_resources(side, members, connectors, how), ()
-                how = completed(how, resources)
+                (resources, how), unmet = mode_resources(side, members, connectors, how), ()
             yield Device(side, connectors, how, resources, unmet=unmet)
 
 
@@ -260,7 +261,7 @@ async def _dialling(
             if error is not None and mistaken(error):
                 raise error if len(links) == 1 else DragonError(f"{who}: {error}") from error
             if error is not None:
-                until = "going on without" if goes_alone(how) else "answering nothing without"
+                until = "going on without" if how.goes_alone else "answering nothing without"
                 on_notice(f"{until} {who} until it can be reached: {error}")
         yield
     finally:

@@ -54,7 +54,7 @@ def default_index(documents: tuple[Path, ...]) -> Path:
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
     places = "+".join(str(path.resolve()) for path in documents).strip("/")
-    name = places.translate(str.maketrans({"/": "_", "\\": "_", ":": ""}))
+    name = places.replace("/", "_").replace("\\", "_").replace(":", "")
     return data / "indexes" / (f"format-{FORMAT}_" * ours + name)
 
 

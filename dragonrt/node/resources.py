@@ -13,7 +13,7 @@ from dragonrt.control.policies import Controller
 from dragonrt.control.verifier import Kind, Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import Settings, SpeculativeSettings, SprinterSettings
+from dragonrt.modes.settings import Settings
 from dragonrt.modes.told import MARKER
 from dragonrt.node.addresses import Member
 from dragonrt.node.connector import NotConnectedError
@@ -33,11 +33,8 @@ class Trained:
 
 def trained_for(how: Settings) -> Trained:
     """Load what the settings name; raises ControlError for what is none."""
-    if not isinstance(how, SpeculativeSettings | SprinterSettings):
-        return Trained()
-    control = how.controller if isinstance(how, SpeculativeSettings) else None
     return Trained(
-        controller(control) if control is not None else None,
+        controller(how.controller) if how.controller is not None else None,
         Verifier.load(Path(how.verifier)) if how.verifier is not None else None,
     )
 
@@ -47,47 +44,32 @@ def mode_resources(
     members: Sequence[Member],
     connectors: "Mapping[str, Hosts]",
     how: Settings,
-) -> Resources:
-    """What the mode needs beside its settings; raises DragonError for what does not fit.
+) -> tuple[Resources, Settings]:
+    """Return what the mode needs beside its settings, and the settings as that completes them.
 
-    NotConnectedError if that depends on another side, which is not there.
+    Raises DragonError for what does not fit; NotConnectedError if a verifier depends on the cloud's
+    model, and the cloud is not there.
     """
+    trained, kind = trained_for(how), how.verifies_with
     resources = Resources(
         vocabulary=side.vocabulary,
         timeouts=side.timeouts,
         members={member.name: member.weight for member in members},
         profile=side.profile,
+        controller=trained.controller,
         marker=tuple(side.model.encode(MARKER)),
     )
-    trained = trained_for(how)
-    if isinstance(how, SpeculativeSettings):
-        resources = replace(resources, controller=trained.controller)
-    specdec = isinstance(how, SpeculativeSettings) and how.stopping == "specdec++"
-    if specdec or isinstance(how, SprinterSettings):
-        peer = connectors[members[0].name].peer
-        cloud = peer.connection.peer if peer is not None else None
-        if cloud is None:
-            raise NotConnectedError(
-                "the verifier is chosen by the cloud's model, and the cloud is not there: "
-                f"{connectors[members[0].name].absence}"
-            )
-        kind: Kind = "specdec++" if specdec else "sprinter"
-        found = verifier_of(side.model.fingerprint, cloud.weights, trained.verifier, kind)
-        return (
-            replace(resources, acceptance=found) if specdec else replace(resources, verifier=found)
+    if kind is None:
+        return resources, how
+    peer = connectors[members[0].name].peer
+    cloud = peer.connection.peer if peer is not None else None
+    if cloud is None:
+        raise NotConnectedError(
+            "the verifier is chosen by the cloud's model, and the cloud is not there: "
+            f"{connectors[members[0].name].absence}"
         )
-    return resources
-
-
-def completed(how: Settings, resources: Resources) -> Settings:
-    """The settings as the resources completes them: a verifier has a threshold of its own."""
-    if (
-        isinstance(how, SprinterSettings)
-        and how.threshold is None
-        and resources.verifier is not None
-    ):
-        return replace(how, threshold=resources.verifier.threshold)
-    return how
+    found = verifier_of(side.model.fingerprint, cloud.weights, trained.verifier, kind)
+    return replace(resources, verifier=found), how.completed(found.threshold)
 
 
 def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> Verifier:

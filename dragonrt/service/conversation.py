@@ -10,7 +10,6 @@ from typing import Any
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import DragonSettings
 from dragonrt.modes.told import MARKER, redacted
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.citing import cited, is_refusal, named, texts
@@ -77,7 +76,8 @@ class Reply:
 
     def statistics(self) -> dict[str, Any]:
         """Numbers of this answer; None where there was nothing to measure."""
-        return statistics(AnswerCounts.of(self.answer.records))
+        of_mode = entry_of(self.answer.settings).statistics
+        return statistics(AnswerCounts.of(self.answer.records), of_mode)
 
     def to_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -204,14 +204,9 @@ class Conversation:
             on_piece(rest, answer.decisions[-1][1])
         reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
         self.history = [*self.history, (prompt, reply.text)][-HISTORY:]
-        if self._keeps_drafts:
+        if self.device.settings.keeps_drafts:
             self.device.remember((prompt, reply.text), self._shown_of(answer, strings))
         return reply
-
-    @property
-    def _keeps_drafts(self) -> bool:
-        settings = self.device.settings
-        return isinstance(settings, DragonSettings) and settings.keeps_drafts
 
     def _shown_before(self) -> tuple[str, ...]:
         """What a cloud may read of the history's answers, where that may be less than all.
@@ -219,11 +214,11 @@ class Conversation:
         Of an answer that this device did not give, or has forgotten, it reads all at level
         `answer`, and nothing at `redacted`.
         """
-        if not self._keeps_drafts:
+        settings = self.device.settings
+        if not settings.keeps_drafts:
             return ()
-        redacts = getattr(self.device.settings, "redacts", False)
         return tuple(
-            self.device.shown.get(turn, MARKER.strip() if redacts else turn[1])
+            self.device.shown.get(turn, MARKER.strip() if settings.redacts else turn[1])
             for turn in self.history
         )
 

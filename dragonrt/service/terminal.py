@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.settings import DragonSettings
+from dragonrt.modes.registry import entry_of
 from dragonrt.service.conversation import Conversation
 from dragonrt.service.view import AnswerView
 
@@ -109,7 +109,7 @@ async def _chat(
         return
     if not as_json:
         console.print(GREETING)
-        mixes = isinstance(conversation.device.settings, DragonSettings)
+        mixes = entry_of(conversation.device.settings).unread is None
         console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
     # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
     with _interrupt_stops(conversation):

@@ -10,10 +10,6 @@ from dragonrt.traces import events
 from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import Event, Record
 
-APPROXIMATE = "sprinter"
-"""The mode in which a drafted token stands without the cloud's verdict, too."""
-
-
 OPENS = "open"
 """The message that opens a session."""
 
@@ -224,7 +220,7 @@ class AnswerCounts:
         if event.device is not None and event.cloud is not None:
             self._compare("device", event.device, 1)
             self._compare("cloud", event.cloud, 1)
-        elif self.mode == APPROXIMATE and event.cause == "own":
+        elif self.opened is not None and not self.opened.exact and event.cause == "own":
             counts.unverified += 1
             counts.unread += 1
             self._compare("device", 1, 1)

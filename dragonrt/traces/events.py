@@ -47,12 +47,14 @@ class AnswerOpened(Event, kind="open"):
     """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode.
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
-    the next one of that session. The message Open comes just before it or after it.
+    the next one of that session. The message Open comes just before it or after it. In an answer
+    that is not `exact`, drafted tokens stand without a verdict, too.
     """
 
     mode: str
     accepted: int
     settings: Mapping[str, Any]
+    exact: bool = True
 
 
 class SideReady(Event, kind="ready"):
@@ -179,7 +181,8 @@ class EntriesAsked(Event, kind="entries"):
 class BlockSent(Event, kind="block"):
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
-    With it went `decided` tokens of the answer that the other side did not know.
+    With it went `decided` tokens of the answer that the other side did not know, and the
+    `distributions` that the tokens were drafted from, if they travel.
     """
 
     round: int
@@ -188,6 +191,7 @@ class BlockSent(Event, kind="block"):
     bits: int
     seconds: float
     decided: int = 0
+    distributions: bool = False
 
 
 class BlockJudged(Event, kind="verdict"):

@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragonrt.distributions import codec
 from dragonrt.traces.events import (
-    AnswerOpened,
     BlockJudged,
     BlockOutrun,
     BlockSent,
@@ -23,9 +21,6 @@ from dragonrt.traces.events import (
     Record,
     TokenDecided,
 )
-
-COORDINATED = "federated"
-"""The mode in which drafted tokens travel as ids, whatever the codec of the uploads."""
 
 
 @dataclass(slots=True)
@@ -49,7 +44,6 @@ class Ledger:
     _drafted: list[tuple[int, int]] = field(default_factory=list)
     _decided: dict[int, int] = field(default_factory=dict)
     _refused: int = 0
-    _with_distributions: bool = False
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "Ledger":
@@ -62,10 +56,6 @@ class Ledger:
     def take(self, record: Record) -> None:
         """The next record; most say nothing of what leaves."""
         match record.event:
-            case AnswerOpened() as opened:
-                code = opened.settings.get("codec")
-                sends = isinstance(code, str) and codec(code, 2).sends_distributions
-                self._with_distributions = sends and opened.mode != COORDINATED
             case QuestionSent() as sent:
                 self.question_bytes += sent.question
                 self.history_bytes += sent.history
@@ -76,7 +66,7 @@ class Ledger:
                 self._drafted.append((told.step, told.token))
             case BlockSent() as block:
                 self.tokens += block.tokens + block.decided
-                self.distributions += block.tokens if self._with_distributions else 0
+                self.distributions += block.tokens * block.distributions
                 self._refused += block.tokens
             case BlockJudged() as judged:
                 self._refused -= judged.accepted

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from dragonrt.errors import DragonError
 from dragonrt.traces.events import EVENTS, HASH, Event, Record
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised with every change of a field; files of another number are refused."""
 
 

@@ -1,12 +1,15 @@
 """The numbers of an answer on the device, as `--json` and a conversation tell them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds, share
 
 
-def statistics(answer: AnswerCounts) -> dict[str, Any]:
-    """Numbers by name, of an answer that is over; those of the mode come last.
+def statistics(
+    answer: AnswerCounts, of_mode: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
+) -> dict[str, Any]:
+    """Numbers by name, of an answer that is over; those `of_mode` come last.
 
     None where there was nothing to measure.
     """
@@ -30,11 +33,12 @@ def statistics(answer: AnswerCounts) -> dict[str, Any]:
         "held_ms": milliseconds(closed.held if closed else None),
         "rtt_ms": milliseconds(closed.rtt if closed else None),
         "acceptance": acceptance(counts),
-        **_OF_MODE.get(answer.mode, lambda _: {})(answer),
+        **of_mode(answer),
     }
 
 
-def _dragon(answer: AnswerCounts) -> dict[str, Any]:
+def dragon(answer: AnswerCounts) -> dict[str, Any]:
+    """Those of mode dragon."""
     counts = answer.counts
     return {
         "forwards": counts.forwards,
@@ -46,7 +50,8 @@ def _dragon(answer: AnswerCounts) -> dict[str, Any]:
     }
 
 
-def _blocks(answer: AnswerCounts) -> dict[str, Any]:
+def blocks(answer: AnswerCounts) -> dict[str, Any]:
+    """Those of a mode that drafts blocks."""
     counts = answer.counts
     return {
         "acceptance": {"device": acceptance(counts)["device"]},
@@ -68,19 +73,20 @@ def _blocks(answer: AnswerCounts) -> dict[str, Any]:
     }
 
 
-def _speculative(answer: AnswerCounts) -> dict[str, Any]:
+def speculative(answer: AnswerCounts) -> dict[str, Any]:
+    """Those of `blocks`, and what the cloud decoded and C-SQS dropped."""
     dropped_mass = answer.counts.dropped_mass
     conformal = {} if dropped_mass is None else {"conformal": dropped_mass.to_json()}
-    return {**_blocks(answer), "decoded_by_cloud": answer.counts.decoded, **conformal}
+    return {**blocks(answer), "decoded_by_cloud": answer.counts.decoded, **conformal}
 
 
-def _sprinter(answer: AnswerCounts) -> dict[str, Any]:
+def sprinter(answer: AnswerCounts) -> dict[str, Any]:
     """`drafted` and `accepted` are those of SPRINTER's Theorem 7: tokens that passed count."""
     counts = answer.counts
     calls = counts.verified
     per_call = round(1 + counts.unverified / calls, 2) if calls else None
     return {
-        **_blocks(answer),
+        **blocks(answer),
         "drafted": counts.unverified + counts.judged,
         "accepted": counts.unverified + counts.stood,
         "unverified": counts.unverified,
@@ -90,7 +96,7 @@ def _sprinter(answer: AnswerCounts) -> dict[str, Any]:
     }
 
 
-def _federated(answer: AnswerCounts) -> dict[str, Any]:
+def federated(answer: AnswerCounts) -> dict[str, Any]:
     """Of the rounds that decided something."""
     counts = answer.counts
     return {
@@ -102,11 +108,3 @@ def _federated(answer: AnswerCounts) -> dict[str, Any]:
         "waited_ms": milliseconds(counts.verdicts_waited_s),
         "missing": dict(counts.missing),
     }
-
-
-_OF_MODE = {
-    "dragon": _dragon,
-    "speculative": _speculative,
-    "federated": _federated,
-    "sprinter": _sprinter,
-}

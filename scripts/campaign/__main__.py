@@ -107,7 +107,7 @@ def _replay(
 
     from dragonrt.traces.counts import AnswerCounts
     from dragonrt.traces.file import read_trace
-    from dragonrt.traces.statistics import statistics
+    from dragonrt.traces.statistics import dragon, statistics
     from scripts.campaign.recorded import recordings
     from scripts.campaign.replay import replay
 
@@ -116,7 +116,7 @@ def _replay(
         table.add_column(name, justify="right", no_wrap=True)
     for recorded in recordings(*(read_trace(path) for path in traces)):
         changed = recorded.under(changes)
-        numbers = statistics(AnswerCounts.of(replay(changed, emulate).records))
+        numbers = statistics(AnswerCounts.of(replay(changed, emulate).records), dragon)
         accepted = numbers["acceptance"]
         table.add_row(
             str(len(recorded.tokens)),

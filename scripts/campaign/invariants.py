@@ -10,7 +10,6 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.settings import (
     DragonSettings,
-    FederatedSettings,
     Settings,
 )
 from dragonrt.node.client_session import Answer
@@ -125,14 +124,13 @@ def check(
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")
     _check_text(scenario, request, device)
-    if _keeps_drafts(request.settings):
+    if request.settings.keeps_drafts:
         _check_withheld(scenario, request, device)
     for taking in clouds:
         _check_cloud(scenario, request, device, sessions, taking)
         if honest:
             _check_told(request.settings, taking)
-    if isinstance(request.settings, FederatedSettings):
-        _check_rounds(scenario, request, request.settings, device)
+    _check_rounds(scenario, request, request.settings, device)
     _check_end(request, answer, given_up=given_up)
     for notice in answer.notices if honest else ():
         if any(breach in notice for breach in BREACHES):
@@ -150,20 +148,15 @@ def _right(
     scenario: Scenario, request: Request, accepted: Sequence[int], course: Attendance
 ) -> list[int]:
     question = request.question.resumed(tuple(accepted))
-    if _keeps_drafts(request.settings):
+    if request.settings.keeps_drafts:
         return [token for token, _ in _redacted(scenario, request, course)]
     verifier = scenario.resources(request).verifier
     return oracle(question, request.settings, scenario.models(request), course, verifier)
 
 
-def _keeps_drafts(settings: Settings) -> bool:
-    return isinstance(settings, DragonSettings) and settings.keeps_drafts
-
-
 def _marker(settings: Settings) -> tuple[int, ...]:
     """What a cloud reads for a run of withheld tokens; at level `answer` these are the last."""
-    redacts = isinstance(settings, DragonSettings) and settings.redacts
-    return MARKER_TOKENS if redacts else ()
+    return MARKER_TOKENS if settings.redacts else ()
 
 
 def _redacted(scenario: Scenario, request: Request, course: Attendance) -> list[tuple[int, bool]]:
@@ -228,7 +221,7 @@ def _check_cloud(
     cloud: Taking,
 ) -> None:
     """Its tokens are right, and its verdicts are those that the device took."""
-    if _keeps_drafts(request.settings):
+    if request.settings.keeps_drafts:
         decisions = list(zip(device.decided, device.withheld, strict=True))
         read = read_by_cloud(decisions, _marker(request.settings))
         text = [*read[: cloud.accepted], *cloud.decided]
@@ -256,15 +249,13 @@ def _check_cloud(
 
 def _check_told(settings: Settings, cloud: Taking) -> None:
     """A device that keeps its drafts tells target tokens, and nothing else (SPEC 1.10)."""
-    if isinstance(settings, DragonSettings) and settings.keeps_drafts:
+    if settings.keeps_drafts:
         more = cloud.heard - {"open", "target", "conclude", "close"}
         if more:
             raise ViolationError(f"the cloud was sent more than it may know: {sorted(more)}")
 
 
-def _check_rounds(
-    scenario: Scenario, request: Request, settings: FederatedSettings, device: Taking
-) -> None:
+def _check_rounds(scenario: Scenario, request: Request, settings: Settings, device: Taking) -> None:
     """Every round has the weights of those who took part, and all of them where that is wanted."""
     members, models = scenario.clouds, scenario.models(request)
     hashes = TokenPrefix(start_hash(request.question.seed), device.decided).hashes

@@ -15,23 +15,13 @@ Delays of models and preparations are at most twice their mean, messages travel 
 plus its jitter, behind whatever else is queued on the link.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import ceil
 
-from dragonrt.control.branching import MOST
-from dragonrt.distributions import codec
-from dragonrt.modes.settings import (
-    DragonSettings,
-    FederatedSettings,
-    Settings,
-    SpeculativeSettings,
-    SprinterSettings,
-)
+from dragonrt.modes.registry import Pace, entry_of
+from dragonrt.modes.settings import Settings
 from dragonrt.node.gatekeeper import READ_AT_ONCE
 from dragonrt.testing.faults import HalfOpen, Stall
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire.limits import MAX_BLOCK
 from dragonrt.wire.padding import PACED
 from scripts.campaign.scenario import FOR_EVER_S, VOCABULARIES, Request, Scenario
 
@@ -98,54 +88,9 @@ def _recovery_s(scenario: Scenario, link: Schedule) -> float:
     return noticed_s + back_off_s + 4 * _trip_s(scenario, link, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """What bounds an answer of one mode.
-
-    A device has at most `ahead` undecided steps drafted. One decision takes so many `forwards` of
-    both sides and, one after another, `trips` of messages, behind at most `messages` others. One
-    message holds at most so many `distributions`.
-    """
-
-    ahead: int
-    forwards: int
-    messages: int
-    distributions: int
-    trips: int = 2
-
-
-def _dragon(settings: DragonSettings) -> Pace:
-    # A forward on a dead line, and one on the decided text; then a Draft and a Target.
-    # A race may lack entries on both sides, and those of one may wait for the other's.
-    branches = MOST if settings.most_branches is None else settings.most_branches
-    drafts = 2 * settings.run_ahead * (1 + branches)
-    return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
-
-
-def _speculative(settings: SpeculativeSettings) -> Pace:
-    # What is under way is drafted anew behind a refusal, and verified.
-    length, blocks = settings.length, settings.outstanding
-    longest = length if settings.controller is None else MAX_BLOCK
-    return Pace(blocks * (longest + 1) - 1, 2 + length, 2 * blocks, length)
-
-
-def _federated(settings: FederatedSettings) -> Pace:
-    # A block, and its verification behind one that came too late.
-    block = settings.block_tokens
-    return Pace(max(1, block), 3 + block, 4, block + 1)
-
-
-_PACES: Mapping[type[Settings], Callable[..., Pace]] = {
-    DragonSettings: _dragon,
-    SpeculativeSettings: _speculative,
-    FederatedSettings: _federated,
-    SprinterSettings: lambda settings: Pace(1, 3, 2, 1),
-}
-
-
 def pace(settings: Settings) -> Pace:
     """What bounds an answer with these settings."""
-    return _PACES[type(settings)](settings)
+    return entry_of(settings).pace(settings)
 
 
 def _turn_s(scenario: Scenario, settings: Settings, link: Schedule) -> float:
@@ -164,7 +109,7 @@ def _held_s(scenario: Scenario, request: Request) -> float:
     """
     beside = _beside(scenario, request)
     messages = sum(pace(each.settings).messages for each in beside)
-    tick_s = max(getattr(each.settings, "cadence_s", 0.0) for each in beside)
+    tick_s = max(each.settings.cadence_s for each in beside)
     cells = 2 + messages * _message_bits(scenario) // (8 * PACED)
     return pace(request.settings).trips * tick_s * cells
 

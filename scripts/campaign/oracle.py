@@ -12,8 +12,10 @@ from math import inf, log2
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.modes.mode import Prediction
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
+from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -21,7 +23,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.modes.sprinter import TokenVerifier
+from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.side import Side
 from dragonrt.testing.scripted import SimulatedModel
 from scripts.campaign.brute_force import (
@@ -105,7 +107,7 @@ def oracle(
     Without a `course` the other side is there all the time. `verifier` is the sprinter's.
     """
     asked = Asked(question, models, course or Attendance(), verifier)
-    decide = _DECIDERS[type(settings)](asked, settings)
+    decide = _DECIDERS.get(type(settings), _of_entry)(asked, settings)
     text = TokenPrefix(start_hash(question.seed), question.accepted)
     while not asked.ends(text.tokens):
         for token in decide(text):
@@ -334,6 +336,22 @@ def _sprinter(asked: Asked, settings: SprinterSettings) -> Decide:
         if likely < threshold or run >= settings.run_length:
             token, run = corrected(asked.seed, step, token, q.p, asked.law("cloud", text)), 0
         return [token]
+
+    return decide
+
+
+def _of_entry(asked: Asked, settings: Settings) -> Decide:
+    """By the oracle that a mode from outside the package brings along."""
+    next_token = entry_of(settings).oracle
+    if next_token is None:
+        raise ValueError("a mode without an oracle cannot be checked: give its entry one")
+
+    def decide(text: TokenPrefix) -> Sequence[int]:
+        def said(name: str) -> Prediction:
+            return asked.models[name].said(len(text), text.hash)
+
+        alone = asked.course.alone(len(text))
+        return [next_token(asked.question, settings, text, said, alone)]
 
     return decide
 

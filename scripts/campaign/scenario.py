@@ -1,7 +1,7 @@
 """What happens in one simulated run: the links, the speeds, what is asked and what goes wrong."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from dragonrt.control.learned import controller
@@ -126,7 +126,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(getattr(each.settings, "cadence", None) for each in plain.requests)
+        slow |= any(each.settings.cadence_s for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         return replace(plain, requests=requests, documents=chance.random() < 0.8)
@@ -136,7 +136,7 @@ class Scenario:
         """The same with a few tokens and no documents."""
         mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
         chance = random.Random(f"{mode} {seed}")
-        workers = chance.choice((2, 2, 3, 4)) if mode == "federated" else 1
+        workers = chance.choice((2, 2, 3, 4)) if MODES[mode].settings.several else 1
         faulty = chance.random() < 0.6
         links = [
             _schedule(chance, workers * seed + worker, faulty and chance.random() < 1.2 / workers)
@@ -211,14 +211,13 @@ class Scenario:
 
     def resources(self, request: Request) -> Resources:
         """What the device brings along."""
-        name = getattr(request.settings, "controller", None)
+        name = request.settings.controller
         return Resources(
             vocabulary=self.vocabulary,
             timeouts=self.timeouts,
             members=self.clouds,
             controller=None if name is None else controller(name),
             verifier=PrefixVerifier(),
-            acceptance=PrefixVerifier(),
             marker=MARKER_TOKENS,
         )
 
@@ -311,56 +310,75 @@ def _cadence(chance: random.Random, bandwidth: float | None) -> str:
     return chance.choice([each for each, bits in CADENCES.items() if bits <= (bandwidth or bits)])
 
 
+def _dragon(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
+    rule, aggregator = chance.choice(AGGREGATIONS)
+    return DragonSettings(
+        rule=rule,
+        aggregator=aggregator,
+        codec=chance.choice(DISTRIBUTIONS),
+        run_ahead=chance.choice((1, 2, 4, 8, 32)),
+        follow=chance.random() < 0.7,
+        disclose=chance.choice(_disclosures(rule, aggregator)),
+        branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
+        withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
+        reveal=REVEALS[withhold],
+        pad=chance.choice((None, False, True)),
+        cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
+        cadence_ticks=chance.choice((5, 20, 60)),
+        on_loss=on_loss,
+    )
+
+
+def _speculative(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
+    rule, code = chance.choice(VERIFICATIONS)
+    # Where the rule is coupled, where blocks end does not matter.
+    controlled = rule == "coupled" and chance.random() < 0.2
+    return SpeculativeSettings(
+        rule=rule,
+        codec=code,
+        block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
+        budget=chance.choice((None, None, 80)),
+        controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
+        stopping=chance.choice(STOPPINGS) if rule == "coupled" else None,
+        pipelined=chance.random() < 0.7,
+        learning_rate=0.05,
+        target=0.02,
+        on_loss=on_loss,
+        cloud_decodes=chance.random() < 0.7,
+    )
+
+
+def _federated(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
+    return FederatedSettings(
+        rule=chance.choice(("coupled", "rejection")),
+        codec=chance.choice(("topk:4:residual", "topk:3:renorm", "dense:fp16")),
+        block_tokens=chance.choice((0, 1, 4, 8)),
+        weights=chance.choice(("fixed", "relevance")),
+        quorum_deadline=chance.choice((None, None, 0.3)),
+        require_all=chance.random() < 0.3,
+    )
+
+
+def _sprinter(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
+    return SprinterSettings(
+        codec=chance.choice(("dense:fp32", "topk:8:renorm", "ksqs:8:100", "topp:0.9")),
+        threshold=chance.choice((None, 0.2, 0.9, 1.0)),
+        run_length=chance.choice((1, 3, 32)),
+        on_loss=on_loss,
+    )
+
+
+_DRAWN: Mapping[str, Callable[[random.Random, Schedule, OnLoss], Settings]] = {
+    "dragon": _dragon,
+    "speculative": _speculative,
+    "federated": _federated,
+    "sprinter": _sprinter,
+}
+
+
 def _settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
+    """Settings of the mode at random; the default ones of a mode from outside the package."""
     on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
-    match mode:
-        case "dragon":
-            rule, aggregator = chance.choice(AGGREGATIONS)
-            return DragonSettings(
-                rule=rule,
-                aggregator=aggregator,
-                codec=chance.choice(DISTRIBUTIONS),
-                run_ahead=chance.choice((1, 2, 4, 8, 32)),
-                follow=chance.random() < 0.7,
-                disclose=chance.choice(_disclosures(rule, aggregator)),
-                branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
-                withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
-                reveal=REVEALS[withhold],
-                pad=chance.choice((None, False, True)),
-                cadence=chance.choice((None, None, _cadence(chance, link.bandwidth))),
-                cadence_ticks=chance.choice((5, 20, 60)),
-                on_loss=on_loss,
-            )
-        case "speculative":
-            rule, code = chance.choice(VERIFICATIONS)
-            # Where the rule is coupled, where blocks end does not matter.
-            controlled = rule == "coupled" and chance.random() < 0.2
-            return SpeculativeSettings(
-                rule=rule,
-                codec=code,
-                block_tokens=None if controlled else chance.choice((1, 2, 4, 6, None)),
-                budget=chance.choice((None, None, 80)),
-                controller=chance.choice(("static:3:20", "heuristic:50")) if controlled else None,
-                stopping=chance.choice(STOPPINGS) if rule == "coupled" else None,
-                pipelined=chance.random() < 0.7,
-                learning_rate=0.05,
-                target=0.02,
-                on_loss=on_loss,
-                cloud_decodes=chance.random() < 0.7,
-            )
-        case "federated":
-            return FederatedSettings(
-                rule=chance.choice(("coupled", "rejection")),
-                codec=chance.choice(("topk:4:residual", "topk:3:renorm", "dense:fp16")),
-                block_tokens=chance.choice((0, 1, 4, 8)),
-                weights=chance.choice(("fixed", "relevance")),
-                quorum_deadline=chance.choice((None, None, 0.3)),
-                require_all=chance.random() < 0.3,
-            )
-        case _:
-            return SprinterSettings(
-                codec=chance.choice(("dense:fp32", "topk:8:renorm", "ksqs:8:100", "topp:0.9")),
-                threshold=chance.choice((None, 0.2, 0.9, 1.0)),
-                run_length=chance.choice((1, 3, 32)),
-                on_loss=on_loss,
-            )
+    if mode in _DRAWN:
+        return _DRAWN[mode](chance, link, on_loss)
+    return MODES[mode].settings()

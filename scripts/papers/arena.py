@@ -18,7 +18,7 @@ from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
-from dragonrt.modes.settings import Settings, SpeculativeSettings
+from dragonrt.modes.settings import Settings
 from dragonrt.modes.told import MARKER
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
@@ -59,7 +59,7 @@ class Arena:
             rate=self.rate,
             **trained,
         )
-        if isinstance(settings, SpeculativeSettings) and settings.controller is not None:
+        if settings.controller is not None:
             return replace(resources, controller=controller(settings.controller))
         return resources
 

@@ -62,8 +62,8 @@ def test_scenarios_differ_in_everything_that_may_go_wrong(mode: str) -> None:
     }
     requests = [request for scenario in drawn for request in scenario.requests]
     assert {type(request.settings) for request in requests} == {MODES[mode].settings}
-    losses = {getattr(request.settings, "on_loss", None) for request in requests}
-    assert losses == ({None} if mode == "federated" else {"alone", "wait"})
+    losses = {request.settings.on_loss for request in requests}
+    assert losses == ({"wait"} if mode == "federated" else {"alone", "wait"})
     assert {asked.stops for asked in requests if asked.end_s is not None} == {True, False}
     stalls = {scenario.stall.length_s for scenario in drawn if scenario.stall is not None}
     assert {0.5, FOR_EVER_S} < stalls

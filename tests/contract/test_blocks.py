@@ -16,7 +16,6 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.node.client_session import Answer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
 from dragonrt.testing.scripted import Script, ScriptedModel
@@ -69,6 +68,8 @@ def blocks(given: Answer) -> list[int]:
 class HalfSure:
     """Gives every token an even chance to stand."""
 
+    threshold = 0.5
+
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
@@ -81,11 +82,11 @@ def test_controllers_and_stopping_rules_change_the_blocks_and_not_the_text(seed:
         settings = replace(BLOCKS, block_tokens=None, controller=name)
         given = answer(seed, settings, controller=controller(name))
         assert given.tokens == right(seed, BLOCKS)
-    given = answer(seed, BLOCKS, stopping=AdaEDL(longest=5, threshold=0.3))
+    given = answer(seed, replace(BLOCKS, block_tokens=5, stopping="adaedl"))
     assert max(blocks(given)) <= 5
     assert given.tokens == right(seed, BLOCKS)
-    stopping = SpecDecPlusPlus(longest=9, threshold=0.7)  # 1 - 0.5² is above it, 1 - 0.5 not
-    given = answer(seed, BLOCKS, stopping=stopping, acceptance=HalfSure())
+    # 1 - 0.5² is above the threshold, 1 - 0.5 is not.
+    given = answer(seed, replace(BLOCKS, stopping="specdec++"), verifier=HalfSure())
     assert max(blocks(given)) == 2
     assert given.tokens == right(seed, BLOCKS)
 

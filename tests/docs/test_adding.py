@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ from dragonrt.distributions import Codec, codec
 from dragonrt.modes.mode import Computed, Effects, Finish, Joined, Left, Mode, Prepared, Received
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import MODES, Resources
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import CoupledSpeculation
@@ -88,6 +89,13 @@ class TestTheCodec(contract.TestContract):  # type: ignore[misc]  # a module loa
     def each(self, powers: Any) -> Codec:
         made: Codec = powers(POWERS, contract.VOCABULARY, 16)
         return made
+
+
+@pytest.fixture(autouse=True)
+def only_here() -> Iterator[None]:
+    """The page's mode is registered for one test."""
+    yield
+    MODES.pop("plain", None)
 
 
 def driven(modes: dict[Side, Mode], models: dict[Side, ScriptedModel]) -> Finish:

@@ -5,7 +5,7 @@ import pytest
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.ranking import ranked, unranked
+from dragonrt.modes.ranking import ranked
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -56,8 +56,8 @@ def test_they_are_those_of_the_mixture() -> None:
     ],
 )
 def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
-    assert (unranked(settings, GREEDY) is None) == known
+    assert (settings.unranked(GREEDY) is None) == known
 
 
 def test_a_race_that_cannot_be_proved_gives_way_to_a_codec_that_tells_all() -> None:
-    assert unranked(DragonSettings(codec="race"), Sampler(temperature=1.0, top_p=0.5)) is None
+    assert DragonSettings(codec="race").unranked(Sampler(temperature=1.0, top_p=0.5)) is None

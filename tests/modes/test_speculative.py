@@ -15,7 +15,7 @@ from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
-from dragonrt.modes.speculative import AcceptanceHead, SpeculativeDrafting, SpeculativeJudging
+from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
 from dragonrt.testing.scripted import SimulatedSaid
@@ -34,7 +34,7 @@ def drafting(
     *,
     controller: Controller | None = None,
     stopping: StoppingRule | None = None,
-    acceptance: AcceptanceHead | None = None,
+    acceptance: TokenVerifier | None = None,
     **fields: Any,
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
@@ -356,6 +356,8 @@ def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
 @dataclass(frozen=True, slots=True)
 class Doubtful:
     """An acceptance head that doubts every second token of the vocabulary."""
+
+    threshold = 0.5
 
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int

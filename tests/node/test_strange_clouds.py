@@ -28,7 +28,7 @@ from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.statistics import statistics
+from dragonrt.traces.statistics import dragon, statistics
 from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage
 from dragonrt.wire.reasons import BusyError
 
@@ -211,7 +211,7 @@ def test_a_cloud_that_decides_another_text_twice_is_left() -> None:
     assert len(found.answer.tokens) == QUESTION.max_tokens
     (notice,) = found.answer.notices
     assert "alone from token 0: the two sides decided different texts twice" in notice
-    told = statistics(found.counted)
+    told = statistics(found.counted, dragon)
     assert (told["divergences"], told["alone_from"]) == (2, 0)
 
 

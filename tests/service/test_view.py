@@ -165,7 +165,7 @@ def test_what_left_this_side_fits_one_line_with_the_files_that_mattered_most() -
 def test_an_approximate_answer_says_so() -> None:
     drafted = TokenDecided(0, 5, None, None, "own", 0.1, 1.0)
     events = (
-        AnswerOpened("sprinter", 0, {"seed": 1}),
+        AnswerOpened("sprinter", 0, {"seed": 1}, exact=False),
         *(drafted, drafted, drafted, BlockJudged(1, 1, 1, 5, 0.1, 0.1)),
     )
     records = [record(10.0, event) for event in events]

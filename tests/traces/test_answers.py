@@ -15,7 +15,7 @@ from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
-from dragonrt.modes.registry import Resources
+from dragonrt.modes.registry import Resources, entry_of, mode_entry
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -60,7 +60,8 @@ class Traced:
 
     @property
     def live(self) -> dict[str, Any]:
-        return statistics(AnswerCounts.of(self.answer.records))
+        figures = entry_of(self.answer.settings).statistics
+        return statistics(AnswerCounts.of(self.answer.records), figures)
 
 
 def asked(settings: Settings, path: Path, seed: int = 1) -> Traced:
@@ -128,7 +129,8 @@ def test_both_sides_traces_agree_with_each_other_and_with_the_answer(
         assert (counts.verified, counts.stood) == (others.verified, others.stood)
     assert device.rtts_s, "probes are in the trace"
     (parts,) = split(traced.records["device"])[0]
-    assert statistics(AnswerCounts.of(parts.records)) == live
+    part = AnswerCounts.of(parts.records)
+    assert statistics(part, mode_entry(part.mode).statistics) == live
     assert len(timeline(aligned(list(traced.records.values()))).decisions) == len(answer.tokens)
     if name in ("leaderless", "greedy", "synchronous"):
         assert others.tokens == counts.tokens

@@ -70,18 +70,13 @@ def test_what_is_withheld_is_counted_and_was_not_sent() -> None:
     assert found.to_json()["evidence_bits"] is None
 
 
-def test_blocks_send_what_their_codec_and_mode_send() -> None:
-    blocks = (
-        BlockSent(1, 0, 4, 80, 0.1),
-        BlockSent(2, 4, 4, 80, 0.1, decided=2),
-        BlockJudged(1, 4, 3, 7, 0.1, 0.1),
-    )
-    for mode, codec, distributions in (
-        ("speculative", "ids", 0),
-        ("speculative", "ksqs:6:40", 8),
-        ("federated", "topk:4:residual", 0),
-        ("sprinter", "topk:8:renorm", 8),
-    ):
-        found = ledger(mode, codec, *blocks)
-        assert (found.tokens, found.distributions, found.unused) == (10, distributions, 5), mode
+def test_blocks_send_distributions_or_none() -> None:
+    for sends in (False, True):
+        blocks = (
+            BlockSent(1, 0, 4, 80, 0.1, distributions=sends),
+            BlockSent(2, 4, 4, 80, 0.1, decided=2, distributions=sends),
+            BlockJudged(1, 4, 3, 7, 0.1, 0.1),
+        )
+        found = ledger("speculative", "ids", *blocks)
+        assert (found.tokens, found.distributions, found.unused) == (10, 8 * sends, 5)
     assert ledger("speculative", "ids", *blocks, BlockOutrun(2, 3)).unused == 2

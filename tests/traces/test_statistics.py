@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dragonrt.modes.registry import MODES
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import (
@@ -43,7 +44,7 @@ def decided(device: bool | None, cloud: bool | None = None, cause: Cause = "targ
 
 
 def opened(mode: str, **settings: Any) -> AnswerOpened:
-    return AnswerOpened(mode, 0, {"seed": 3, "codec": "x", **settings})
+    return AnswerOpened(mode, 0, {"seed": 3, "codec": "x", **settings}, mode != "sprinter")
 
 
 COMMON: list[Happened] = [
@@ -234,14 +235,15 @@ def test_numbers_are_what_the_events_say_live_and_from_the_file(
     for now, event, *peer in happened:  # noqa: B007 (the clock reads it)
         recorder.also(live.take).of("".join(peer)).event(1, event)
     trace.close()
-    assert statistics(live) == {**COMMON_NUMBERS, **numbers}
+    assert statistics(live, MODES[live.mode].statistics) == {**COMMON_NUMBERS, **numbers}
     assert not live.resumed, "it goes on in another session"
     assert AnswerCounts.of(read_trace(tmp_path / "trace")) == live
 
 
-@pytest.mark.parametrize("mode", ["dragon", "speculative", "sprinter", "federated", "a fifth"])
+@pytest.mark.parametrize("mode", MODES)
 def test_without_a_token_there_is_nothing_to_divide_by(mode: str) -> None:
-    found = statistics(AnswerCounts.of([Record(1.0, "device", 1, opened(mode))]))
+    counts = AnswerCounts.of([Record(1.0, "device", 1, opened(mode))])
+    found = statistics(counts, MODES[mode].statistics)
     assert found["tokens"] == 0
     for name in ("time_to_first_token_ms", "ms_per_token", "total_ms", "bytes_per_token", "rtt_ms"):
         assert found[name] is None

@@ -37,7 +37,7 @@ def on(t: float, session: int, event: Event, side: Side = "device", peer: str = 
 
 
 def opened(accepted: int = 0, mode: str = "dragon", **settings: Any) -> AnswerOpened:
-    return AnswerOpened(mode, accepted, {"seed": 1, **settings})
+    return AnswerOpened(mode, accepted, {"seed": 1, **settings}, mode != "sprinter")
 
 
 def decided(device: bool | None, cloud: bool | None, cause: Cause) -> TokenDecided:

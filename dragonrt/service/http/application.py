@@ -17,7 +17,6 @@ from starlette.types import ASGIApp
 
 from dragonrt import __version__
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.settings import goes_alone
 from dragonrt.node.main import Device
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
@@ -148,7 +147,7 @@ class HttpService:
         Not where files can be uploaded and nothing would index them.
         """
         connected = {name: each.connected for name, each in self._device.connectors.items()}
-        alone = goes_alone(self._device.settings)
+        alone = self._device.settings.goes_alone
         ready = not self._admission.closing and (alone or any(connected.values()))
         following = self._device.side.following
         if following is None:

@@ -1,12 +1,10 @@
 """The device as a service: connected to its other sides, open to HTTP clients until it is ended."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.modes.ranking import unranked
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
 from dragonrt.node.library import Library
@@ -48,9 +46,7 @@ async def serve_device(
     """
     keys, context = http.keys(), http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = Defaults(
-        question, seed, stops, http.sources_in_text, longest, partial(unranked, how)
-    )
+    defaults = Defaults(question, seed, stops, http.sources_in_text, longest, how.unranked)
     admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
     documents = PrivateDocuments(settings, http.uploads)

@@ -86,7 +86,7 @@ class SprinterLineup:
             stopping=stopping.get(method),
             pipelined=False,
         )
-        return settings, {"acceptance": self.specdec} if method == SPECDEC else {}
+        return settings, {"verifier": self.specdec} if method == SPECDEC else {}
 
     def head_flop(self, method: str) -> int:
         """Of the head that judges each drafted token, if the method has one."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
-from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging, TokenVerifier
+from dragonrt.modes.speculative import TokenVerifier
+from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
 
