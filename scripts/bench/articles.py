@@ -5,63 +5,19 @@ and its errors, a person and a bill, a ship and its times. The others are advice
 things; questions name that pair in other words, so that no word of substance is shared.
 """
 
-import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 Kind = Literal["names and numbers", "paraphrase"]
 
-_NAMES = [
-    f"{start}{end}"
-    for start in re.findall(
-        r"\w+", "Al Bren Cor Dun El Far Gil Hol Iv Jor Kel Lor Mar Nor Os Pel Ran Sel Tar Vor"
-    )
-    for end in re.findall(
-        r"\w+",
-        "by da den dal ek feld gard heim ina ko lund mark nes ora quist rup stad vik wen zell",
-    )
-]
-_REMEDIES = [*re.findall(r"\w+", "salt milk vinegar clay rest lemon bran soda honey chalk oil ash")]
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """Things in the words of an article and in those of a question about it."""
-    pairs = [pair.split(" = ") for pair in " ".join(text.split()).split("; ")]
-    return [(article, question) for article, question in pairs]
-
-
-_STAINS = _pairs("""
-red wine = Merlot; ink = a leaking pen; grease = a fatty splash; blood = a bleeding cut; candle
-wax = dripping tapers; rust = oxidised iron; chewing gum = something sticky that was chewed; mud
-= wet dirt; coffee = a spilled espresso; mildew = a musty fungus; lipstick = make-up from a
-kiss; soot = fireplace grime; tomato sauce = ketchup; varnish = a lacquer drip; grass = a fall
-on the lawn; honey = what bees make
-""")
-_CLOTHS = _pairs("""
-a wool carpet = a sheep's fleece rug; a leather sofa = a cowhide couch; a silk tie = fine
-oriental neckwear; denim trousers = blue jeans; a wooden floor = parquet; a marble counter = a
-polished stone worktop; a canvas tent = a camping shelter; a suede shoe = brushed hide footwear;
-a linen tablecloth = flax dining textiles; a plastic chair = polymer seating; a brick wall =
-masonry; a car seat = automobile upholstery; a straw hat = woven summer headgear; a mattress =
-what one sleeps upon
-""")
-_AILMENTS = _pairs("""
-fever = a high temperature; ticks = small bloodsucking parasites; a limp = trouble walking
-evenly; a cough = noisy breathing from the chest; a rash = red itchy skin; worms = intestinal
-parasites; bad teeth = dental decay; overweight = being too fat; fear of noise = panic at loud
-bangs; loss of appetite = refusing meals; a broken nail = a cracked claw; watery eyes = tears
-running down the face
-""")
-_ANIMALS = _pairs("""
-a dog = my puppy; a horse = our mare; a rabbit = the bunny; a cow = dairy cattle; a sheep = my
-ewe; a hen = poultry; a pig = the sow; a cat = my kitten; a goat = the nanny that gives milk for
-cheese; a goose = a large white bird of the farmyard; a donkey = the long-eared beast of burden;
-a parrot = the talking bird
-""")
+_WORDS = tomllib.loads(Path(__file__).with_name("articles.toml").read_text(encoding="utf-8"))
+_NAMES = [f"{start}{end}" for start in _WORDS["first"].split() for end in _WORDS["last"].split()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +41,20 @@ def articles(seed: int, count: int = 2000) -> list[Article]:
 
 
 def _advice(rng: np.random.Generator) -> Iterator[Article]:
-    for (stain, dirt), (cloth, thing) in product(_STAINS, _CLOTHS):
-        first, second = rng.choice(_REMEDIES, 2, replace=False)
+    for (stain, dirt), (cloth, thing) in product(
+        _WORDS["stains"].items(), _WORDS["cloths"].items()
+    ):
+        first, second = rng.choice(_WORDS["remedies"].split(), 2, replace=False)
         yield Article(
             f"# Removing {stain} from {cloth}\n\nTo get {stain} out of {cloth}, put {first} on the "
             f"spot, wait {rng.integers(5, 60)} minutes and rinse it with {second}.",
             "paraphrase",
             f"How do I clean {thing} after {dirt}?",
         )
-    for (ailment, trouble), (animal, ours) in product(_AILMENTS, _ANIMALS):
-        first, second = rng.choice(_REMEDIES, 2, replace=False)
+    for (ailment, trouble), (animal, ours) in product(
+        _WORDS["ailments"].items(), _WORDS["animals"].items()
+    ):
+        first, second = rng.choice(_WORDS["remedies"].split(), 2, replace=False)
         yield Article(
             f"# {ailment.capitalize()} in {animal}\n\nAgainst {ailment} in {animal} give {first} "
             f"for {rng.integers(2, 9)} days, then {second}. If it stays, call the vet.",

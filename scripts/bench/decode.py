@@ -1,86 +1,85 @@
 """How fast a model decodes: `Sequence.extend` against `transformers.generate`."""
 
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import torch
-from rich.console import Console
-from torch import Tensor
 from transformers import StoppingCriteria
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.checkpoint import load_checkpoint
 from dragonrt.backends.torch_.gguf.model import GgufModel
+from dragonrt.cli.options import option
 from dragonrt.node.process import load_model
 from dragonrt.node.side_settings import SideSettings
-from scripts.bench.report import Series, bench_table, print_report
+from scripts.bench.harness import benchmark, series
+from scripts.papers.intervals import Row
 
-NOTE = (
-    "Greedy, one thread, the same prompt in every row; the time from the first new token to the "
-    "last, over the tokens after the first (the prompt is not in it). Medians of interleaved "
-    "repeats. generate: transformers, in bfloat16 or float32. With rounded weights some tokens "
-    "may differ: same says how many agree before the first that does not."
+MODELS = ("dragon-small", "dragon-opt")
+
+
+@benchmark(
+    {
+        "model": "{model}",
+        "type": "{dtype}",
+        "rows": "{rows}",
+        "generate": "{generate_ms[median]:.2f} ms",
+        "extend": "{extend_ms[median]:.2f} ms",
+        "ratio": "{ratio:.2f}x",
+        "same tokens": "{same_tokens} of {new_tokens}",
+    },
+    note="Greedy, one thread, the same prompt in every row; the time from the first new token to "
+    "the last, over the tokens after the first. Medians of interleaved repeats. generate: "
+    "transformers, in bfloat16 or float32. With rounded weights some tokens may differ: same says "
+    "how many agree before the first that does not.",
 )
-
-
-def bench_decode(
+def decode(
     *,
-    output: Console,
-    messages: Console,
-    models: Sequence[str] = ("dragon-small", "dragon-opt"),
-    rows: Sequence[int] = (1, 2, 4),
+    model: Annotated[
+        tuple[str, ...],
+        option("Name, GGUF file, directory or hub id.", default=", ".join(MODELS)),
+    ] = MODELS,
+    rows: tuple[int, ...] = (1, 2, 4),
     prompt_tokens: int = 200,
     new_tokens: int = 64,
     repeats: int = 5,
-) -> None:
-    """Milliseconds per token of both, for every model and number of rows."""
-    table = bench_table("model", "type", "rows", "generate", "extend", "ratio", "same tokens")
-    results: list[dict[str, Any]] = []
-    for name in models:
+) -> Iterator[Row]:
+    """Yield the milliseconds per token of both, for every model and number of rows."""
+    for name in model:
         ours = load_model(SideSettings("device", name, "cpu"))
         theirs = _transformers_model(name)
         theirs.generation_config.eos_token_id = None  # every run makes all of its tokens
-        prompt = _prompt(ours, prompt_tokens)
+        articles = sorted(bundled.documents("cloud").glob("*.md"))
+        texts = (ours.encode(path.read_text(encoding="utf-8")) for path in articles)
+        prompt = [token for text in texts for token in text][:prompt_tokens]
         for count in rows:
-            generate_ms, extend_ms, same = [], [], new_tokens
-            with messages.status(f"decoding with {name}, {count} rows"):
-                for _ in range(repeats):
-                    expected, milliseconds = _generate(theirs, prompt, count, new_tokens)
-                    generate_ms.append(milliseconds)
-                    tokens, milliseconds = _extend(ours, prompt, count, new_tokens)
-                    extend_ms.append(milliseconds)
-                    same = min(same, _agreeing(tokens, expected))
-            generate, extend = Series(tuple(generate_ms)), Series(tuple(extend_ms))
-            ratio = generate.median / extend.median
-            table.add_row(
-                name,
-                ours.dtype,
-                str(count),
-                f"{generate.median:.2f} ms",
-                f"{extend.median:.2f} ms",
-                f"{ratio:.2f}x",
-                f"{same} of {new_tokens}",
-            )
-            results.append(
-                {
-                    "model": name,
-                    "dtype": ours.dtype,
-                    "rows": count,
-                    "prompt_tokens": prompt_tokens,
-                    "new_tokens": new_tokens,
-                    "generate_ms": generate.to_json(),
-                    "extend_ms": extend.to_json(),
-                    "ratio": round(ratio, 3),
-                    "same_tokens": same,
-                }
-            )
-    print_report(output, "decode", table, results, note=NOTE)
+            times: tuple[list[float], list[float]] = [], []
+            same = new_tokens
+            for _ in range(repeats):
+                expected, generate_ms = _generate(theirs, prompt, count, new_tokens)
+                tokens, extend_ms = _extend(ours, prompt, count, new_tokens)
+                times[0].append(generate_ms)
+                times[1].append(extend_ms)
+                pairs = enumerate(zip(tokens, expected, strict=True))
+                same = min(same, next((at for at, (a, b) in pairs if a != b), new_tokens))
+            generate, extend = map(series, times)
+            yield {
+                "model": name,
+                "dtype": ours.dtype,
+                "rows": count,
+                "prompt_tokens": prompt_tokens,
+                "new_tokens": new_tokens,
+                "generate_ms": generate,
+                "extend_ms": extend,
+                "ratio": generate["median"] / extend["median"],
+                "same_tokens": same,
+            }
 
 
 def _transformers_model(name: str) -> Any:
-    """The model of that name for transformers' own forward, a file's weights dequantised."""
+    """Load the model for transformers' own forward, a file's weights dequantised."""
     checkpoint = load_checkpoint(name, "cpu", "auto", bundled.adapter_path(name))
     model: Any = checkpoint.model
     if isinstance(checkpoint.source, GgufModel):
@@ -93,24 +92,10 @@ def _transformers_model(name: str) -> Any:
     return model
 
 
-def _agreeing(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens are the same before the first that is not."""
-    pairs = enumerate(zip(tokens, others, strict=True))
-    return next((place for place, (one, other) in pairs if one != other), len(tokens))
-
-
-def _prompt(model: LanguageModel, length: int) -> list[int]:
-    """So many tokens of the sample articles."""
-    tokens: list[int] = []
-    for path in sorted(bundled.documents("cloud").glob("*.md")):
-        tokens += model.encode(path.read_text(encoding="utf-8"))
-    return tokens[:length]
-
-
 def _extend(
     model: LanguageModel, prompt: list[int], rows: int, new: int
 ) -> tuple[list[int], float]:
-    """Half of the prompt is the document, as in use: its KV is there, the rest is shared."""
+    """Decode behind a document, half of the prompt, whose KV is stored, and the other half."""
     document = model.document_kv(prompt[: len(prompt) // 2])
     question = prompt[len(prompt) // 2 :]
     sequence = model.sequence([document] * rows, capacity=len(question) + new)
@@ -122,19 +107,18 @@ def _extend(
 
 
 class _Stamps(StoppingCriteria):
-    """Takes the time after every token and never stops."""
+    """Notes the time after every token and never stops."""
 
     def __init__(self) -> None:
         self.times_s: list[float] = []
 
-    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
         self.times_s.append(time.perf_counter())
         return torch.zeros(input_ids.shape[0], dtype=torch.bool)
 
 
 def _generate(model: Any, prompt: list[int], rows: int, new: int) -> tuple[list[int], float]:
-    stamps = _Stamps()
-    inputs = torch.tensor([prompt] * rows)
+    stamps, inputs = _Stamps(), torch.tensor([prompt] * rows)
     with torch.inference_mode():
         result = model.generate(
             inputs,

@@ -1,165 +1,136 @@
-"""Clouds that are killed in the middle of answers: what a person sees of it.
+"""A cloud that is killed in the middle of text that is shown over HTTP, and started again.
 
-Two hosts give an answer. The one that does is killed without a word after a random token; then, in
-the next answer, the other one. Both are started again, and so on.
+`dragonrt serve` streams an answer. The cloud's process gets SIGKILL after a piece of it; the next
+question is asked when another process of the cloud listens.
 """
 
-import itertools
+import json
 import os
 import random
 import signal
-from collections.abc import Sequence
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, get_args
 
-from rich.console import Console
-
-from dragonrt.control.scheduler import Aggregator
-from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
+from dragonrt import bundled
+from dragonrt.experiments.cloud_process import cloud_process, listening_process
 from dragonrt.modes.mode import OnLoss
-from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.node import main as programs
-from dragonrt.node.addresses import Member
-from dragonrt.node.client_session import Answer
-from dragonrt.node.endpoints import Address
-from dragonrt.sampling.samplers import Sampler
-from dragonrt.timeouts import USUAL
-from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import Record, TokenDecided
-from scripts.bench.http_kills import HttpKill, kills_over_http
-from scripts.bench.report import bench_table, print_report
-from scripts.papers.model_sides import run
-from scripts.papers.sample_sides import LoadedSide, sample_settings
+from scripts.bench.harness import benchmark
+from scripts.papers.intervals import Row
 
-NOTE = (
-    "Same text: as without a kill; with no host left, up to the token from which on the device "
-    f"answers alone. Gap: the longest between two tokens; without a host {USUAL.rejoin_s:g} s "
-    "pass. Over HTTP the cloud is killed within shown text and started again; same: no piece was "
-    "taken back, and all before the kill is what both sides say; complete: the next answer is."
-)
-WAITING = DragonSettings(codec="dense:fp16", aggregator=Aggregator.SYNC)
-"""Every token waits for the cloud."""
+Shown = tuple[list[str], str, list[float]]
+"""The pieces of an answer, its text at the end, and when each piece came."""
+LIMIT_S = 120.0
+"""Of one request: only stops one that hangs."""
+QUESTION = "What do you need to make lemon cake?"
+OPTIONS = ("--temperature", "5", "--aggregator", "sync", "--codec", "dense:fp16")
+"""A long answer, every token of which waits for the cloud."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """An answer in which a host was killed after token `point`, `left` others being there."""
+    """An answer whose cloud was killed after so many pieces of text.
+
+    `kept` says whether nothing shown was taken back and all before the kill is what both sides
+    say, `whole` whether all of it is, `again` whether the next answer was. `gap_s` is the longest
+    time between two pieces.
+    """
 
     point: int
-    left: int
-    same: bool
-    complete: bool
-    alone_from: int | None
+    kept: bool
+    whole: bool
+    again: bool
     gap_s: float
 
 
-def bench_kill(
-    *,
-    output: Console,
-    messages: Console,
-    rounds: int = 10,
-    model: str = "dragon-draft",
-    tokens: int = 32,
-    seed: int = 1,
-) -> None:
-    """Two kills a round, at points drawn by `seed`."""
-    chance, kills = random.Random(seed), []
-    device = LoadedSide.load(sample_settings("device", model))
-    question = Question(
-        prompt="What do you need to make lemon cake?",
-        seed=seed,
-        sampler=Sampler(5.0),
-        max_tokens=tokens,
-    )
-    with messages.status("") as status:
-        for number in range(rounds):
-            status.update(f"round {number + 1} of {rounds}")
-            with ExitStack() as stack:
-                hosts = [stack.enter_context(cloud_process(model=model)) for _ in range(2)]
-                ports = {str(host.wait_ready()): host for host in hosts}
-                points = [chance.randrange(1, tokens - 2) for _ in range(2)]
-                kills += run(_round(device, ports, question, points), virtual=False)
-    table = bench_table("hosts left", "kills", "same text", "complete", "alone", "longest gap")
-    results = [_result(left, [each for each in kills if each.left == left]) for left in (1, 0)]
-    ways: tuple[OnLoss, ...] = ("alone", "wait")
-    for on_loss in ways:
+@benchmark(
+    {
+        "--on-loss": "{on_loss}",
+        "kills": "{kills}",
+        "same text": "{kept}",
+        "whole": "{whole}",
+        "complete": "{again}",
+        "longest gap": "{longest_gap_s:.2f} s",
+    },
+    note="Same text: no piece was taken back, and all before the kill is what both sides say; "
+    "whole: so is all after it; complete: so is the next answer. Gap: between two pieces of text.",
+)
+def kill(*, rounds: int = 10, tokens: int = 32, seed: int = 1) -> Iterator[Row]:
+    """Yield what is seen of so many kills, at points drawn by `seed`."""
+    chance = random.Random(seed)
+    for on_loss in get_args(OnLoss):
         points = [chance.randrange(2, tokens // 2) for _ in range(rounds)]
-        with messages.status(f"over HTTP, --on-loss {on_loss}"):
-            found = kills_over_http(points, on_loss, tokens=tokens)
-        results.append(_http_result(on_loss, found))
-    for result in results:
-        table.add_row(
-            str(result["left"]),
-            str(result["kills"]),
-            str(result["same"]),
-            str(result["complete"]),
-            str(result["alone"]),
-            f"{result['longest_gap_s']:.2f} s",
-        )
-    print_report(output, "kill", table, results, seed=seed, note=NOTE)
+        kills = kills_over_http(points, on_loss, tokens=tokens)
+        yield {
+            "on_loss": on_loss,
+            "kills": len(kills),
+            "kept": sum(each.kept for each in kills),
+            "whole": sum(each.whole for each in kills),
+            "again": sum(each.again for each in kills),
+            "longest_gap_s": max(each.gap_s for each in kills),
+            "points": points,
+        }
 
 
-def _result(left: int, kills: Sequence[Kill]) -> dict[str, Any]:
-    return {
-        "left": left,
-        "kills": len(kills),
-        "same": sum(each.same for each in kills),
-        "complete": sum(each.complete for each in kills),
-        "alone": sum(each.alone_from is not None for each in kills),
-        "longest_gap_s": round(max(each.gap_s for each in kills), 3),
-        "points": [each.point for each in kills],
-        "gaps_s": [round(each.gap_s, 3) for each in kills],
-    }
-
-
-def _http_result(on_loss: OnLoss, kills: Sequence[HttpKill]) -> dict[str, Any]:
-    gone = sum(not each.whole for each in kills)
-    return {
-        "left": f"0, HTTP, {on_loss}",
-        "kills": len(kills),
-        "same": sum(each.kept for each in kills),
-        "complete": sum(each.again for each in kills),
-        "alone": gone,
-        "longest_gap_s": round(max(each.gap_s for each in kills), 3),
-        "points": [each.point for each in kills],
-        "gaps_s": [round(each.gap_s, 3) for each in kills],
-    }
-
-
-async def _round(
-    side: LoadedSide, hosts: dict[str, CloudProcess], question: Question, points: Sequence[int]
+def kills_over_http(
+    points: Sequence[int],
+    on_loss: OnLoss,
+    *,
+    model: str = "dragon-small",
+    tokens: int = 48,
+    seed: int = 4,
 ) -> list[Kill]:
-    known = tuple(Member(port, Address("127.0.0.1", int(port))) for port in hosts)
-    fleet = Member("cloud", known[0].address, hosts=known)
+    """Kill the cloud once in each of so many answers; needs the extra `serve`."""
+    own = ("serve", "--model", model, "--documents", str(bundled.documents("device")))
+    how = (*OPTIONS, "--seed", str(seed), "--max-tokens", str(tokens), "--on-loss", on_loss)
+    documents = ("--documents", str(bundled.documents("cloud")))
     found = []
-    async with programs.device(side.settings, side.model, side.library, [fleet], WAITING) as device:
-        whole = (await device.asking(question).ask()).tokens
-        for left, point in zip((1, 0), points, strict=True):
-            peer = device.connectors["cloud"].for_answer(question).peer
-            assert peer is not None
-            answer = await _killed(device, question, hosts[peer.name.split(":")[-1]], point)
-            alone_from = AnswerCounts.of(answer.records).alone_from
-            times = [t for t, _ in answer.decisions]
-            found.append(
-                Kill(
-                    point,
-                    left,
-                    answer.tokens[:alone_from] == whole[:alone_from],
-                    len(answer.tokens) == len(whole),
-                    alone_from,
-                    max(b - a for a, b in itertools.pairwise(times)),
-                )
-            )
+    with ExitStack() as stack:
+        cloud = stack.enter_context(cloud_process(*documents, model=model))
+        port = cloud.wait_ready()
+        program = ("dragonrt", "--config", os.devnull, *own, *how, "--port", str(port))
+        service = stack.enter_context(listening_process(*program, "--http-port", "0"))
+        url = f"http://127.0.0.1:{service.wait_ready()}/v1/responses"
+        _, whole, _ = _ask(url, model)
+        for point in points:
+            shown: Shown = [], "", []
+            for shown in _asked(url, model):
+                if len(shown[0]) == point and not shown[1]:
+                    os.kill(cloud.pid, signal.SIGKILL)
+                    cloud = stack.enter_context(
+                        cloud_process(*documents, "--port", str(port), model=model)
+                    )
+            cloud.wait_ready()
+            pieces, text, times_s = shown
+            kept = "".join(pieces).strip() == text
+            kept &= whole.startswith("".join(pieces[:point]).strip())
+            gap_s = max(later - earlier for earlier, later in pairwise(times_s))
+            found.append(Kill(point, kept, text == whole, _ask(url, model)[1] == whole, gap_s))
     return found
 
 
-async def _killed(
-    device: programs.Device, question: Question, host: CloudProcess, point: int
-) -> Answer:
-    def hear(record: Record) -> None:
-        if isinstance(record.event, TokenDecided) and record.event.step == point:
-            os.kill(host.pid, signal.SIGKILL)
+def _ask(url: str, model: str) -> Shown:
+    return list(_asked(url, model))[-1]
 
-    return await device.asking(question, hear).ask()
+
+def _asked(url: str, model: str) -> Iterator[Shown]:
+    """Yield what is shown of a streamed answer, after every piece of it and at its end."""
+    asked = {"model": model, "input": QUESTION, "stream": True, "sources_in_text": False}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(asked).encode(), headers)
+    pieces: list[str] = []
+    times_s: list[float] = []
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as lines:
+        for line in lines:
+            event: Any = json.loads(line[6:]) if line.startswith(b"data: {") else {"type": ""}
+            if event["type"] == "response.output_text.delta":
+                pieces.append(event["delta"])
+                times_s.append(time.monotonic())
+                yield pieces, "", times_s
+            elif event["type"] in ("response.completed", "response.incomplete"):
+                (message,) = event["response"]["output"]
+                yield pieces, "".join(part["text"] for part in message["content"]), times_s

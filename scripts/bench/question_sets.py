@@ -9,19 +9,18 @@ Without a file the set is made of forms that no training saw (`unseen`).
 
 import json
 import re
+import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from dragonrt.errors import DragonError
 from retrieval.files import read_text
-from scripts.bench.unseen import KnownAnswer, world
-
-Place = Literal["device", "cloud", "both", "nowhere"]
-"""Which side's documents hold the answer."""
+from scripts.bench.unseen import Place, world
 
 LARGEST = 2**28  # bytes of a set
 PLACES: tuple[Place, ...] = get_args(Place)
@@ -29,6 +28,8 @@ BOTH, NOWHERE = 1 / 6, 1 / 3
 """Shares of paragraphs of which questions are asked again: given to both sides, and removed."""
 
 _LEADING = re.compile(r"^(in|on|at|with|for) ")
+_MARKS = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +114,13 @@ def _articles(loaded: Sequence[Mapping[str, Any]], folder: Path, seed: int) -> I
 
 
 def _made(folder: Path, seed: int) -> World:
-    made = world(seed)
-    groups: dict[Place, Sequence[KnownAnswer]] = {
-        "device": made.notes,
-        "cloud": made.articles,
-        "nowhere": made.absent,
-    }
     texts: dict[str, str] = {}
     homes: dict[str, Place] = {}
     asked: list[KnownQuestion] = []
-    for place, several in groups.items():
+    for place, several in world(seed).items():
         for number, each in enumerate(several):
             name = f"{place}-{number}.txt"
-            if place != "nowhere":
+            if each.document:
                 texts[name], homes[name] = each.document, place
             answers = (_LEADING.sub("", each.answer),) if each.answer else ()
             asked.append(KnownQuestion(each.question, answers, place, name, name))
@@ -138,19 +133,12 @@ def _named(loaded: Mapping[str, Any], base: Path) -> World:
         KnownQuestion(
             each["question"],
             tuple(each["answers"]),
-            _place(each["place"]),
+            PLACES[PLACES.index(each["place"])],
             each.get("group", each["question"]),
         )
         for each in loaded["questions"]
     )
     return World(device, cloud, asked)
-
-
-def _place(name: str) -> Place:
-    for place in PLACES:
-        if place == name:
-            return place
-    raise ValueError(f"an answer stands at {', '.join(PLACES)}, not at {name!r}")
 
 
 def _written(
@@ -167,3 +155,36 @@ def _written(
             if places[name] in (side.name, "both"):
                 (side / name).write_text(text, encoding="utf-8")
     return World((sides[0],), (sides[1],), tuple(asked))
+
+
+def normalised(text: str) -> str:
+    """Return the text in lower case, without punctuation, articles and extra spaces (SQuAD 1.1)."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_MARKS)).split())
+
+
+def contains(text: str, answers: Sequence[str]) -> bool:
+    """Return whether one of the answers, normalised, stands within the text, as whole words."""
+    words = f" {normalised(text)} "
+    return any(f" {known} " in words for each in answers if (known := normalised(each)))
+
+
+def f1(text: str, answers: Sequence[str]) -> float:
+    """Return the greatest F1 of the text's words over those of each answer, from 0 to 1.
+
+    An answer without words, such as "The", is right if the text has none either (SQuAD 1.1).
+    """
+    return max(
+        (_f1(normalised(text).split(), normalised(each).split()) for each in answers), default=0.0
+    )
+
+
+def refuses(text: str, refusal: str) -> bool:
+    """Return whether the text begins with the model's refusal, such as "I don't know."."""
+    return f"{normalised(text)} ".startswith(f"{normalised(refusal)} ")
+
+
+def _f1(text: Sequence[str], answer: Sequence[str]) -> float:
+    if not text or not answer:
+        return float(text == answer)
+    common = (Counter(text) & Counter(answer)).total()
+    return 2 * common / (len(text) + len(answer))

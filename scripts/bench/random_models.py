@@ -9,7 +9,6 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
     LlamaConfig,
-    LlamaForCausalLM,
     PretrainedConfig,
     Qwen2Config,
     Qwen3Config,
@@ -18,53 +17,32 @@ from transformers import (
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
 
-_COMMON: Mapping[str, Any] = {
-    "vocab_size": 151_936,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": True,
-}
-SHARPNESS, APART = 5.0, 0.1
-"""The deviation of the logits, so that a few tokens have most of the probability, as in texts; and
-that of what related models differ by, as a part of it."""
-HIDDEN, LAYERS = 128, 2
-"""The sizes of related models."""
+SHARPNESS = 5.0
+"""The deviation of the logits, so that a few tokens have most of the probability, as in texts."""
+
+
+def _config(kind: Any, *sizes: int, **more: Any) -> PretrainedConfig:
+    """Return a configuration with the vocabulary of Qwen2 and Qwen3."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    given = dict(zip((*names, "num_key_value_heads"), sizes, strict=True)) | more
+    defaults = {"vocab_size": 151_936, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    made: PretrainedConfig = kind(**defaults | given)
+    return made
+
 
 SIZES: Mapping[str, PretrainedConfig] = {
-    "random-0.1b": LlamaConfig(
-        hidden_size=512,
-        intermediate_size=1536,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        **_COMMON,
-    ),
-    "random-0.5b": Qwen2Config(
-        hidden_size=896,
-        intermediate_size=4864,
-        num_hidden_layers=24,
-        num_attention_heads=14,
-        num_key_value_heads=2,
-        **_COMMON,
-    ),
-    "random-0.6b": Qwen3Config(
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        **_COMMON,
-    ),
+    "random-0.1b": _config(LlamaConfig, 512, 1536, 8, 8, 2),
+    "random-0.5b": _config(Qwen2Config, 896, 4864, 24, 14, 2),
+    "random-0.6b": _config(Qwen3Config, 1024, 3072, 28, 16, 8, head_dim=128),
 }
-"""The shapes of a small Llama, of Qwen2-0.5B and of Qwen3-0.6B, with their vocabulary."""
-
+"""The shapes of a small Llama, of Qwen2-0.5B and of Qwen3-0.6B."""
 
 ARCHITECTURES = {"llama": LlamaConfig, "qwen3": Qwen3Config, "gemma2": Gemma2Config}
 """What is read and rotated alike; with norms of heads; with windows, caps and scales as well."""
 
 
 def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
-    """A transformers model of one of the SIZES."""
+    """Return a transformers model of one of the SIZES."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]  # it has no types
         SIZES[name], dtype=dtype
@@ -77,52 +55,22 @@ def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
 
 
 def random_model(name: str, dtype: torch.dtype, seed: int = 1) -> LanguageModel:
-    """The same, with a tokenizer that is not its own: for token ids alone."""
+    """Return the same with a tokenizer that is not its own: for token ids alone."""
     return LanguageModel(name, Checkpoint(random_weights(name, dtype, seed), _tokenizer(), name))
 
 
-def related_models(vocabulary: int, count: int, seed: int) -> list[LanguageModel]:
-    """Small models that agree as far as a draft model agrees with its target."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=HIDDEN,
-        intermediate_size=2 * HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-    )
-    first = LlamaForCausalLM(config)
-    first.lm_head.weight.data.normal_(std=SHARPNESS / HIDDEN**0.5)
-    tokenizer = _tokenizer()
-    found = []
-    for number in range(count):
-        model = copy.deepcopy(first)
-        noise = torch.randn_like(model.lm_head.weight)
-        model.lm_head.weight.data += APART * number * SHARPNESS / HIDDEN**0.5 * noise
-        found.append(LanguageModel(f"random {number}", Checkpoint(model, tokenizer, "random")))
-    return found
-
-
 def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[LanguageModel]:
-    """Two small models of one of the ARCHITECTURES that agree now and then."""
+    """Return two small models of one of the ARCHITECTURES that agree now and then."""
     torch.manual_seed(seed)
-    config = ARCHITECTURES[architecture](
+    config = _config(
+        *(ARCHITECTURES[architecture], 64, 128, 3, 4, 2),
         vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         head_dim=16,
         max_position_embeddings=1024,
         eos_token_id=1,
         tie_word_embeddings=False,
     )
-    first = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]  # it has no types
-        config
-    )
+    first = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]  # no types
     for parameter in first.parameters():  # as they are made, models repeat the last token
         parameter.data += 0.15 * torch.randn_like(parameter)
     first.get_output_embeddings().weight.data.normal_(std=SHARPNESS / config.hidden_size**0.5)

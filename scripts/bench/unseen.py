@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,8 +29,9 @@ _OTHERS = {
     "day": ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"],
 }
 _DISTRICTS = ["", "Old ", "Upper ", "East ", "Little "]
-_SMALL = frozenset(["a", "an", "the", "in", "on", "at", "with", "for"])
 
+Place = Literal["device", "cloud", "both", "nowhere"]
+"""Which side's documents hold an answer."""
 Form = Mapping[str, Any]
 """`text` and what may be `asked` of it: [question, answer] templates."""
 
@@ -43,35 +44,19 @@ class KnownAnswer:
     question: str
     answer: str
 
-    def judged(self, answer: str) -> str:
-        """`unknown` for "I don't know."; else `right` where it has the expected words, or `wrong`.
 
-        Where nothing is expected, only "I don't know." is right, and is called so.
-        """
-        said = f" {_plain(answer)} "
-        if said.startswith(" i don t know "):
-            return "unknown" if self.answer else "right"
-        return "right" if self.answer and f" {_plain(self.answer)} " in said else "wrong"
+def world(
+    seed: int, notes: int = 200, articles: int = 500, absent: int = 60
+) -> dict[Place, list[KnownAnswer]]:
+    """Return so many notes of the device, articles of the cloud, and questions about neither.
 
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What is asked of whom: each note and article with its question, and some of neither."""
-
-    notes: tuple[KnownAnswer, ...]
-    articles: tuple[KnownAnswer, ...]
-    absent: tuple[KnownAnswer, ...]
-    """Questions in the forms of notes, about what no document tells; `document` is a near miss."""
-
-
-def world(seed: int, notes: int = 200, articles: int = 500, absent: int = 60) -> World:
-    """So many documents of each sort, which all follow from the seed."""
-    random = np.random.default_rng(seed)
-    private = _documents(random, _file()["note"], notes + absent)
-    public = _documents(random, _file()["article"], articles)
-    kept, removed = private[:notes], private[notes:]
-    missing = [replace(each, document=_nearest(each, kept), answer="") for each in removed]
-    return World(tuple(kept), tuple(public), tuple(missing))
+    What is nowhere is asked in the forms of notes, about what no document says.
+    """
+    random, forms = np.random.default_rng(seed), _file()
+    private = _documents(random, forms["note"], notes + absent)
+    public = _documents(random, forms["article"], articles)
+    missing = [replace(each, document="", answer="") for each in private[notes:]]
+    return {"device": private[:notes], "cloud": public, "nowhere": missing}
 
 
 @lru_cache(maxsize=1)
@@ -118,17 +103,3 @@ def _value(random: np.random.Generator, sort: str) -> str:
 def _filled(template: str, values: dict[str, str]) -> str:
     text = re.sub(r"\{(\w+)\}", lambda slot: values[slot[1]], template)
     return re.sub(r"\b([Aa]) (?=[aeiou])", r"\1n ", text)
-
-
-def _nearest(asked: KnownAnswer, documents: Sequence[KnownAnswer]) -> str:
-    """The document that has most words of the question: of the same form, about others."""
-    words = set(_plain(asked.question).split())
-    return max(
-        documents, key=lambda other: len(words & set(_plain(other.document).split()))
-    ).document
-
-
-def _plain(text: str) -> str:
-    """Lower-case words without marks, articles and the prepositions of times and places."""
-    found = re.findall(r"[\w:]+", text.lower())
-    return " ".join(word for word in found if word not in _SMALL)

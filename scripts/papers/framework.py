@@ -149,7 +149,7 @@ def run_experiment(
         rows += [{"model": model} | row for row in own]
     seconds = time.monotonic() - start_s
     write_rows(rows, where.rows)
-    from scripts.bench.report import environment
+    from scripts.bench.harness import environment
 
     record = {
         "experiment": experiment.NAME,

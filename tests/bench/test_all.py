@@ -1,255 +1,96 @@
-"""What benchmarks report: medians with all samples, ratios, and one last line of JSON."""
+"""What benchmarks report: rows as tables, and one record of them, of which a page is made."""
 
-import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+import torch
 
-from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.node.client_session import Answer
-from dragonrt.traces.events import ForwardDone, ForwardStopped, Record, TokenDecided
-from scripts.bench import (
-    cpu_parts,
+from dragonrt.errors import DragonError
+from scripts.bench import engine as bench_engine
+from scripts.bench import kill, overhead
+from scripts.bench.__main__ import BENCHES
+from scripts.bench.decode import decode
+from scripts.bench.harness import benchmark, measured, series
+from scripts.bench.index import index
+from scripts.bench.load import texts_under_load
+from scripts.bench.random_models import small_pair
+from scripts.bench.report import report
+from scripts.bench.retrieval import retrieval
+from scripts.bench.soak import growths
+
+
+@benchmark(
+    {"model": "{model}", "ms": "{ms[median]:.1f} ms"},
+    {"model": "{model}", "share": "{share:.0%}"},
+    note="[x] Of a toy.",
 )
-from scripts.bench import (
-    devices as bench_devices,
-)
-from scripts.bench import (
-    engine as bench_engine,
-)
-from scripts.bench import (
-    kill as bench_kill,
-)
-from scripts.bench import (
-    latency as bench_latency,
-)
-from scripts.bench import (
-    loop as bench_loop,
-)
-from scripts.bench import (
-    overhead as bench_overhead,
-)
-from scripts.bench import (
-    serve as bench_serve,
-)
-from scripts.bench import (
-    soak as bench_soak,
-)
-from scripts.bench.assisted import bench_assisted
-from scripts.bench.decode import bench_decode
-from scripts.bench.report import Series, bench_table, print_report
-from scripts.papers.arena import Given
+def toy(*, model: str = "toy [red]é", seed: int = 4) -> Iterator[dict[str, Any]]:
+    yield {"model": model, "ms": series([3.0, 1.0, 2.00004, 10.0])}
+    yield {"model": model, "share": None}
 
 
-def answer(first_s: float, step_s: float, tokens: tuple[int, ...]) -> Given:
-    """An answer to a question asked at time 0, with evenly spaced tokens; 4 forwards each.
-
-    Of the device's drafts every other one is accepted, of the cloud's all are.
-    """
-    forwards = [ForwardDone(0, 1, 0.1)] * 3 + [ForwardStopped(0, 0.1)]
-    records = [Record(0.0, "device", 1, forward) for forward in forwards]
-    for step, token in enumerate(tokens):
-        decided = TokenDecided(step, token, step % 2 == 0, True, "own", 0.0, 0.5)
-        records.append(Record(first_s + step * step_s, "device", 1, decided))
-    return Given(Answer(question=Question(), settings=DragonSettings(), records=records))
+def test_a_series_has_its_median_its_interval_and_every_sample() -> None:
+    found = series([3.0, 1.0, 2.00004, 10.0])
+    assert found["median"] == pytest.approx(2.50002)
+    assert found["samples"] == [3.0, 1.0, 2.0, 10.0]
+    assert 1.0 <= found["low"] < 2.5 < found["high"] <= 10.0
 
 
-def test_a_series_reports_its_median_and_keeps_every_sample() -> None:
-    series = Series((3.0, 1.0, 2.00004, 10.0))
-    assert series.median == pytest.approx(2.50002)
-    assert series.to_json() == {"median": 2.5, "samples": [3.0, 1.0, 2.0, 10.0]}
+def test_a_run_leaves_a_record_and_records_become_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy(seed=7)
+    last = json.loads(capsys.readouterr().out.rstrip("\n").rsplit("\n", 1)[1])
+    assert last == json.loads((tmp_path / "results/bench/toy.json").read_text())
+    assert (last["benchmark"], last["seed"]) == ("toy", 7)
+    assert last["machine"]["cores"] >= 1
+    assert {"dragonrt", "python", "torch", "transformers"} <= set(last["versions"])
+    assert [row["model"] for row in last["results"]] == ["toy [red]é"] * 2
+    figure = tmp_path / "results/fig/fig.json"
+    figure.parent.mkdir()
+    summary = {"fig": {"gain": {"mean": 2.0, "low": 1.5, "high": 2.5, "count": 9}}, "n": 3}
+    figure.write_text(json.dumps(last | {"experiment": "fig", "summary": summary, "tables": []}))
+    report(results=Path("results"), page=Path("results.md"))
+    page = (tmp_path / "results.md").read_text(encoding="utf-8")
+    for line in (
+        "## toy",
+        "| model | ms |",
+        "| toy [red]é | 2.5 ms |",
+        "| toy [red]é | - |",
+        "| fig, gain | 2 (1.5 to 2.5) |",
+        "| n | 3 |",
+    ):
+        assert line in page.splitlines()
+    assert last["date"] in page
+    assert last["command"] in page
 
 
-def test_the_last_line_is_one_json_object_however_narrow_the_terminal() -> None:
-    console = Console(width=20)
-    table = bench_table("model", "ms")
-    table.add_row("toy", "1.5")
-    with console.capture() as captured:
-        print_report(console, "decode", table, [{"text": "[red]é " * 40}], seed=4, note="[x] " * 20)
-    last = captured.get().rstrip("\n").rsplit("\n", 1)[1]
-    record = json.loads(last)
-    assert record["benchmark"] == "decode"
-    assert record["seed"] == 4
-    assert record["results"] == [{"text": "[red]é " * 40}]
-    assert record["machine"]["cores"] >= 1
-    assert {"dragonrt", "python", "torch", "transformers"} <= set(record["versions"])
-    assert record["command"].startswith("scripts/")
+def test_a_page_needs_records(tmp_path: Path) -> None:
+    with pytest.raises(DragonError):
+        report(results=tmp_path, page=tmp_path / "page.md")
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench" / "x.json").write_text("[]")
+    with pytest.raises(DragonError):
+        report(results=tmp_path, page=tmp_path / "page.md")
 
 
-def test_the_table_of_latencies_fits_into_80_columns() -> None:
-    same = [answer(0.31, 0.31, (1, 2, 3))] * 6
-    setting = bench_latency.LatencySetting(300, 0.8, False)
-    table = bench_table(*bench_latency.HEADINGS)
-    table.add_row(*bench_latency._cells(setting, bench_latency._result(setting, same, same)))
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(table)
-    assert "leaderless" in captured.get()
-    assert "…" not in captured.get()
-
-
-def test_latency_is_judged_answer_by_answer_with_and_without_the_first_token() -> None:
-    synchronous = [answer(0.4, 0.3, (1, 2, 3)), answer(0.4, 0.3, (4, 5)), answer(0.4, 0.0, (6,))]
-    leaderless = [answer(0.4, 0.03, (1, 2, 3)), answer(0.4, 0.03, (4, 7)), answer(0.4, 0.0, (6,))]
-    result = bench_latency._result(
-        bench_latency.LatencySetting(300, 0.0, False), synchronous, leaderless
-    )
-    assert result["synchronous_ms"]["samples"] == pytest.approx([333.3333, 350.0, 400.0])
-    assert result["leaderless_ms"]["samples"] == pytest.approx([153.3333, 215.0, 400.0])
-    assert result["ratio"] == pytest.approx(215 / 350, abs=1e-4)
-    assert result["synchronous_between_ms"]["samples"] == pytest.approx([300.0, 300.0])
-    assert result["ratio_between"] == pytest.approx(0.1)
-    assert (result["answers"], result["same_texts"]) == (3, 2)
-    assert (result["accepted_device"], result["accepted_cloud"]) == (4 / 6, 1.0)
-
-
-def cpu_us(outside: float) -> dict[str, dict[str, float]]:
-    """The same parts of every way, but for what the pair's loop takes."""
-    alone = {"forward": 2.0, "head": 0.0, "glue": 0.5, "loop": 0.0, "wire": 0.0}
-    pair = alone | {"head": 1.0, "loop": outside - 1.5}
-    return {"alone": alone, "pair": pair, "following": pair}
-
-
-def test_the_pair_is_compared_with_the_median_of_its_slower_side() -> None:
-    one = answer(0.1, 0.01, (1, 2, 3))
-    result = bench_overhead._result(
-        "toy",
-        2,
-        3,
-        [
-            bench_overhead.Measured(2.0, 3.0, 3.3, 1.5, one, cpu_us(3.0)),
-            bench_overhead.Measured(9.0, 3.0, 3.6, 1.5, one, cpu_us(9.0)),
-            bench_overhead.Measured(2.0, 3.0, 3.0, 1.8, one, cpu_us(2.0)),
-        ],
-    )
-    assert result["ratio"] == pytest.approx(1.1)
-    assert result["ratio_following"] == pytest.approx(0.5)
-    assert result["device_forwards_per_token"] == pytest.approx(4 / 3, abs=1e-4)
-    assert result["device_alone_ms"]["samples"] == [2.0, 9.0, 2.0]
-    pair = result["cpu_us"]["pair"]
-    assert (pair["head"], pair["loop"], pair["outside"], pair["sum"]["median"]) == (1, 1.5, 3, 5)
-    rows = dict(bench_overhead._cpu_cells(result))
-    assert rows["alone"][-1] == "1.00"
-    assert rows["pair"][-1] == "2.00"
-
-
-def test_calls_within_calls_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-    clock = cpu_parts.PartClock()
-
-    class Clocks:
-        process_time = thread_time = staticmethod(lambda: now_s)
-
-    def work(seconds: float) -> None:
-        nonlocal now_s
-        now_s += seconds
-
-    def head() -> None:
-        work(0.25)
-        clock.timed("forward", work)(2.0)
-        clock.timed("forward", work)(4.0)
-
-    monkeypatch.setattr(cpu_parts, "time", Clocks)
-    clock.timed("head", head)()
-    clock.timed("wire", work)(0.5)
-    work(1.0)
-    now = clock.now()
-    assert (now["forward"], now["head"], now["wire"], now["loop"]) == (6.0, 0.25, 0.5, 7.25)
-
-
-def test_what_is_timed_is_there_and_stays_as_it_was() -> None:
-    def targets() -> list[Any]:
-        return [getattr(owner, name) for _, owner, name in cpu_parts._TIMED]
-
-    before = targets()
-    with cpu_parts.measured_parts():
-        assert not set(before) & set(targets())
-    assert targets() == before
-
-
-def measured(bench: Callable[..., object], **options: Any) -> list[dict[str, Any]]:
-    """The results of a benchmark, as its last line has them."""
-    console = Console(width=200)
-    with console.capture() as captured:
-        bench(output=console, messages=Console(quiet=True), **options)
-    found: list[dict[str, Any]] = json.loads(captured.get().rstrip("\n").rsplit("\n", 1)[1])[
-        "results"
-    ]
-    return found
-
-
-def test_http_is_compared_with_the_terminal_answer_by_answer() -> None:
-    def timed(first: float, whole: float, cpu: float) -> bench_serve.Answered:
-        return bench_serve.Answered(first, whole, cpu / 2, cpu, "text", 10)
-
-    pairs = [(timed(10, 100, 5), timed(13, 110, 6)), (timed(30, 300, 7), timed(31, 290, 7))]
-    result = bench_serve.serve_result([*pairs, (timed(20, 200, 6), timed(22, 200, 8))])
-    assert result["first_ms"]["terminal"]["median"] == 20
-    assert result["first_ms"]["difference"] == {"median": 2, "samples": [3, 1, 2]}
-    assert result["cpu_ms"]["difference"]["median"] == 1
-    assert result["first_cpu_ms"]["difference"]["median"] == 0.5
-    assert (result["tokens_per_s"], result["ratio"]) == ({"terminal": 50, "http": 50}, 1.0)
-    assert result["same_texts"] is True
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_benchmark_is_where_the_command_looks_for_it(name: str) -> None:
+    module = __import__(f"scripts.bench.{name}", fromlist=[name])
+    assert callable(getattr(module, name))
 
 
 @pytest.mark.slow
 def test_extend_and_generate_decode_the_same_tokens() -> None:
-    (result,) = measured(
-        bench_decode,
-        models=("dragon-draft",),
-        rows=(2,),
-        prompt_tokens=40,
-        new_tokens=5,
-        repeats=1,
+    (row,) = measured(
+        decode, model=("dragon-draft",), rows=(2,), prompt_tokens=40, new_tokens=5, repeats=1
     )
-    assert result["same_tokens"] == 5
-    assert result["extend_ms"]["median"] > 0
-    assert result["generate_ms"]["median"] > 0
-
-
-@pytest.mark.slow
-def test_speculative_and_assisted_decoding_say_the_same_at_temperature_0() -> None:
-    results = measured(
-        bench_assisted, temperatures=(0.0,), length=2, new_tokens=5, prompt_count=2, repeats=1
-    )
-    assert [result["kind"] for result in results] == ["answers", "prose"]
-    for result in results:
-        assert result["same_texts"] is True
-        speeds = {way: each["median"] for way, each in result["tokens_per_s"].items()}
-        assert set(speeds) == {"generate", "assisted", "assisted:2", "alone", "speculative"}
-        faster = max(speeds["assisted"], speeds["assisted:2"])
-        assert result["ratio"] == pytest.approx(speeds["speculative"] / faster, rel=0.01)
-
-
-def test_a_loop_knows_the_longest_of_its_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-
-    def work(seconds: float) -> None:
-        nonlocal now_s
-        now_s += seconds
-
-    class Clocks:
-        perf_counter = thread_time = staticmethod(lambda: now_s)
-
-    monkeypatch.setattr(bench_loop, "time", Clocks)
-
-    async def main() -> float:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, bench_loop.MeasuredLoop)
-        loop.call_soon(work, 0.25)
-        loop.call_later(0.0, work, 0.75)
-        loop.call_soon_threadsafe(work, 0.5)
-        done = asyncio.Event()
-        loop.call_later(0.0, done.set)
-        await done.wait()
-        return loop.wall_s
-
-    with asyncio.Runner(loop_factory=bench_loop.MeasuredLoop) as runner:
-        assert runner.run(main()) == 0.75
+    assert row["same_tokens"] == 5
+    assert min(row["extend_ms"]["median"], row["generate_ms"]["median"]) > 0
 
 
 @pytest.mark.slow
@@ -257,59 +98,86 @@ def test_sessions_draft_the_same_whether_they_share_forwards_or_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench_engine, "BUFFER_BYTES", 2**20)
-    (result,) = measured(
-        bench_engine.bench_engine,
-        models=("dragon-draft",),
-        dtypes=("float32",),
+    (row,) = measured(
+        bench_engine.engine,
+        model=("dragon-draft",),
+        dtype=("float32",),
         sessions=(3,),
         tokens=12,
         repeats=1,
         threads=1,
     )
-    assert (result["model"], result["dtype"], result["sessions"]) == ("dragon-draft", "float32", 3)
-    assert result["same_texts"] is True
-    shared, single = result["shared"], result["single"]
-    assert shared["forwards_per_token"] < 0.9 < single["forwards_per_token"]
-    assert 0 < shared["p50_ms"] <= shared["p95_ms"]
-    assert result["ratio"] == pytest.approx(
-        shared["tokens_per_s"]["median"] / single["tokens_per_s"]["median"], rel=0.01
+    assert row["same_texts"] is True
+    assert row["shared"]["forwards_per_token"] < 0.9 < row["single"]["forwards_per_token"]
+    assert 0 < row["shared"]["p50_ms"] <= row["shared"]["p95_ms"]
+
+
+@pytest.mark.slow
+def test_the_pair_is_compared_with_its_slower_side_alone() -> None:
+    table, *parts = measured(
+        overhead.overhead, models=("dragon-draft",), rows=(1,), tokens=6, repeats=1
     )
+    assert table["ratio"] == pytest.approx(
+        table["pair_ms"]["median"] / table["alone_ms"]["median"], rel=0.01
+    )
+    assert [row["way"] for row in parts] == ["pair", "following", "alone"]
+    for row in parts:
+        cpu = {part: each["median"] for part, each in row["cpu_ms"].items()}
+        assert cpu["sum"] == pytest.approx(cpu["forward"] + cpu["loop"] + cpu["other"], rel=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", bench_loop.WAYS)
-def test_every_mode_answers_beside_a_loop_that_is_measured(way: str) -> None:
-    (result,) = measured(bench_loop.bench_loop, vocabularies=(500,), ways=(way,), tokens=4)
-    assert (result["mode"], result["tokens"]) == (way, 4)
-    assert result["longest_callback_ms"] > 0
-
-
-def test_kills_are_told_by_the_hosts_that_were_left() -> None:
-    kills = [
-        bench_kill.Kill(3, 1, True, True, None, 0.25),
-        bench_kill.Kill(9, 1, False, True, None, 0.5),
-    ]
-    result = bench_kill._result(1, kills)
-    assert (result["kills"], result["same"], result["alone"]) == (2, 1, 0)
-    assert (result["longest_gap_s"], result["points"]) == (0.5, [3, 9])
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "documents"),
+    [("llama", "float32", 2), ("qwen3", "bfloat16", 1), ("gemma2", "bfloat16", 0)],
+)
+def test_sixteen_texts_at_once_are_those_of_their_runs_alone(
+    architecture: str, dtype: str, documents: int
+) -> None:
+    models = small_pair(architecture, getattr(torch, dtype), 3)
+    if not models[0].exact_blocks:
+        pytest.skip(f"this CPU promises nothing of {dtype}")
+    assert texts_under_load(models, documents, 16, 4, 1, 5) == [True] * 16
 
 
 @pytest.mark.slow
-def test_a_crowd_of_devices_is_answered() -> None:
-    (result,) = measured(bench_devices.bench_devices, devices=3, seconds=0.5, tokens=3)
-    assert result["answers"] >= 3
-    assert (result["alone"], result["failed"]) == (0, 0)
-    assert len(result["memory_mb"]) == bench_devices.SAMPLES + 1
+@pytest.mark.parametrize(
+    ("bench", "options", "whats"),
+    [
+        (
+            index,
+            {"chunks": 80},
+            ["start, to the first hits", "search, hybrid", "search, dense", "search, words"],
+        ),
+        (
+            retrieval,
+            {"count": 450, "questions": 10, "follow_ups": 5},
+            ["names and numbers"] * 3 + ["paraphrase"] * 3,
+        ),
+    ],
+)
+def test_an_index_is_measured(
+    bench: Callable[..., None], options: dict[str, int], whats: list[str]
+) -> None:
+    rows = measured(bench, **options)
+    found = [row.get("what") or row.get("questions") for row in rows]
+    assert found[: len(whats)] == whats
+    assert all(row["ms"]["median"] > 0 for row in rows if "ms" in row)
 
 
 def test_growth_is_that_after_the_warm_up() -> None:
     sizes = [
-        bench_soak.Size(100 * n, 700.0 + (50.0 if n > 10 else 5.0 * n), 800.0 + 0.3 * n)
-        for n in range(1, 21)
+        (100 * n, 700.0 + (50.0 if n > 10 else 5.0 * n), 800.0 + 0.3 * n) for n in range(1, 21)
     ]
-    device, cloud = bench_soak.growths(sizes)
-    assert (device["side"], device["mb_per_1000"], device["warm_mb"]) == ("device", 0.0, 750.0)
-    assert (cloud["side"], cloud["mb_per_1000"], cloud["last_mb"]) == ("cloud", 3.0, 806.0)
-    low, high = cloud["interval"]
-    assert low <= 3.0 <= high
-    assert high - low < 0.01
+    device, cloud = growths(sizes)
+    assert device["mb_per_1000"]["mean"] == pytest.approx(0.0, abs=1e-9)
+    assert device["warm_mb"] == 750.0
+    growth = [cloud["mb_per_1000"][name] for name in ("low", "mean", "high")]
+    assert growth == pytest.approx([3.0] * 3, abs=0.01)
+
+
+def test_kills_are_counted_by_what_becomes_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = [kill.Kill(3, True, True, True, 0.25), kill.Kill(9, False, False, True, 0.5)]
+    monkeypatch.setattr(kill, "kills_over_http", lambda *_, **__: kills)
+    for row in measured(kill.kill, rounds=2):
+        assert (row["kept"], row["whole"], row["again"], row["longest_gap_s"]) == (1, 1, 2, 0.5)

@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.node.side_settings import SideSettings
 from scripts.bench import isolation as bench
-from scripts.bench.answer_scores import contains, f1, normalised, refuses
-from scripts.bench.question_sets import chosen, worlds
+from scripts.bench.question_sets import chosen, contains, f1, normalised, refuses, worlds
 
 ARTICLES = [
     {
@@ -156,20 +154,15 @@ def test_intervals_are_of_articles_and_not_of_questions() -> None:
 
 @pytest.mark.slow
 def test_the_mixture_is_what_two_processes_decide(articles: Path, tmp_path: Path) -> None:
-    console, rows = Console(record=True, width=200, file=None), tmp_path / "rows.json"
-    with console.capture() as shown:
-        bench.bench_isolation(
-            output=console,
-            messages=Console(quiet=True),
-            side=SideSettings("device", model="dragon-small"),
-            question=Question(seed=3, max_tokens=8, doubt=1.0),
-            file=articles,
-            count=6,
-            rows_file=rows,
-        )
-    report = json.loads(shown.get().splitlines()[-1])
-    (pair,) = (each for each in report["results"] if "texts as computed" in each)
-    assert pair["texts as computed"] == [6, 6]
+    rows = tmp_path / "rows.json"
+    *_, pair = bench.measured_set(
+        SideSettings("device", model="dragon-small"),
+        Question(seed=3, max_tokens=8, doubt=1.0),
+        articles,
+        6,
+        rows,
+    )
+    assert (pair["same_texts"], pair["timed"]) == (6, 6)
     written = json.loads(rows.read_text(encoding="utf-8"))["rows"]
     assert {row["way"] for row in written} == {
         "device alone",

@@ -28,7 +28,7 @@ from dragonrt.node.ending import LONGEST_END_S, TERMINATED
 from dragonrt.node.endpoints import Address
 from dragonrt.node.lobby import MOST_STRANGERS
 from dragonrt.timeouts import USUAL
-from scripts.bench.http_kills import kills_over_http
+from scripts.bench.kill import kills_over_http
 
 from .conftest import BOTH, SHORT, DeviceAt, connected_device, counts
 
