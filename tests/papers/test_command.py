@@ -70,12 +70,3 @@ def test_a_cloud_is_a_host_and_a_port(papers: Run, cloud: str) -> None:
     outcome = papers("latency", "--real", "--cloud", cloud)
     expected = f"--cloud takes HOST:PORT, such as 10.0.0.2:7070, not {cloud!r}"
     assert outcome.line == expected
-
-
-def test_mistakes_about_the_cloud_are_one_line(papers: Run) -> None:
-    here = ("--cloud", "[::1]:7070")
-    line = papers("wire", *here).line
-    assert line == "wire asks no cloud: --cloud is for latency, ttft, pipeline"
-    assert "pipeline --real --cloud" in papers("pipeline", *here).line
-    no_key = papers("latency", "--real", *here, "--key-file", "none")
-    assert "cannot read the key file none" in no_key.line

@@ -18,15 +18,13 @@ from scripts.papers.framework import (
     Files,
     Progress,
     Settings,
-    by_model_and_kind,
-    clock,
     draw_again,
     files,
     read_rows,
     run_experiment,
     write_rows,
 )
-from scripts.papers.intervals import Interval, Row, estimate, estimates, grouped, having
+from scripts.papers.intervals import Interval, Row, estimate
 
 
 class Doubling:
@@ -115,15 +113,6 @@ def test_each_model_has_its_rows_its_summary_and_its_picture(where: Files) -> No
     assert [path.name for path in where.pictures] == ["doubling.png"]
 
 
-def test_models_and_kinds_are_never_mixed() -> None:
-    rows: list[Row] = [
-        {"model": model, "kind": kind} for model in ("a", "b") for kind in ("answers", "prose")
-    ]
-    found = by_model_and_kind(rows)
-    assert list(found) == ["a, answers", "a, prose", "b, answers", "b, prose"]
-    assert list(by_model_and_kind(rows[:2])) == ["answers", "prose"]
-
-
 def test_dragons_figures_take_several_models() -> None:
     perplexity, wire = map(figures.experiment, ("perplexity", "wire"))
     assert figures.models_of(perplexity, (), one=False) == ("dragon-small", "dragon-opt")
@@ -181,12 +170,6 @@ def test_rows_come_back_as_they_were(
     ]
 
 
-def test_an_experiment_runs_on_its_own_clock_unless_told() -> None:
-    assert clock(Doubling(), None) == clock(Doubling(), False) == "virtual"
-    with pytest.raises(ExperimentError, match="leave --real out"):
-        clock(Doubling(), True)
-
-
 def test_the_catalogue_knows_every_experiment_by_one_name() -> None:
     names = [each.NAME for each in figures.EXPERIMENTS]
     assert len(set(names)) == len(names)
@@ -213,16 +196,6 @@ def test_the_estimate_is_the_median_within_its_interval() -> None:
         estimate([])
 
 
-def test_groups_keep_their_order_and_skip_empty_cells() -> None:
-    rows: list[Row] = [
-        {"way": "b", "ms": 1.0},
-        {"way": "a", "ms": None},
-        {"way": "b", "ms": 3.0},
-    ]
-    assert list(grouped(rows, "way")) == [("b",), ("a",)]
-    assert {key: each.value for key, each in estimates(rows, "ms", "way").items()} == {("b",): 2.0}
-
-
 @pytest.mark.slow
 def test_a_picture_is_a_png_of_the_common_width(tmp_path: Path) -> None:
     path = tmp_path / "line.png"
@@ -247,11 +220,6 @@ def test_lines_stand_apart_with_their_intervals_and_without_those_that_are_missi
             (1.9, 7.0),
         ]
         assert (list(last.lines[0].get_xdata()), last.lines[2]) == ([1.1], ())
-
-
-def test_rows_are_chosen_by_the_values_of_columns() -> None:
-    rows: list[Row] = [{"way": "a", "ms": 1}, {"way": "a", "ms": 2}, {"way": "b", "ms": 1}]
-    assert having(rows, way="a", ms=1) == rows[:1]
 
 
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -5,23 +5,9 @@ import pytest
 from scripts.papers.rouge import rouge_l, rouge_n
 
 
-def test_the_same_words_score_one() -> None:
-    assert rouge_n("Press green, twice!", "press GREEN twice", 2) == 1.0
-
-
 def test_common_bigrams_count_as_often_as_both_texts_have_them() -> None:
     # ours: a-b b-a a-b; theirs: a-b b-c: one in common.
     assert rouge_n("a b a b", "a b c", 2) == pytest.approx(2 * 1 / (3 + 2))
-
-
-def test_order_matters_to_bigrams_and_not_to_unigrams() -> None:
-    assert rouge_n("green press", "press green", 2) == 0.0
-    assert rouge_n("green press", "press green", 1) == 1.0
-
-
-def test_texts_too_short_for_one_score_zero() -> None:
-    assert rouge_n("", "press green", 2) == 0.0
-    assert rouge_n("press", "press", 2) == 0.0
 
 
 def test_the_longest_common_subsequence_may_have_gaps() -> None:

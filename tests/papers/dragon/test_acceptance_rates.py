@@ -1,7 +1,6 @@
 """Measured acceptance: what the rules do is what the formulas say, on known distributions."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from scripts.papers import teacher_forced
 from scripts.papers.dragon import acceptance_rates
-from scripts.papers.framework import Settings
 from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.teacher_forced import AnswerPosition, BothSides
 
@@ -29,20 +26,6 @@ def position(step: int, sharpness: float = 3.0) -> AnswerPosition:
         (q / q.sum()).astype(np.float32),
         (0.3, 0.7),
     )
-
-
-class FakeSides:
-    """A reading of made-up distributions."""
-
-    def positions(self, questions: int, tokens: int, seed: int) -> list[AnswerPosition]:
-        return [position(step) for step in range(6)]
-
-
-@pytest.fixture
-def rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
-    monkeypatch.setattr(teacher_forced.BothSides, "load", lambda model: FakeSides())
-    monkeypatch.setattr(acceptance_rates, "TEMPERATURES", (0.0, 0.8))
-    return acceptance_rates.run(Settings(True, True, 2, 0, tmp_path), lambda done, total: None)
 
 
 @pytest.mark.parametrize("name", acceptance_rates.RULES)
@@ -61,22 +44,6 @@ def test_without_temperature_nothing_is_left_to_chance() -> None:
             assert row["draws"] == 1
             assert row["accepted"] in (0, 1)
             assert row["expected"] is None
-
-
-@pytest.mark.slow
-def test_the_summary_sets_both_side_by_side(rows: list[dict[str, Any]], tmp_path: Path) -> None:
-    assert len(rows) == 2 * 2 * 2 * 6
-    summary = acceptance_rates.summarise(rows)
-    assert summary["positions"] == 6
-    for name in acceptance_rates.RULES:
-        assert summary[name]["0.0"]["difference"] is None
-        heated = summary[name]["0.8"]
-        mean = (heated["device"] + heated["cloud"]) / 2
-        assert heated["measured"]["mean"] == pytest.approx(mean, abs=1e-3)
-        apart = heated["measured"]["mean"] - heated["expected"]
-        assert heated["difference"]["mean"] == pytest.approx(apart, abs=1e-3)
-    acceptance_rates.plot(rows, tmp_path / "acceptance.png")
-    assert (tmp_path / "acceptance.png").exists()
 
 
 @pytest.mark.slow

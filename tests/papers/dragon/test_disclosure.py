@@ -1,13 +1,8 @@
 """What crosses at each level, and the two attackers: on notes that nobody has written."""
 
-import dataclasses
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from dragonrt.backends.model import LanguageModel
-from scripts.papers.dragon import disclosure as disclosure_figure
 from scripts.papers.dragon.crossing import (
     auc,
     auc_interval,
@@ -17,9 +12,8 @@ from scripts.papers.dragon.crossing import (
     named,
     words,
 )
-from scripts.papers.dragon.disclosure import _EMPTY, FULL, _framings, _membership, _naming
+from scripts.papers.dragon.disclosure import FULL
 from scripts.papers.dragon.eavesdropper import Seen
-from scripts.papers.intervals import Row
 
 
 def test_no_two_notes_have_a_question_or_a_canary_in_common() -> None:
@@ -52,27 +46,3 @@ def test_a_question_is_named_by_sizes_and_by_nothing_where_all_look_alike() -> N
     assert all(named(told, asked, 3))
     alike = [features([Seen(0.0, True, 100), Seen(0.1, False, 9)]) for _ in asked]
     assert sum(named(alike, asked, 3)) <= 12
-
-
-@pytest.mark.slow
-def test_what_each_part_measures_comes_to_a_summary_and_a_picture(
-    model: LanguageModel, tmp_path: Path
-) -> None:
-    framings = {
-        name: dataclasses.replace(each, cadence_ticks=80)
-        for name, each in _framings().items()
-        if name in ("answer, not padded", "answer, cadence")
-    }
-    naming = list(_naming(model, 3, 2, framings, seed=0))
-    shown = {"part": "answers", "right": True, "words": 3, "withheld_words": 0, "case": 0}
-    first = {**naming[0], **shown, "level": "drafts"}
-    rows: list[Row] = [{**_EMPTY, **row} for row in (*_membership(model, 2, 1), *naming, first)]
-    assert {row["bytes_up"] for row in naming if "cadence" in row["framing"]} == {80 * 1024}
-    told = {(row["level"], row["case"]): row["member"] for row in rows if row["member"] is not None}
-    assert told["drafts", 1] > told["answer", 1] == 0  # by a note that the answer does not use
-    summary = disclosure_figure.summarise(rows)
-    assert summary["naming"]["chance"] == pytest.approx(1 / 3, abs=1e-4)
-    assert summary["answers"]["drafts"]["words_not_in_answer"] == 3
-    assert set(summary["membership"]) <= {"drafts", "answer", "redacted"}
-    disclosure_figure.plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -8,25 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.relevance import RowWeights
 from dragonrt.errors import DragonError
-from retrieval.documents import load
 from scripts.papers.dragon import perplexity
-from scripts.papers.framework import Settings
-from scripts.papers.intervals import Row
 from scripts.papers.texts import read_corpus
 
 TEXT = "The ferry to Vardo leaves from pier two at half past nine. " * 60
-
-
-def test_a_directorys_test_file_is_evaluated_and_the_others_are_retrieved(tmp_path: Path) -> None:
-    for name in ("test", "valid", "train"):
-        (tmp_path / f"{name}.txt").write_text(f"This is {name}.")
-    corpus = read_corpus(tmp_path)
-    assert corpus.evaluated == "This is test."
-    assert set(corpus.retrieved) == {"This is valid.", "This is train."}
 
 
 @pytest.mark.parametrize("files", [2, 5, 11])
@@ -86,58 +74,3 @@ def test_documents_that_do_not_fit_are_left_out_the_best_stand_last() -> None:
     assert perplexity._context(documents, 6) == ([3, 3, 2, 2, 1, 1], 3)
     assert perplexity._context(documents, 5) == ([2, 2, 1, 1], 2)
     assert perplexity._context(documents, 1) == ([], 0)
-
-
-@pytest.mark.slow
-def test_a_corpus_that_holds_the_text_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(perplexity, "QUICK_WINDOWS", 1)
-    monkeypatch.setattr(perplexity, "QUICK_COUNTS", (0, 1))
-    (tmp_path / "corpus").mkdir()
-    articles = sorted(bundled.documents("cloud").glob("*.md"))[:6]
-    text = " ".join(load(article).text for article in articles)
-    (tmp_path / "corpus" / "test.txt").write_text(text)
-    (tmp_path / "corpus" / "other.txt").write_text(text)
-    settings = Settings(True, True, 1, 0, tmp_path, tmp_path / "corpus")
-    rows = perplexity.run(settings, lambda done, all_: None)
-    assert [row["method"] for row in rows] == [perplexity.NONE, *perplexity.METHODS]
-    nats = {row["method"]: row["nats_per_token"] for row in rows}
-    assert all(nats[method] < nats[perplexity.NONE] for method in perplexity.METHODS)
-
-
-def rows_of(nats: dict[tuple[int, str], float]) -> list[Row]:
-    return [
-        {
-            "corpus": "toy",
-            "model": "m",
-            "window": window,
-            "documents": documents,
-            "method": method,
-            "tokens": 224,
-            "nats_per_token": value,
-            "documents_read": documents,
-        }
-        for window in range(3)
-        for (documents, method), value in nats.items()
-    ]
-
-
-ROWS = rows_of(
-    {
-        (0, perplexity.NONE): math.log(100),
-        (1, "CRCG/cloud"): math.log(95),
-        (1, "CRCG/device"): math.log(110),
-        (1, "DRCG"): math.log(90),
-        (1, "DRAGON"): math.log(80),
-    }
-)
-
-
-def test_gains_are_compared_with_the_second_best_and_drawn(tmp_path: Path) -> None:
-    summary = perplexity.summarise(ROWS)
-    assert summary["perplexity"]["DRAGON"]["1"]["perplexity"] == pytest.approx(80)
-    gain = summary["gain over no retrieval, by documents a side"]["1"]
-    assert gain == {"DRAGON": 20.0, "best other": 10.0, "ratio": 2.0}
-    perplexity.plot(ROWS, tmp_path / "perplexity.png")
-    assert (tmp_path / "perplexity.png").stat().st_size > 10_000

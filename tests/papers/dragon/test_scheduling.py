@@ -10,7 +10,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.acceptances import Acceptances
-from scripts.papers.dragon import recorded_acceptance, scheduling
+from scripts.papers.dragon import recorded_acceptance
 from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
 from scripts.papers.model_sides import document_side, run
 from scripts.papers.sample_sides import LoadedSide, sample_settings
@@ -59,25 +59,6 @@ def test_sequences_are_recorded_once_and_kept(
         recorded((3,), 12, kept, heard.append)
 
 
-def test_sequences_of_several_models_are_kept_beside_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept, asked = tmp_path / "acceptances.csv", list[str]()
-
-    def record(model: str, *_: object) -> dict[int, Acceptances]:
-        asked.append(model)
-        return {3: Acceptances((model == "a", True), (False, True))}
-
-    monkeypatch.setattr(recorded_acceptance, "_record", record)
-    recorded = [
-        recorded_acceptance.recorded(model, (3,), 2, kept, lambda done: None)
-        for model in ("a", "b", "a", "b")
-    ]
-    assert asked == ["a", "b"]
-    assert recorded[:2] == recorded[2:]
-    assert [each.device[0] for (each,) in recorded[:2]] == [True, False]
-
-
 @pytest.mark.slow
 def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
     question = "What do you need to make lemon cake?"
@@ -108,32 +89,3 @@ def test_a_slow_device_is_the_floor_and_a_switching_scheduler_beats_fixed_ones()
     }
     assert seconds["leaderless"] < seconds["greedy"] < min(seconds["device"], seconds["cloud"])
     assert seconds["leaderless"] > TOKENS * 0.03
-
-
-def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
-    rows = [
-        {
-            "source": "a model",
-            "device_ms": device_ms,
-            "cloud_ms": 30,
-            "extra_ms": extra_ms,
-            "scheduler": name,
-            "sequence": sequence,
-            "device_acceptance": 0.5,
-            "cloud_acceptance": 0.75,
-            "switches": 0,
-            "seconds": 10.0 + number + extra_ms / 100,
-        }
-        for device_ms in (30, 60)
-        for extra_ms in (0, 100)
-        for number, name in enumerate(SCHEDULERS)
-        for sequence in range(3)
-    ]
-    summary = scheduling.summarise(rows)
-    assert summary["acceptance_recorded_from"] == "a model"
-    assert (summary["sequences"], summary["acceptance"]["cloud"]) == (3, 0.75)
-    point = summary["points"]["device 60 ms, cloud 30 ms, extra 100 ms"]
-    assert point["seconds"]["cloud"]["median"] == 11.0
-    assert point["greedy_over_best_fixed"] == round(14 / 11, 4)
-    scheduling.plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

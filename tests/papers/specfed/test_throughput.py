@@ -1,12 +1,8 @@
 """Federated throughput in virtual time: what is measured is what the delays add up to."""
 
-from pathlib import Path
-
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from scripts.papers.framework import Settings
-from scripts.papers.specfed import throughput as specfed_throughput
 from scripts.papers.specfed.throughput import DRAFT_S, LATENCY_S, WORKER_S, FederatedCase, _measure
 
 FAST = 1e9
@@ -35,24 +31,3 @@ def test_a_round_takes_what_its_parts_take(draft: LanguageModel) -> None:
     both_s = 2 * (round_s + 4 * DRAFT_S) - DRAFT_S
     assert blocks["tokens_per_s"] == pytest.approx(10 / both_s, rel=0.01)
     assert blocks["bytes_per_token"] > 2 * 4 * draft.vocabulary
-
-
-@pytest.mark.slow
-def test_rows_summary_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specfed_throughput, "LENGTHS", (4, 0))
-    monkeypatch.setattr(specfed_throughput, "TOKENS_QUICK", 3)
-    monkeypatch.setattr(specfed_throughput, "RATES_QUICK", (1e6,))
-    rows = specfed_throughput.run(Settings(True, False, 1, 0, tmp_path), lambda done, total: None)
-    assert {row["kind"] for row in rows} == {"answers", "prose"}
-    rows = [row for row in rows if row["kind"] == "prose"]
-    assert len(rows) == 2 * 2 * 2
-    assert all(row["tokens"] == 3 for row in rows)
-    found = specfed_throughput.summarise(rows)
-    assert found["same_text"]
-    point = found["topk:64:residual, 2 workers, 1000 kbit/s"]
-    means = [point[way]["tokens_per_s"]["mean"] for way in ("blocks of 4", "autoregressive")]
-    assert point["blocks of 4"]["speedup"]["mean"] == pytest.approx(means[0] / means[1], abs=1e-3)
-    rows[0]["digest"] += 1
-    assert not specfed_throughput.summarise(rows)["same_text"]
-    specfed_throughput.plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").exists()

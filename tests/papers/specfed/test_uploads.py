@@ -1,6 +1,5 @@
 """Bias and acceptance change of top-K uploads: what is measured, and that the bounds hold."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +7,11 @@ import pytest
 
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.framework import Settings
-from scripts.papers.intervals import having
-from scripts.papers.specfed import federated_text, top_k_uploads
+from scripts.papers.specfed import top_k_uploads
 from scripts.papers.specfed.federated_text import FederatedPosition, Federation
 
 V = 60
 WEIGHTS = [0.7, 0.3]
-WEIGHTINGS = {"a 0.5, b 0.5": [0.5, 0.5], "a 0.7, b 0.3": WEIGHTS}
 
 
 def position(text: int, temperature: float) -> FederatedPosition:
@@ -23,54 +20,6 @@ def position(text: int, temperature: float) -> FederatedPosition:
     heated = Sampler(temperature)
     p = [heated.dense(np.exp(shared + random.standard_normal(V))) for _ in range(3)]
     return FederatedPosition("prose", text, 0, (p[0], p[1]), p[2])
-
-
-class FakeFederation:
-    """Made-up distributions."""
-
-    weightings = WEIGHTINGS
-
-    def positions(
-        self, temperature: float, texts: int, tokens: int, seed: int
-    ) -> Iterator[FederatedPosition]:
-        return (position(text, temperature) for text in range(texts))
-
-
-@pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
-    monkeypatch.setattr(federated_text.Federation, "load", lambda settings: FakeFederation())
-    monkeypatch.setattr(top_k_uploads, "TEMPERATURES", (0.5, 1.0))
-    monkeypatch.setattr(top_k_uploads, "KS", (4, 16))
-    return Settings(True, True, 2, 0, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("experiment", [top_k_uploads.BIAS, top_k_uploads.ACCEPTANCE])
-def test_rows_summary_and_picture(
-    experiment: top_k_uploads.TopKUploads, settings: Settings, tmp_path: Path
-) -> None:
-    column = experiment.column
-    rows = experiment.run(settings, lambda done, total: None)
-    assert len(rows) == 2 * top_k_uploads.TEXTS_QUICK * 2 * 2 * 2
-    for row in rows:
-        assert 0 < row["bound"] < 1
-        assert experiment.other not in row
-        assert row[column] <= row["bound"] + top_k_uploads.FP16_ERROR
-    found = experiment.summarise(rows)
-    assert found["rows_above_bound"] == 0
-    means = found["a 0.7, b 0.3"]["temperature 1"]["K = 4"]
-    of = [row[column] for row in having(rows, temperature=1.0, k=4, weights="a 0.7, b 0.3")]
-    assert np.mean([means[form]["mean"] for form in top_k_uploads.FORMS]) == pytest.approx(
-        np.mean(of), abs=1e-4
-    )
-    experiment.plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").exists()
-
-
-def test_a_row_above_its_bound_is_counted() -> None:
-    rows = list(top_k_uploads.changes(position(1, 1.0), 1.0, WEIGHTINGS))
-    rows[3]["bias"] = rows[3]["bound"] + 0.01
-    assert top_k_uploads.summarise(rows, "bias")["rows_above_bound"] == 1
 
 
 def test_the_bias_is_the_distance_of_the_mixtures() -> None:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from scripts.papers.framework import Settings
-from scripts.papers.intervals import Row, grouped
-from scripts.papers.sprinter.roc import BUNDLED, SAMPLES_QUICK, plot, run, summarise
+from scripts.papers.intervals import grouped
+from scripts.papers.sprinter.roc import BUNDLED, SAMPLES_QUICK, run
 from scripts.train.verifiers import training
 from scripts.train.verifiers.samples import Samples
 from scripts.train.verifiers.texts import SHARES, Texts
@@ -54,29 +54,3 @@ def test_verifiers_are_trained_and_scored(monkeypatch: pytest.MonkeyPatch, tmp_p
             assert auc["hidden", ratio, repeat] < auc["hidden+confidence", ratio, repeat]
     assert told[-1] == (2 * SAMPLES_QUICK, 2 * SAMPLES_QUICK)
     assert told == sorted(told)
-
-
-def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
-    rows: list[Row] = [
-        {
-            "verifier": verifier,
-            "ratio": 1.2,
-            "repeat": repeat,
-            "threshold": threshold,
-            "eta_tp": 1 - 0.5 * threshold,
-            "eta_fp": 1 - threshold,
-            "auc": 0.8 + 0.1 * repeat,
-            "acceptable": 0.4,
-            "samples": 100,
-        }
-        for verifier in (BUNDLED, "hidden", "hidden+confidence")
-        for repeat in range(1 if verifier == BUNDLED else 2)
-        for threshold in (0.0, 0.5, 1.0)
-    ]
-    summary = summarise(rows)
-    assert summary["hidden, λ = 1.2"]["auc"]["mean"] == pytest.approx(0.85)
-    assert summary["hidden, λ = 1.2"]["eta_tp"] == 0.75
-    assert summary["hidden, λ = 1.2"]["held_out_tokens"] == 200
-    assert summary["bundled, λ = 1.2"]["auc"]["count"] == 1
-    plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

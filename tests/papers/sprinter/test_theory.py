@@ -1,12 +1,9 @@
 """`sprinter-theory`: simulated verifiers of known rates are where the theorems say."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from scripts.papers.intervals import Row, estimates
-from scripts.papers.sprinter import theory as sprinter_theory
+from scripts.papers.intervals import Row
 from scripts.papers.sprinter.theory import SprinterCase, measure
 
 
@@ -26,26 +23,3 @@ def test_the_formulas_hold(runs: bool) -> None:
         assert len({row["expected"] for row in some}) == 1
         assert abs(measured.mean() - some[0]["expected"]) < 4 * error
         assert measured.std() > 0
-
-
-def test_summary_and_picture_come_from_the_rows(tmp_path: Path) -> None:
-    rows = [
-        {
-            "theorem": theorem,
-            "eta_tp": eta_tp,
-            "eta_fp": eta_fp,
-            "seed": seed,
-            "measured": 1.0 + 0.1 * (seed - 1),
-            "expected": 1.0 if theorem != 7 else 2.0,
-        }
-        for theorem in sprinter_theory.TITLES
-        for eta_tp in (0.5, 0.9)
-        for eta_fp in (0.1, 0.5)
-        for seed in range(3)
-    ]
-    assert len(estimates(rows, "measured", "theorem")) == 4
-    summary = sprinter_theory.summarise(rows)
-    assert summary["theorem 1"] == {"points": 4, "within": 4, "largest_difference": 0.0}
-    assert summary["theorem 7"] == {"points": 4, "within": 0, "largest_difference": 1.0}
-    sprinter_theory.plot(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").read_bytes()[:4] == b"\x89PNG"

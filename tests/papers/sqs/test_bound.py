@@ -1,13 +1,10 @@
 """Theorem 1's terms by hand, and what is said and drawn of them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from dragonrt.distributions import codec
 from dragonrt.sampling.verification import VerifyResult
-from scripts.papers.intervals import Row
 from scripts.papers.speculation import DraftedStep, JudgedBlock
 from scripts.papers.sqs import bound as sqs_bound
 
@@ -31,30 +28,3 @@ def test_the_terms_are_summed_over_the_tokens_that_were_judged() -> None:
     assert found["lattice"] == pytest.approx(3 * 2 / (4 * 6))
     assert found["steered"] == pytest.approx(4 * 0.25), "once more behind a block that stands"
     assert found["expected"] <= sqs_bound.bound(found)
-
-
-def rows() -> list[Row]:
-    return [
-        {"setting": coding.name, "temperature": heat, "text": text}
-        | sqs_bound.sums([block(text), block(2)], 6)
-        | {"threshold": coding.beta}
-        for coding in sqs_bound.CODINGS
-        for heat in (0.0, 1.0)
-        for text in (0, 1)
-    ]
-
-
-@pytest.mark.slow
-def test_the_summary_has_both_theorems_and_the_picture_is_drawn(tmp_path: Path) -> None:
-    measured = rows()
-    summary = sqs_bound.summarise(measured)
-    assert summary["texts_expected_above_bound"] == 0
-    slow, fast = (summary[coding.name]["1.0"] for coding in sqs_bound.CODINGS[-2:])
-    assert slow["rejected"] == pytest.approx(2 / 7, abs=1e-4)
-    assert slow["theorem2_dropped"] == 0.25
-    # α + (β₁ + 1 + ηα) / (ηT) with T = 9 tokens of two texts.
-    assert fast["theorem2_bound"] == pytest.approx(0.0005 + 1.01005 / 0.9, rel=1e-3)
-    assert slow["theorem2_bound"] > fast["theorem2_bound"]
-    assert "theorem2_bound" not in summary[sqs_bound.CODINGS[0].name]["1.0"]
-    sqs_bound.plot(measured, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
