@@ -7,9 +7,9 @@ import pytest
 
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.sampling.iteration import iteration_latency
-from dragonrt.wire.block_messages import Block
 from dragonrt.wire.encoding import encode
 from dragonrt.wire.frames import encode_frame
+from dragonrt.wire.messages import Block
 from scripts.train.controllers.course import Course, IterationCosts, estimated_accepted
 
 RATES = MarkovRates(20e3, 150e3, to_low=0.2, to_high=0.3, slot_s=0.05)
