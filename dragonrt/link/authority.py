@@ -16,14 +16,32 @@ from retrieval.files import make_directory, read_bytes
 
 AUTHORITY = "authority.pem"
 
+_Extension = tuple[x509.ExtensionType, bool]
+"""And whether it is critical."""
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    others = (False,) * 4
+    return x509.KeyUsage(not signs, *others, signs, signs, False, False)
+
+
+_AUTHORITY: list[_Extension] = [
+    (x509.BasicConstraints(True, 0), True),
+    (_usage(signs=True), True),
+]
+_MEMBER: list[_Extension] = [
+    (x509.BasicConstraints(False, None), True),
+    (_usage(signs=False), True),
+]
+
 
 def make_certificates(
     directory: Path, hosts: Sequence[str], now: datetime, days: int
 ) -> tuple[Path, ...]:
     """Write an authority's certificate, and one with its key for each side, into `directory`.
 
-    The cloud's is good for `hosts`, names or addresses by which devices find it. The authority's
-    own key is not kept: nobody can make a third certificate. Raises LinkError.
+    The cloud's is valid for `hosts`, its names or addresses. The authority's key is not stored:
+    nobody can make a third certificate. Raises LinkError.
     """
     try:
         make_directory(directory)
@@ -33,22 +51,28 @@ def make_certificates(
     for path in paths:
         if path.exists():
             raise LinkError(f"{path} exists and is left as it is: choose another directory")
-    authority_key = ec.generate_private_key(ec.SECP256R1())
-    authority = _Authority(_name("dragonrt authority"), authority_key, now, days)
-    write_secret(paths[0], _pem(authority.certify_itself()))
-    for name, usage in (
+    signer = _Signer(
+        _name("dragonrt authority"), ec.generate_private_key(ec.SECP256R1()), now, days
+    )
+    write_secret(paths[0], _pem(signer.sign(signer.name, signer.key.public_key(), _AUTHORITY)))
+    for side, usage in (
         ("cloud", ExtendedKeyUsageOID.SERVER_AUTH),
         ("device", ExtendedKeyUsageOID.CLIENT_AUTH),
     ):
         key = ec.generate_private_key(ec.SECP256R1())
-        certificate = authority.certify(name, key, usage, hosts if name == "cloud" else ())
-        for file, content in zip(_files(name), (_pem(certificate), _key_pem(key)), strict=True):
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+        extensions = [*_MEMBER, (x509.ExtendedKeyUsage([usage]), False), (issuer, False)]
+        if side == "cloud" and hosts:
+            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
+            extensions.append((names, False))
+        certificate = signer.sign(_name(f"dragonrt {side}"), key.public_key(), extensions)
+        for file, content in zip(_files(side), (_pem(certificate), _key_pem(key)), strict=True):
             write_secret(directory / file, content)
     return tuple(paths)
 
 
 def last_day(certificate: Path) -> date:
-    """The last day on which every certificate of a PEM file is good. Raises LinkError."""
+    """Return the last day on which all certificates of a PEM file are valid. Raises LinkError."""
     try:
         found = x509.load_pem_x509_certificates(read_bytes(certificate))
     except OSError as error:
@@ -62,67 +86,30 @@ def _files(side: str) -> tuple[str, str]:
     return f"{side}.pem", f"{side}.key"
 
 
-class _Authority:
-    """What an authority signs."""
+class _Signer:
+    """Signs certificates, valid from the day before `now`: the other side's clock may be behind."""
 
     def __init__(
         self, name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
     ) -> None:
-        self._name, self._key = name, key
-        # From the day before: the other machine's clock may be behind.
+        self.name, self.key = name, key
         self._first = now - timedelta(days=1)
         self._last = datetime.combine(now.date() + timedelta(days=days), time.max, UTC)
 
-    def certify_itself(self) -> x509.Certificate:
-        builder = self._builder(self._name, self._key.public_key())
-        builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
-        return self._sign(builder.add_extension(_usage(signs=True), critical=True))
-
-    def certify(
-        self,
-        name: str,
-        key: ec.EllipticCurvePrivateKey,
-        usage: x509.ObjectIdentifier,
-        hosts: Sequence[str],
+    def sign(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, extensions: Sequence[_Extension]
     ) -> x509.Certificate:
-        builder = self._builder(_name(f"dragonrt {name}"), key.public_key())
-        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-        builder = builder.add_extension(_usage(signs=False), critical=True)
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(identifier, critical=False)
-        if hosts:
-            names = x509.SubjectAlternativeName([_host(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
-        return self._sign(builder)
-
-    def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey
-    ) -> x509.CertificateBuilder:
-        builder = x509.CertificateBuilder(self._name, subject, key, x509.random_serial_number())
+        """Return the certificate of `subject` with its public key."""
+        builder = x509.CertificateBuilder(self.name, subject, key, x509.random_serial_number())
         builder = builder.not_valid_before(self._first).not_valid_after(self._last)
-        return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-
-    def _sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
-        return builder.sign(self._key, hashes.SHA256())
+        identifier = x509.SubjectKeyIdentifier.from_public_key(key)
+        for extension, critical in ((identifier, False), *extensions):
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(self.key, hashes.SHA256())
 
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -1,8 +1,7 @@
-"""A stream that behaves as if it went over a slower link, in both directions at one end.
+"""A stream that emulates a slower link, in both directions at one end.
 
-One process can so emulate the whole link: what it writes arrives late at the other end, and what
-it receives is handed over late. Latency is one-way and applies in each direction: a round trip
-takes twice as long. Only the event loop's clock is used, so it works in virtual time too.
+What is written arrives late at the other end, and what is received is delivered late. Latency is
+one-way: a round trip takes twice as long. The event loop's clock may be virtual.
 """
 
 import asyncio
@@ -20,22 +19,13 @@ MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 class EmulatedStream:
     """A Stream over `stream`, delayed by one model per direction; made inside a running loop.
 
-    `drain` waits, and reading pauses, while more than `max_in_flight` bytes are under way.
-    `disconnect_after_s` breaks the link that long after it was made, as a fault for tests.
+    `drain` waits, and reading pauses, while more than `MAX_IN_FLIGHT` bytes are under way.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        outgoing: LinkModel,
-        incoming: LinkModel,
-        *,
-        disconnect_after_s: float | None = None,
-        max_in_flight: int = MAX_IN_FLIGHT,
-    ) -> None:
+    def __init__(self, stream: Stream, outgoing: LinkModel, incoming: LinkModel) -> None:
         loop = asyncio.get_running_loop()
+        self.peer_name = stream.peer_name
         self._stream = stream
-        self._max_in_flight = max_in_flight
         self._outgoing = _DelayLine(loop, outgoing, self._departed)
         self._incoming = _DelayLine(loop, incoming, self._arrived)
         self._inbox = Inbox(self._balance)
@@ -46,13 +36,6 @@ class EmulatedStream:
         self._closing = False
         self._ended = asyncio.Event()
         self._reader = loop.create_task(self._read(), name=f"link from {stream.peer_name}")
-        self._disconnect: asyncio.TimerHandle | None = None
-        if disconnect_after_s is not None:
-            self._disconnect = loop.call_later(disconnect_after_s, self._break)
-
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
 
     async def receive(self) -> bytes:
         return await self._inbox.receive()
@@ -87,7 +70,7 @@ class EmulatedStream:
         await self._stream.wait_closed()
 
     async def _read(self) -> None:
-        """Receive as soon as bytes come, so that their delay starts then."""
+        """Receive bytes as soon as they come: their delay starts then."""
         try:
             while data := await self._stream.receive():
                 self._incoming.send(data)
@@ -118,24 +101,15 @@ class EmulatedStream:
             self._writable.set()
             self._outgoing.send(b"")
 
-    def _break(self) -> None:
-        self._inbox.discard(LinkError(f"the emulated link to {self.peer_name} broke, as planned"))
-        self.abort()
-
     def _end(self) -> None:
         self._ended.set()
         self._writable.set()
-        if self._disconnect is not None:
-            self._disconnect.cancel()
 
     def _balance(self) -> None:
-        """Let bytes in on each side as long as few enough are under way or unread."""
+        """Open each direction while few enough bytes are under way or unread."""
         unread = self._incoming.in_flight + self._inbox.size
-        for gate, size in (
-            (self._readable, unread),
-            (self._writable, self._outgoing.in_flight),
-        ):
-            if size <= self._max_in_flight:
+        for gate, size in ((self._readable, unread), (self._writable, self._outgoing.in_flight)):
+            if size <= MAX_IN_FLIGHT:
                 gate.set()
             else:
                 gate.clear()
@@ -145,10 +119,7 @@ class _DelayLine:
     """Bytes under way in one direction; `deliver` gets them in order, and b"" for the end."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        model: LinkModel,
-        deliver: Callable[[bytes], None],
+        self, loop: asyncio.AbstractEventLoop, model: LinkModel, deliver: Callable[[bytes], None]
     ) -> None:
         self.in_flight = 0
         self._loop = loop
@@ -159,7 +130,7 @@ class _DelayLine:
         self._timer: asyncio.TimerHandle | None = None
 
     def send(self, data: bytes) -> None:
-        """Put `data` on its way; b"" is the end and follows everything."""
+        """Start the delay of `data`; b"" is the end, behind everything."""
         offset = 0
         for arrival, size in self._model.arrivals(self._loop.time() - self._start, len(data)):
             self._packets.append((self._start + arrival, data[offset : offset + size]))
@@ -168,7 +139,7 @@ class _DelayLine:
         self._set_timer()
 
     def clear(self) -> None:
-        """Lose everything that is under way."""
+        """Drop everything that is under way."""
         self._packets.clear()
         self.in_flight = 0
         if self._timer is not None:
@@ -181,7 +152,7 @@ class _DelayLine:
 
     def _deliver_due(self) -> None:
         self._timer = None
-        # The first packet is due, whatever rounding says; those of the same moment go with it.
+        # The first packet is due, whatever rounding says, with those of the same moment.
         now = max(self._loop.time(), self._packets[0][0])
         due = []
         while self._packets and self._packets[0][0] <= now:

@@ -1,16 +1,16 @@
-"""A stream that only who has the shared key can read or write: Noise over any other stream.
+"""A stream that is readable and writable only with the shared key: Noise over any other stream.
 
 The protocol is Noise_NNpsk0_25519_ChaChaPoly_SHA256 (The Noise Protocol Framework, revision 34):
-the shared key proves both sides, fresh X25519 keys of each connection give forward secrecy. There
-is nothing to negotiate, so nothing to talk down: with a key a side takes nothing in the clear.
+the shared key authenticates both sides, fresh X25519 keys of each connection give forward secrecy.
+Nothing is negotiated, so nothing can be downgraded: with a key a side accepts no plaintext.
 
     device -> cloud   0030 | e, psk                    48 bytes behind their length
     cloud -> device   0030 | e, ee
     both              length (2 bytes) | sealed        as often as needed, at most 65,535 bytes each
 
-Who cannot take the other's first message, or has no place for it, answers with a Goodbye in the
-clear. Its frame begins with two zero bytes, as every frame of a handshake without a key does, and
-no message of Noise does. Anybody on the way could have sent it: only its reason counts.
+A side that cannot accept the other's first message answers with a Goodbye in the clear. Its frame
+begins with two zero bytes, as every frame of a handshake without a key does, and no message of
+Noise does. Anybody on the way could have sent it: only its reason counts.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from noise.connection import NoiseConnection
 from noise.exceptions import NoiseInvalidMessage
 
 from dragonrt.errors import LinkError
-from dragonrt.link.stream import Stream
+from dragonrt.link.stream import Layer, Stream
 from dragonrt.wire.connection import HANDSHAKE_LIMIT
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
@@ -32,7 +32,7 @@ LENGTH_BYTES = 2
 MOST_SEALED = 65_535
 TAG_BYTES = 16
 REKEY_AFTER = 2**16
-"""Records of one direction that are sealed with one key; the next one follows from it."""
+"""Records of one direction that are sealed with one key, from which the next follows."""
 
 KEYS_DIFFER = "shared key does not match; give both sides the same --key-file"
 NO_PLACE = "the cloud has no place for another connection now"
@@ -43,16 +43,16 @@ _PSK_LABEL: Final = b"dragonrt link psk 1 "
 _FIRST = 48  # bytes of each side's first message
 
 
-class EncryptedStream:
-    """A Stream over `stream`, sealed with what follows from `key`; one side of the two `dials`.
+class EncryptedStream(Layer):
+    """A Stream over `stream`, sealed with keys derived from `key`; one of the two sides `dials`.
 
-    The keys are agreed on by the first `receive`, which raises HandshakeError where the other side
-    has another key or none; what is written before waits for that. Bytes that were not sealed by
-    the other side, or were altered, break the link. At most one record is kept unopened.
+    The first `receive` makes the handshake, and raises HandshakeError if the other side has another
+    key or none; what is written before waits for it. Bytes that the other side has not sealed, or
+    that were altered, break the link. At most one record is kept unopened.
     """
 
     def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._noise = NoiseConnection.from_name(_PROTOCOL)
         self._noise.set_psks(hashlib.sha256(_PSK_LABEL + key).digest())
         self._noise.set_prologue(_PROLOGUE)
@@ -67,10 +67,6 @@ class EncryptedStream:
         self._noise.start_handshake()
         if dials:
             self._say_first()
-
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
 
     async def receive(self) -> bytes:
         if not self._noise.handshake_finished and not await self._agree():
@@ -98,22 +94,10 @@ class EncryptedStream:
                 self._noise.rekey_outbound_cipher()
         self._stream.write(b"".join(records))
 
-    async def drain(self) -> None:
-        await self._stream.drain()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def abort(self) -> None:
-        self._stream.abort()
-
-    async def wait_closed(self) -> None:
-        await self._stream.wait_closed()
-
     # Agreeing on keys.
 
     async def _agree(self) -> bool:
-        """Take the other side's first message; False if the stream ended before."""
+        """Read the other side's first message; False if the stream ended before."""
         while (first := self._take_first()) is None:
             data = await self._stream.receive()
             if not data:
@@ -121,7 +105,7 @@ class EncryptedStream:
             self._sealed += data
         try:
             self._noise.read_message(first)
-        except (InvalidTag, ValueError):  # another key, or a point that is none
+        except (InvalidTag, ValueError):  # another key, or an invalid point
             raise self._refusal(Reason.KEY, KEYS_DIFFER) from None
         if not self._dials:
             self._say_first()
@@ -133,7 +117,7 @@ class EncryptedStream:
         self._stream.write(_FIRST.to_bytes(LENGTH_BYTES, "big") + self._noise.write_message())
 
     def _take_first(self) -> bytes | None:
-        """The first message, once it is whole; what cannot become one is refused when it shows."""
+        """Return the first message, None until it is complete; refuse what cannot become one."""
         length = int.from_bytes(self._sealed[:LENGTH_BYTES], "big")
         if len(self._sealed) < LENGTH_BYTES:
             return None
@@ -154,7 +138,7 @@ class EncryptedStream:
         return first
 
     def _refused_for_good(self) -> bool:
-        """Read a Goodbye in the clear: whether it is whole; raises if it is for now only."""
+        """Return whether a Goodbye in the clear is complete; raise if the other side is busy."""
         frames = FrameDecoder(HANDSHAKE_LIMIT)
         frames.feed(bytes(self._sealed))
         try:

@@ -7,14 +7,12 @@ from dragonrt.link.inbox import Inbox
 from dragonrt.link.stream import HIGH_WATER, Stream
 
 
-def memory_streams(
-    names: tuple[str, str] = ("device", "cloud"), *, high_water: int = HIGH_WATER
-) -> tuple[Stream, Stream]:
-    """Two ends of one stream, those of `names`: what one writes the other receives at once.
+def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
+    """Return the two ends, those of `names`, of a stream: what one writes the other receives.
 
-    `drain` waits while the other end has more than `high_water` bytes unread.
+    `drain` waits while the other end has more than `HIGH_WATER` bytes unread.
     """
-    first, second = _MemoryStream(names[1], high_water), _MemoryStream(names[0], high_water)
+    first, second = _MemoryStream(names[1]), _MemoryStream(names[0])
     first._peer, second._peer = second, first
     return first, second
 
@@ -24,17 +22,12 @@ class _MemoryStream:
 
     _peer: "_MemoryStream"
 
-    def __init__(self, peer_name: str, high_water: int) -> None:
-        self._peer_name = peer_name
-        self._high_water = high_water
+    def __init__(self, peer_name: str) -> None:
+        self.peer_name = peer_name
         self._inbox = Inbox(self._emptied)
         self._writable = asyncio.Event()
         self._writable.set()
         self._over = False
-
-    @property
-    def peer_name(self) -> str:
-        return self._peer_name
 
     async def receive(self) -> bytes:
         return await self._inbox.receive()
@@ -42,13 +35,13 @@ class _MemoryStream:
     def write(self, data: bytes) -> None:
         if not self._over:
             self._peer._inbox.feed(bytes(data))
-            if self._peer._inbox.size > self._high_water:
+            if self._peer._inbox.size > HIGH_WATER:
                 self._writable.clear()
 
     async def drain(self) -> None:
         await self._writable.wait()
         if self._over:
-            raise LinkError(f"the stream to {self._peer_name} is closed")
+            raise LinkError(f"the stream to {self.peer_name} is closed")
 
     def close(self) -> None:
         self._inbox.discard()
@@ -61,7 +54,7 @@ class _MemoryStream:
         self._inbox.discard()
         if not self._over:
             self._end()
-            self._peer._inbox.discard(LinkError(f"the stream to {self._peer._peer_name} broke"))
+            self._peer._inbox.discard(LinkError(f"the stream to {self._peer.peer_name} broke"))
             self._peer._end()
 
     async def wait_closed(self) -> None:

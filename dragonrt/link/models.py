@@ -1,9 +1,8 @@
-"""When bytes that are sent now arrive: delay models, as pure functions of time and a seed.
+"""Delay models: the arrival times of bytes as functions of the sending times and a seed.
 
 A direction of a link is serialisation (a bit rate, a Markov channel, or the delivery opportunities
 of a Mahimahi trace), then a one-way latency with jitter (or half of a recorded round-trip time).
-The latency applies in each direction: **a round trip takes twice as long.** Nothing overtakes
-anything. Header overhead of TCP and IP is not modelled.
+Nothing overtakes anything. Header overhead of TCP and IP is not modelled.
 """
 
 from bisect import bisect_left
@@ -36,12 +35,12 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """When the opportunity of this number comes, counted over all repetitions."""
+        """Return the time of an opportunity by its number, counted over all repetitions."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
     def first_from(self, time_s: float) -> int:
-        """The number of the first opportunity at or after `time_s`."""
+        """Return the number of the first opportunity at or after `time_s`."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may come back a hair late; a nanosecond is no delay.
@@ -67,7 +66,7 @@ class RttSeries:
             raise LinkError("an RTT series must not hold negative round-trip times")
 
     def one_way_s(self, time_s: float) -> float:
-        """Half of the round-trip time at `time_s`."""
+        """Return half of the round-trip time at `time_s`."""
         period = self.times_s[-1]
         within = time_s % period if period > 0 else 0.0
         return float(np.interp(within, self.times_s, self.rtts_s)) / 2
@@ -95,7 +94,7 @@ class Jitter:
             raise LinkError("the period of a sinusoidal jitter must be above 0")
 
     def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
-        """The deviation of one message in seconds, from -amplitude (normal: -3 of it) up."""
+        """Return the deviation of one message in seconds, from -amplitude up (normal: -3 of it)."""
         if self.amplitude_s == 0:
             return 0.0
         match self.kind:
@@ -109,11 +108,10 @@ class Jitter:
 
 
 class LinkModel:
-    """One direction of a link: gives the arrival times of what is sent, in order of sending.
+    """One direction of a link, whose messages are sent in order; times are seconds since its start.
 
-    Times are seconds since the link was made. The same seed and the same calls give the same
-    arrivals. `bandwidth` is in bit/s (None: unlimited); `rates` that change, or else a delivery
-    trace, take its place.
+    The same seed and calls give the same arrivals. `bandwidth` is in bit/s (None: unlimited);
+    Markov `rates`, or else a delivery trace, replace it.
     """
 
     def __init__(
@@ -146,15 +144,15 @@ class LinkModel:
         self._left_in_opportunity = PACKET_BYTES
 
     def rate_at(self, time_s: float) -> float | None:
-        """The bit rate at `time_s` in bit/s; None: unlimited, or a delivery trace decides."""
+        """Return the rate at `time_s` in bit/s, None if it is unlimited or a trace's."""
         if self._channel is not None:
             return self._channel.rate_at(time_s)
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """When a message of `size` bytes sent at `now_s` arrives: (time, bytes) of its packets.
+        """Return (time, bytes) of the packets of a message of `size` bytes sent at `now_s`.
 
-        A message of no bytes (the end of the stream) is one packet that follows all others.
+        A message of no bytes (the end of the stream) is one packet behind all others.
         """
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
@@ -167,7 +165,7 @@ class LinkModel:
         return packets
 
     def _departure_s(self, ready_s: float, size: int) -> float:
-        """When the last byte of a packet has left that could start at `ready_s`."""
+        """Return when the last byte of a packet has left that could start at `ready_s`."""
         if size == 0:
             return ready_s
         if self._channel is not None:
@@ -177,7 +175,7 @@ class LinkModel:
         return ready_s if self._bandwidth is None else ready_s + 8 * size / self._bandwidth
 
     def _delivered_s(self, trace: DeliveryTrace, ready_s: float, size: int) -> float:
-        """Use up opportunities byte by byte, as Mahimahi does: two packets may share one."""
+        """Consume opportunities byte by byte, as Mahimahi does: two packets may share one."""
         first = trace.first_from(ready_s)
         if first > self._opportunity:
             self._opportunity, self._left_in_opportunity = first, PACKET_BYTES

@@ -1,52 +1,31 @@
-"""Named links: TOML files that say how slow a link is, and the delay models made of them."""
+"""Named links: TOML files that describe a link, and the delay models made of them."""
 
 import csv
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, cast
 
 from dragonrt import bundled
 from dragonrt.errors import LinkError
 from dragonrt.link.markov import Direction, MarkovRates
-from dragonrt.link.models import (
-    DeliveryTrace,
-    Jitter,
-    JitterKind,
-    LinkModel,
-    RttSeries,
-)
+from dragonrt.link.models import DeliveryTrace, Jitter, JitterKind, LinkModel, RttSeries
 from dragonrt.link.units import parse_bandwidth, parse_duration
 from retrieval.files import read_text
 
 _LARGEST = 2**26  # bytes of a trace
 OWN_PROFILES = Path("profiles")
-"""Where people keep their own, below the directory that the program is started in."""
-
-_MARKOV_KEYS = ("low", "high", "to_low", "to_high")
-_PROBABILITIES = ("_to_low", "_to_high")
-_KEYS = {
-    "latency",
-    "jitter",
-    "jitter_kind",
-    "period",
-    "up",
-    "down",
-    "up_trace",
-    "down_trace",
-    "rtt_trace",
-    "slot",
-    *(f"{direction}_{key}" for direction in ("up", "down") for key in _MARKOV_KEYS),
-}
+"""The user's own, below the working directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
     """How a link behaves. `up` is from the device to the cloud.
 
-    `latency_s` is one-way and applies in each direction: a round trip takes twice as long.
-    Bandwidths are in bit/s, None for no limit. Markov rates, or else a delivery trace, take the
-    place of the bandwidth of their direction, an RTT series that of the latency.
+    `latency_s` is one-way: a round trip takes twice as long. Bandwidths are in bit/s, None for no
+    limit. Markov rates, or else a delivery trace, replace the bandwidth of their direction, an RTT
+    series the latency.
     """
 
     latency_s: float = 0.0
@@ -63,10 +42,10 @@ class LinkProfile:
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """The profile of that name, or the one in the TOML file of that path.
+        """Load the profile of a name, or in the TOML file of a path. Raises LinkError.
 
-        A file of that name in the directory `profiles` goes before a bundled one. Paths of traces
-        are relative to the file. Raises LinkError with one line saying what to do.
+        A file in the directory `profiles` precedes a bundled one of its name. Paths of traces are
+        relative to the file.
         """
         is_path = name.endswith(".toml") or "/" in name or "\\" in name
         path = Path(name) if is_path else _named(name)
@@ -89,7 +68,7 @@ class LinkProfile:
     def models(
         self, side: Literal["device", "cloud"], seed: int = 0
     ) -> tuple[LinkModel, LinkModel]:
-        """The models of the (outgoing, incoming) direction, seen from `side`."""
+        """Return the models of the (outgoing, incoming) direction, seen from `side`."""
         up, down = self._model("up", seed), self._model("down", seed)
         return (up, down) if side == "device" else (down, up)
 
@@ -112,7 +91,7 @@ def _named(name: str) -> Path:
 
 
 def read_delivery_trace(path: Path) -> DeliveryTrace:
-    """A Mahimahi file: one line per opportunity, the time in whole milliseconds."""
+    """Read a Mahimahi file: one line per opportunity, the time in whole milliseconds."""
     try:
         return DeliveryTrace(tuple(int(line) for line in read_text(path, _LARGEST).split()))
     except (OSError, ValueError, LinkError) as error:
@@ -120,7 +99,7 @@ def read_delivery_trace(path: Path) -> DeliveryTrace:
 
 
 def read_rtt_series(path: Path) -> RttSeries:
-    """A CSV file with the columns time_s and rtt_ms."""
+    """Read a CSV file with the columns time_s and rtt_ms."""
     try:
         lines = read_text(path, _LARGEST).splitlines()
         rows = [(float(row["time_s"]), float(row["rtt_ms"])) for row in csv.DictReader(lines)]
@@ -131,47 +110,57 @@ def read_rtt_series(path: Path) -> RttSeries:
         raise LinkError(f"cannot use the RTT series {path}: {error}") from None
 
 
+def _jitter_kind(text: str) -> str:
+    return Jitter(cast(JitterKind, text)).kind
+
+
+_FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "latency": ("latency_s", parse_duration),
+    "jitter": ("jitter_s", parse_duration),
+    "jitter_kind": ("jitter_kind", _jitter_kind),
+    "period": ("period_s", parse_duration),
+    "up": ("up", parse_bandwidth),
+    "down": ("down", parse_bandwidth),
+}
+"""Field and parser of the keys that need neither a file nor another key."""
+_TRACES: dict[str, Callable[[Path], object]] = {
+    "up_trace": read_delivery_trace,
+    "down_trace": read_delivery_trace,
+    "rtt_trace": read_rtt_series,
+}
+_MARKOV = {
+    direction: [f"{direction}_{key}" for key in ("low", "high", "to_low", "to_high")]
+    for direction in ("up", "down")
+}
+_KEYS = {*_FIELDS, *_TRACES, "slot", *_MARKOV["up"], *_MARKOV["down"]}
+
+
 def _arguments(table: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The constructor's arguments of the keys of a TOML file."""
+    """Return the constructor's arguments for the keys of a TOML file."""
+    arguments: dict[str, Any] = {}
     for key, value in table.items():
         if key not in _KEYS:
             raise LinkError(f"unknown key {key!r}: use {', '.join(sorted(_KEYS))}")
-        if key.endswith(_PROBABILITIES):
+        if key.endswith(("_to_low", "_to_high")):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise LinkError(f"{key} must be a probability, such as {key} = 0.1")
         elif not isinstance(value, str):
             raise LinkError(f'{key} must be text, such as latency = "20ms"')
-    arguments: dict[str, Any] = {}
-    for key, value in table.items():
-        match key:
-            case "latency" | "jitter" | "period":
-                arguments[f"{key}_s"] = parse_duration(value)
-            case "up" | "down":
-                arguments[key] = parse_bandwidth(value)
-            case "up_trace" | "down_trace":
-                arguments[key] = read_delivery_trace(folder / value)
-            case "rtt_trace":
-                arguments[key] = read_rtt_series(folder / value)
-            case "jitter_kind":
-                if value not in get_args(JitterKind):
-                    kinds = ", ".join(get_args(JitterKind))
-                    raise LinkError(f"unknown kind of jitter {value!r}: choose one of {kinds}")
-                arguments[key] = value
-    for direction in ("up", "down"):
-        if rates := _markov_rates(table, direction):
-            arguments[f"{direction}_rates"] = rates
+        elif key in _FIELDS:
+            field, parse = _FIELDS[key]
+            arguments[field] = parse(value)
+        elif key in _TRACES:
+            arguments[key] = _TRACES[key](folder / value)
+    for direction, names in _MARKOV.items():
+        if table.keys() & set(names):
+            arguments[f"{direction}_rates"] = _markov_rates(table, names)
     if "slot" in table and not {"up_rates", "down_rates"} & arguments.keys():
         raise LinkError("slot is for Markov rates: give up_low, up_high, up_to_low and up_to_high")
     return arguments
 
 
-def _markov_rates(table: dict[str, Any], direction: str) -> MarkovRates | None:
-    """The rates of one direction, of the keys such as up_low; None if it has none of them."""
-    names = [f"{direction}_{key}" for key in _MARKOV_KEYS]
-    missing = [name for name in names if name not in table]
-    if len(missing) == len(names):
-        return None
-    if missing:
+def _markov_rates(table: dict[str, Any], names: list[str]) -> MarkovRates:
+    if missing := [name for name in names if name not in table]:
         raise LinkError(f"Markov rates need {', '.join(names)}: {', '.join(missing)} is missing")
     low, high, to_low, to_high = (table[name] for name in names)
     slot = {"slot_s": parse_duration(table["slot"])} if "slot" in table else {}

@@ -1,9 +1,8 @@
 """The key that two sides share: a line that can be scanned, or typed on the other machine.
 
-A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u): 128
-random bits, the month by which to renew it, and 20 bits by which a mistyped line is noticed. A key
-file may also hold another word, or other bytes that are no text, of at least 16 bytes, such as
-`openssl rand -hex 32` makes.
+A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u): 128 random
+bits, the month by which to renew it, and 20 check bits. A key file may also hold another word, or
+bytes that are no text, of at least 16 bytes, as `openssl rand -hex 32` makes.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ _FIRST_YEAR = 2026
 
 
 def new_key(renew: date) -> str:
-    """A fresh line, to be renewed by the first day of the month that `renew` is in."""
+    """Return a fresh line, to be renewed by the first day of the month of `renew`."""
     month = 12 * (renew.year - _FIRST_YEAR) + renew.month - 1
     if not 0 <= month < 2**MONTH_BITS:
         raise LinkError(f"a key cannot be renewed by {renew}: choose fewer days")
@@ -35,7 +34,7 @@ def new_key(renew: date) -> str:
 
 
 def parse_key(typed: str) -> str:
-    """The line as it was made, of one as it was typed: capitals, spaces and look-alikes may differ.
+    """Return the line that was typed with other capitals, spaces and look-alikes.
 
     Raises LinkError for one that was mistyped.
     """
@@ -50,7 +49,7 @@ def parse_key(typed: str) -> str:
 
 
 def renewal(key: bytes) -> date | None:
-    """The day by which to renew the key; None for one that was not made by `new_key`."""
+    """Return the day by which to renew a key of `new_key`; None for another key."""
     line = key.decode("ascii", errors="replace")
     if not _LINE.fullmatch(line):
         return None
@@ -59,27 +58,23 @@ def renewal(key: bytes) -> date | None:
 
 
 def read_key(path: Path) -> bytes:
-    """The shared key in a file; LinkError if there is none worth having."""
+    """Read the shared key in a file; LinkError if there is none, or it is too short."""
     try:
         key = read_bytes(path).strip()
     except OSError as error:
         raise LinkError(f"cannot read the key file {path}: {error.strerror}") from None
+    advice = "make a key with `dragonrt keys new`, or name its file"
     if kind := _other(key):
-        raise LinkError(
-            f"{path} holds {kind}, no key: make a key with `dragonrt keys new`, or name its file"
-        )
+        raise LinkError(f"{path} holds {kind}, no key: {advice}")
     if len(key) < FEWEST_BYTES:
-        raise LinkError(
-            f"the key in {path} is shorter than {FEWEST_BYTES} bytes: make one with "
-            "`dragonrt keys new`"
-        )
+        raise LinkError(f"the key in {path} is shorter than {FEWEST_BYTES} bytes: {advice}")
     if _LINE.fullmatch(key.decode("ascii", errors="replace").lower()):
         return parse_key(key.decode()).encode()
     return key
 
 
 def _other(content: bytes) -> str:
-    """What a file holds that is no key: one is a word, or bytes that are no text."""
+    """Return what a file holds instead of a key, which is one word or bytes that are no text."""
     if content.startswith(b"-----BEGIN "):
         return "a certificate or its key"
     try:
@@ -90,7 +85,7 @@ def _other(content: bytes) -> str:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a new file that only its owner can read; LinkError if it exists or cannot be made."""
+    """Create a file that only its owner can read; LinkError if it exists or cannot be written."""
     try:
         with create(path, new=True) as file:
             file.write(content)
@@ -108,7 +103,7 @@ def _spell(content: int) -> str:
 
 
 def _content(line: str) -> int:
-    """Key and month, without the check."""
+    """Return key and month, without the check bits."""
     number = 0
     for letter in line.replace("-", ""):
         number = number << 5 | _ALPHABET.index(letter)

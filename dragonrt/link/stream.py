@@ -1,7 +1,7 @@
 """Streams of bytes between the two sides: the interface, and TCP with or without TLS.
 
-Every stream keeps bounded buffers: `write` never waits and `drain` waits until little enough is
-unsent; a reader that does not receive stops the sender at the other end.
+Buffers are bounded: `write` never waits, `drain` waits until few enough bytes are unsent, and a
+reader that does not receive stops the sender at the other end.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ HIGH_WATER = 256 * 1024  # bytes: unsent ones for which drain waits, and unread 
 
 
 class TlsError(LinkError):
-    """The other end is not trusted, or does not speak TLS; the options of one side are wrong."""
+    """The other end is not trusted, or does not speak TLS."""
 
 
 class Stream(Protocol):
@@ -28,28 +28,45 @@ class Stream(Protocol):
 
     @property
     def peer_name(self) -> str:
-        """Who is at the other end, for people."""
+        """Return the other end's name or address, for people."""
 
     async def receive(self) -> bytes:
-        """The next bytes, at least one; b"" when either side has closed.
-
-        Raises LinkError when the link broke.
-        """
+        """Return the next bytes, b"" when either side has closed; LinkError when the link broke."""
 
     def write(self, data: bytes) -> None:
-        """Send `data` without waiting; when the stream is over it is dropped."""
+        """Send `data` without waiting; after the end of the stream it is dropped."""
 
     async def drain(self) -> None:
-        """Wait until it is wise to write more; raises LinkError when the stream is over."""
+        """Wait until few enough bytes are unsent; raise LinkError after the end of the stream."""
 
     def close(self) -> None:
         """Send what was written, then end the stream."""
 
     def abort(self) -> None:
-        """End the stream at once; what was not sent is lost and the peer sees a broken link."""
+        """End the stream at once; unsent bytes are lost and the peer sees a broken link."""
 
     async def wait_closed(self) -> None:
         """Wait until the stream has ended and nothing of it runs any more."""
+
+
+class Layer:
+    """A Stream over another one; a subclass transforms what is written and received."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.peer_name = stream.peer_name
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+    async def wait_closed(self) -> None:
+        await self._stream.wait_closed()
 
 
 class TcpStream(asyncio.Protocol):
@@ -64,15 +81,8 @@ class TcpStream(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._over = False
         self._transport: asyncio.Transport
-        self._peer_name = "an unknown peer"
+        self.peer_name = "an unknown peer"  # its address, once connected
         self.bytes_received = 0
-
-    # The Stream.
-
-    @property
-    def peer_name(self) -> str:
-        """Address and port of the other end."""
-        return self._peer_name
 
     async def receive(self) -> bytes:
         return await self._inbox.receive()
@@ -84,7 +94,7 @@ class TcpStream(asyncio.Protocol):
     async def drain(self) -> None:
         await self._writable.wait()
         if self._over:
-            raise LinkError(f"the connection to {self._peer_name} is closed")
+            raise LinkError(f"the connection to {self.peer_name} is closed")
 
     def close(self) -> None:
         self._over = True
@@ -97,7 +107,7 @@ class TcpStream(asyncio.Protocol):
         self._transport.abort()
 
     async def wait_closed(self) -> None:
-        """Wait for the end; a peer that does not take the last bytes is given up on."""
+        """Wait for the end; abort if the peer does not receive the last bytes in time."""
         try:
             async with asyncio.timeout(USUAL.close_s):
                 await self._closed.wait()
@@ -113,7 +123,7 @@ class TcpStream(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = transport.get_extra_info("peername")  # None if the peer is gone already
         if address is not None:
-            self._peer_name = _address_name(*address[:2])
+            self.peer_name = _address_name(*address[:2])
         if self._connected is not None:
             self._connected(self)
 
@@ -132,7 +142,7 @@ class TcpStream(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = True
-        error = f"the connection to {self._peer_name} broke: {_words(exc)}" if exc else None
+        error = f"the connection to {self.peer_name} broke: {reason_of(exc)}" if exc else None
         self._inbox.end(LinkError(error) if error else None)
         self._writable.set()
         self._closed.set()
@@ -156,7 +166,7 @@ async def connect(
     tls: ssl.SSLContext | None = None,
     timeout_s: float = USUAL.connect_s,
 ) -> TcpStream:
-    """A stream to `host`:`port`; raises LinkError when it cannot be had in `timeout_s` seconds."""
+    """Return a stream to `host`:`port`; raise LinkError if there is none after `timeout_s`."""
     loop = asyncio.get_running_loop()
     where = f"cannot reach {_address_name(host, port)}"
     try:
@@ -174,11 +184,13 @@ async def connect(
     except (ssl.SSLError, ConnectionResetError) as error:
         ended = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionResetError)
         kind = LinkError if isinstance(error, ended) else TlsError
-        raise kind(f"{where}: {_words(error)}; is TLS on at both ends or at neither?") from None
+        raise kind(f"{where}: {reason_of(error)}; is TLS on at both ends or at neither?") from None
     except socket.gaierror:
         raise LinkError(f"{where}: no such host; check its name") from None
     except OSError as error:
-        raise LinkError(f"{where}: {_words(error)}; is `dragonrt cloud` running there?") from None
+        raise LinkError(
+            f"{where}: {reason_of(error)}; is `dragonrt cloud` running there?"
+        ) from None
     return stream
 
 
@@ -195,15 +207,15 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that is listened on: the one that was chosen if 0 was asked for."""
+        """Return the port that is listened on, also if 0 was given."""
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Take no more connections; those there are go on."""
+        """Accept no more connections; the open ones continue."""
         self._server.close()
 
     async def close(self) -> None:
-        """Take no more connections, cancel the handlers, and wait until all of it has ended."""
+        """Accept no more connections, cancel the handlers, and wait until they have ended."""
         self.stop_listening()
         connections = dict(self._connections)
         for task in connections:
@@ -257,7 +269,7 @@ async def listen(host: str, port: int, handler: Callable[[TcpStream], Awaitable[
     except socket.gaierror:
         raise LinkError(f"{where}: no such host; check its name") from None
     except OSError as error:
-        raise LinkError(f"{where}: {_words(error)}; choose another address or port") from None
+        raise LinkError(f"{where}: {reason_of(error)}; choose another address or port") from None
     return server
 
 
@@ -265,8 +277,8 @@ def _address_name(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _words(error: Exception) -> str:
-    """The error in plain words, without numbers and addresses."""
+def reason_of(error: Exception) -> str:
+    """Return an error of a socket or of TLS in words, without numbers and addresses."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "TLS failed").replace("_", " ").lower()
     if isinstance(error, OSError):

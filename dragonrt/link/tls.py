@@ -4,6 +4,7 @@ import ssl
 from pathlib import Path
 
 from dragonrt.errors import LinkError
+from dragonrt.link.stream import reason_of
 from retrieval.files import read_bytes
 
 _LARGEST = 2**24  # bytes of a bundle of authorities
@@ -12,7 +13,7 @@ _LARGEST = 2**24  # bytes of a bundle of authorities
 def server_context(
     certificate: Path, private_key: Path, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """For the listening side; with an `authority` the other side must show its certificate too."""
+    """Return the listening side's context; clients of an `authority` must show a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     _load_certificate(context, certificate, private_key)
@@ -27,7 +28,7 @@ def client_context(
     certificate: Path | None = None,
     private_key: Path | None = None,
 ) -> ssl.SSLContext:
-    """For the connecting side: trusts `authority`, or the system's authorities if there is none."""
+    """Return the connecting side's context; it trusts `authority`, or the system's authorities."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:
@@ -50,7 +51,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, private_key: P
     except (OSError, ValueError) as error:
         raise LinkError(
             f"cannot use the certificate {certificate} with the key {private_key}: "
-            f"{_reason(error)}; both must be PEM files that belong together"
+            f"{reason_of(error)}; both must be PEM files that belong together"
         ) from None
 
 
@@ -60,13 +61,5 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
         context.load_verify_locations(authority)
     except (OSError, ValueError) as error:
         raise LinkError(
-            f"cannot use the authority {authority}: {_reason(error)}; it must be a PEM file"
+            f"cannot use the authority {authority}: {reason_of(error)}; it must be a PEM file"
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "not a certificate").replace("_", " ").lower()
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
-    return str(error)

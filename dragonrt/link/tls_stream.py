@@ -1,36 +1,32 @@
 """TLS as a Stream over another one, for the side that listens.
 
-So that a connection has its place, and its bounds, before its first byte: the loop's own TLS is
-silent until the handshake is over, and takes as many handshakes as come.
+A connection is counted and bounded before its first byte: asyncio's own TLS reports it after the
+handshake, and makes as many handshakes as come.
 """
 
 import ssl
 from contextlib import suppress
 
 from dragonrt.errors import LinkError
-from dragonrt.link.stream import Stream, TlsError
+from dragonrt.link.stream import Layer, Stream, TlsError, reason_of
 
-_MOST = 64 * 1024  # bytes that one `receive` gives
+_MOST = 64 * 1024  # bytes that one `receive` returns
 
 
-class TlsStream:
+class TlsStream(Layer):
     """A Stream in TLS over `stream`; what is written before `secure` has ended waits for it."""
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._waiting: bytearray | None = bytearray()
         self._over = False
 
-    @property
-    def peer_name(self) -> str:
-        return self._stream.peer_name
-
     async def secure(self) -> None:
-        """Make the handshake; raises TlsError if the other side does not, LinkError if it leaves.
+        """Make the handshake, as the first `receive` does.
 
-        `receive` does it where nobody has.
+        Raises TlsError if the other side does not, LinkError if it leaves.
         """
         while self._waiting is not None:
             try:
@@ -42,7 +38,7 @@ class TlsStream:
                 continue
             except ssl.SSLError as error:
                 self._flush()  # the alert says why
-                raise TlsError(f"TLS with {self.peer_name} failed: {_words(error)}") from None
+                raise TlsError(f"TLS with {self.peer_name} failed: {reason_of(error)}") from None
             waiting, self._waiting = self._waiting, None
             self.write(bytes(waiting))
 
@@ -58,12 +54,12 @@ class TlsStream:
                 if not await self._more():
                     return b""
             except ssl.SSLError as error:
-                broke = f"the connection to {self.peer_name} broke: {_words(error)}"
+                broke = f"the connection to {self.peer_name} broke: {reason_of(error)}"
                 raise LinkError(broke) from None
         return b""
 
     async def _more(self) -> bool:
-        """Feed TLS what comes next; False at the end."""
+        """Feed TLS the next bytes; False at the end."""
         self._flush()
         data = await self._stream.receive()
         self._incoming.write(data)
@@ -82,23 +78,10 @@ class TlsStream:
         if data := self._outgoing.read():
             self._stream.write(data)
 
-    async def drain(self) -> None:
-        await self._stream.drain()
-
     def close(self) -> None:
         self._over = True
         if self._waiting is None:
             with suppress(ssl.SSLError):
                 self._tls.unwrap()  # says that this is the end, and waits for no answer
             self._flush()
-        self._stream.close()
-
-    def abort(self) -> None:
-        self._stream.abort()
-
-    async def wait_closed(self) -> None:
-        await self._stream.wait_closed()
-
-
-def _words(error: ssl.SSLError) -> str:
-    return (error.reason or "TLS failed").replace("_", " ").lower()
+        super().close()

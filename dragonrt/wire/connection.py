@@ -1,14 +1,14 @@
 """The state machine of one connection: handshake, then many sessions over one stream.
 
-It owns no socket, task or clock. Bytes from the other side go into `receive_data`, which returns
-what happened; `send` turns a message into bytes; `data_to_send` gives the bytes of the handshake
-and of automatic answers. Both sides run this same code.
+It has no socket, task or clock. `receive_data` turns bytes into events, `send` a message into
+bytes; `data_to_send` returns the bytes of the handshake and of automatic answers. Both sides run
+the same code.
 
     HELLO --Hello--> AUTHENTICATE --Authenticate--> OPEN          any state --Goodbye--> CLOSED
 
-Each side sends its Hello at once and its Authenticate when it has the other's Hello. The proof is
-HMAC-SHA256(shared key, label, own role, device's nonce, cloud's nonce): it proves the key, cannot
-be reflected (the roles differ) and cannot be replayed (the nonces are fresh).
+Each side sends its Hello at once, and its Authenticate after the other's Hello. The proof is
+HMAC-SHA256(shared key, label, own role, device's nonce, cloud's nonce): it cannot be reflected (the
+roles differ) or replayed (the nonces are fresh).
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from dragonrt.wire.sessions import Sessions, SessionState
 
 
 class State(Enum):
-    """The state of a connection, named after what it waits for."""
+    """The state of a connection, named after the message it waits for."""
 
     HELLO = "hello"
     AUTHENTICATE = "authenticate"
@@ -73,7 +73,7 @@ _PROOF_LABEL = b"dragonrt proof 1 "
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Bytes and frames of each direction, headers included; padding is what cells add."""
+    """Bytes and frames of each direction, headers included; padding is added by cells."""
 
     bytes_received: int
     frames_received: int
@@ -84,10 +84,9 @@ class Statistics:
 
 
 class Connection:
-    """One side of a connection; `hello` is what it says of itself, with a fresh nonce.
+    """One side of a connection; `hello` describes it, with a fresh nonce.
 
-    `key` is the shared key; without one the proof is made with the empty key, so that a side with
-    a key refuses a side without.
+    Without the shared `key` the proof uses the empty key: a side with a key refuses one without.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Connection:
             )
         self.state = State.HELLO
         self.peer: Hello | None = None
-        """What the other side said of itself; to be trusted once the state is OPEN."""
+        """The other side's Hello, authenticated once the state is OPEN."""
         self.event_bytes: list[int] = []
         """The bytes on the wire of each event that `receive_data` or `eof` returned last."""
         self._hello = hello
@@ -115,28 +114,25 @@ class Connection:
         self._bytes_received = self._frames_received = 0
         self._bytes_sent = self._frames_sent = 0
         self.message_bytes = 0
-        """The bytes of the frame that was made last, without padding."""
+        """The bytes of the last frame that was made, without padding."""
         self._padded = False
-        self._waiting: bytearray | None = None  # what waits for its ticks, where there are any
+        self._waiting: bytearray | None = None  # for the ticks of a constant rate
         self._padding_sent = 0
         self._queue(hello)
 
-    # What the transport calls.
-
     def data_to_send(self) -> bytes:
-        """Bytes that wait to be written: call it at the start and after every `receive_data`."""
+        """Return the bytes to write: call at the start and after every `receive_data`."""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes in any split; returns what they completed, in order.
+        """Take bytes in any split, and return the events that they complete, in order.
 
         The other side's Hello is returned when it has proven the key. Pings are answered, not
-        returned. A Close in the list ends that session here too, whichever side was at fault.
-        Raises RemoteProtocolError (HandshakeError before the connection is open) when the other
-        side cannot be talked to any further: write `data_to_send`, then close the stream. What the
-        same call completed before that is lost with the connection.
+        returned. A Close ends its session here too, whichever side was at fault. Raises
+        RemoteProtocolError (HandshakeError before the connection is open) when the connection
+        ends: write `data_to_send`, then close the stream. Events of the same call are lost.
         """
         events: list[Event] = []
         self.event_bytes = []
@@ -162,7 +158,7 @@ class Connection:
         return events
 
     def eof(self) -> list[Event]:
-        """The stream ended. Returns a Goodbye (LOST) unless the connection was over already.
+        """End the connection with its stream, and return a Goodbye (LOST) unless it was over.
 
         Raises HandshakeError if the connection never became open.
         """
@@ -182,10 +178,10 @@ class Connection:
         return [Goodbye(Reason.LOST, f"the other side closed the connection {where}")]
 
     def send(self, message: Message) -> bytes:
-        """The bytes to write for `message`, after those that already waited to be sent.
+        """Return the bytes to write for `message`, after those that wait.
 
-        Raises LocalProtocolError if the state does not allow it: the handshake is this class's
-        own business, sessions follow `sessions.SEND`, and nothing follows a Goodbye.
+        Raises LocalProtocolError if the state does not allow it: the handshake is automatic,
+        sessions follow `sessions.SEND`, and nothing follows a Goodbye.
         """
         if self.closed or (self.state is not State.OPEN and not isinstance(message, Goodbye)):
             raise LocalProtocolError(
@@ -193,38 +189,31 @@ class Connection:
                 f"a {type(message).__name__} cannot be sent while the connection is "
                 f"in state {self.state.value}",
             )
-        match message:
-            case Hello() | Authenticate():
-                raise LocalProtocolError(
-                    Reason.OUT_OF_ORDER, "the connection makes its handshake itself"
-                )
-            case Goodbye():
-                self._end()
-            case Ping() | Pong():
-                pass
-            case _:
-                self._sessions.send(message)
+        if isinstance(message, SessionMessage):
+            self._sessions.send(message)
+        elif isinstance(message, Goodbye):
+            self._end()
+        elif isinstance(message, Hello | Authenticate):
+            raise LocalProtocolError(Reason.OUT_OF_ORDER, "the handshake is automatic")
         self._queue(message)
         return self.data_to_send()
 
-    # What its owner may ask.
-
     @property
     def closed(self) -> bool:
-        """True once either side said Goodbye, broke the protocol, or the stream ended."""
+        """Return whether a side said Goodbye or broke the protocol, or the stream ended."""
         return self.state is State.CLOSED
 
     def session_state(self, session: int) -> SessionState:
-        """The state of a session; NONE if it is not known here or is closed."""
+        """Return the state of a session; NONE if it is unknown or closed."""
         return self._sessions.state(session)
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """The sessions that are asked for, invited to, or open, oldest first."""
+        """Return the sessions that are asked, invited or open, oldest first."""
         return self._sessions.known()
 
     def statistics(self) -> Statistics:
-        """What went over the connection so far."""
+        """Return the bytes and frames so far."""
         return Statistics(
             self._bytes_received,
             self._frames_received,
@@ -237,27 +226,27 @@ class Connection:
     # In cells.
 
     def pad(self) -> None:
-        """From now on all that is sent travels in cells."""
+        """Send everything in cells from now on."""
         self._padded = True
 
     def pace(self) -> None:
-        """From now on what is sent waits for `next_cell`, but for a Goodbye."""
+        """Keep what is sent, but a Goodbye, for `next_cell` from now on."""
         if self._waiting is None:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """From now on nothing waits; what does leaves with what is sent next."""
+        """Send at once from now on, with what waits."""
         waiting, self._waiting = self._waiting, None
         if waiting:
             self._write(bytes(waiting))
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait for their ticks."""
+        """Return the number of bytes that wait for `next_cell`."""
         return len(self._waiting or b"")
 
     def next_cell(self) -> bytes:
-        """The bytes to write at a tick: one cell of the one size, with what waits or empty."""
+        """Return the cell to write at a tick, with bytes that wait or empty."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - CELL_HEADER])
         del waiting[: len(content)]
@@ -295,14 +284,13 @@ class Connection:
         return None
 
     def _check_peer(self, peer: Hello) -> None:
-        """Compare the two Hellos; the lines name both roles, so they read the same on each side."""
+        """Compare the two Hellos; the errors name both roles and read the same on each side."""
         if peer.role == self._hello.role:
             raise HandshakeError(
                 Reason.ROLE,
                 f"both sides are the {peer.role}: start one as the device and one as the cloud",
             )
-        pair = (self._hello, peer) if self._hello.role == "device" else (peer, self._hello)
-        device, cloud = pair
+        device, cloud = sorted((self._hello, peer), key=lambda each: each.role, reverse=True)
         if device.tokenizer != cloud.tokenizer:
             raise HandshakeError(
                 Reason.TOKENIZER,
@@ -342,7 +330,7 @@ class Connection:
         return message
 
     def _close_session(self, close: Close) -> Close | None:
-        """End one session for the other side's fault; an event if our owner knows of it."""
+        """End one session for the other side's fault; an event if it was known."""
         self._queue(close)
         return close if self._sessions.close(close.session) else None
 

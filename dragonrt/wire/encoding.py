@@ -12,8 +12,7 @@ from typing import Any
 
 import msgpack
 
-from dragonrt.wire.fields import check_integer, check_tuple
-from dragonrt.wire.limits import MAX_32, MAX_DOCUMENTS
+from dragonrt.wire.limits import MAX_32
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
@@ -35,17 +34,17 @@ _LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
 
 
 def encode(message: Message) -> bytes:
-    """The body of a frame: a msgpack array of the message's type and fields."""
+    """Return the body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
-    if isinstance(message, Close) and message.attribution is not None:
-        values = (*values[:-1], _packed(message.attribution))
+    if isinstance(message, Close) and (said := message.attribution) is not None:
+        values = (*values[:-1], (tuple(map(astuple, said.sources)), said.missing))
     return bytes(msgpack.packb(values))
 
 
 def decode(body: bytes, expected: Collection[type[Message]] = _MESSAGES) -> Message:
-    """The message in a frame's body; its fields are read only if its type is `expected`.
+    """Return the message in a frame's body; its fields are read only if its type is `expected`.
 
-    Raises MessageError, with `session` set when the message was clearly meant for one session.
+    Raises MessageError, with `session` set if the message belongs to one.
     """
     try:
         values = msgpack.unpackb(
@@ -83,9 +82,10 @@ def _session(kind: type[Message], values: tuple[Any, ...]) -> int | None:
 
 
 def _check_version(values: tuple[Any, ...]) -> None:
-    """Judge the version before the other fields: in another version they may be others."""
+    """Check the version before the other fields, which may differ in another version."""
     version = values[1] if len(values) > 1 else None
-    check_integer("version", version, 1, MAX_32)
+    if not (check := Hello.CHECKS["version"]).fits(version):
+        raise check.refusal("version", version)
     if version != PROTOCOL_VERSION:
         raise MessageError(
             Reason.VERSION,
@@ -105,18 +105,10 @@ def _build(kind: type[Message], values: tuple[Any, ...]) -> Message:
     return kind(*arguments)
 
 
-def _packed(attribution: Attribution) -> tuple[Any, ...]:
-    return tuple(astuple(source) for source in attribution.sources), attribution.missing
-
-
 def _attribution(values: Any) -> Attribution:
-    if type(values) is not tuple or len(values) != 2:
-        raise MessageError(Reason.MALFORMED, "an attribution must have sources and missing codes")
-    check_tuple("sources", values[0], MAX_DOCUMENTS)
-    return Attribution(tuple(map(_source, values[0])), values[1])
-
-
-def _source(values: Any) -> Source:
-    if type(values) is not tuple or len(values) != len(fields(Source)):
-        raise MessageError(Reason.MALFORMED, f"a source must have {len(fields(Source))} fields")
-    return Source(*values)
+    match values:
+        case (tuple() as sources, missing) if all(
+            type(source) is tuple and len(source) == len(fields(Source)) for source in sources
+        ):
+            return Attribution(tuple(Source(*source) for source in sources), missing)
+    raise MessageError(Reason.MALFORMED, "an attribution must have sources and missing codes")

@@ -1,86 +1,117 @@
-"""Checks of single message fields: type, range and length, before anything uses them.
+"""Checks of message fields, before anything uses them: an annotation says what a field must be.
 
-Each raises MessageError with a line that names the field. A bool is not an integer, NaN and the
-infinities are not numbers, and text must be encodable as UTF-8.
+A bool is not an integer, NaN and the infinities are not numbers, and text must be encodable as
+UTF-8.
 """
 
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, get_type_hints
 
 from dragonrt.wire.limits import MAX_TOKEN
 from dragonrt.wire.reasons import MessageError, Reason
 
-LARGEST_FLOAT = sys.float_info.max
 MAX_LINE = 1024
 
 
-def _wrong(name: str, value: object, must: str) -> MessageError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 40 else shown[:37] + "..."
-    return MessageError(Reason.MALFORMED, f"{name} must be {must}, not {shown}")
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a value `must` be, whether it `fits`, and what becomes of one that does."""
+
+    must: str
+    fits: Callable[[Any], bool]
+    clean: Callable[[Any], Any] | None = None
+
+    def refusal(self, name: str, value: Any) -> MessageError:
+        """Return the error for a field's value that does not fit."""
+        shown = repr(value)
+        shown = shown if len(shown) <= 40 else shown[:37] + "..."
+        return MessageError(Reason.MALFORMED, f"{name} must be {self.must}, not {shown}")
 
 
-def check_integer(name: str, value: Any, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise _wrong(name, value, f"an integer from {low} to {high}")
+class Checked:
+    """A frozen dataclass that checks its annotated fields when it is made."""
+
+    __slots__ = ()
+    CHECKS: ClassVar[Mapping[str, Check]]
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True)
+        annotated = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+        cls.CHECKS = {name: found[0] for name, found in annotated.items() if found}
+
+    def __post_init__(self) -> None:
+        self.check_fields()
+
+    def check_fields(self) -> None:
+        """Check and clean all annotated fields. Raises MessageError."""
+        for name, check in self.CHECKS.items():
+            if not check.fits(value := getattr(self, name)):
+                raise check.refusal(name, value)
+            if check.clean is not None:
+                object.__setattr__(self, name, check.clean(value))
 
 
-def check_number(name: str, value: Any, low: float, high: float) -> None:
-    """A finite float (or integer) from `low` to `high`, both included."""
-    if not (type(value) is int or isinstance(value, float)) or not low <= value <= high:
-        raise _wrong(name, value, f"a number from {low:g} to {high:g}")
+def integer(low: int, high: int) -> Check:
+    """Return the check for an integer from `low` to `high`."""
+    fits: Callable[[Any], bool] = lambda value: type(value) is int and low <= value <= high  # noqa: E731
+    return Check(f"an integer from {low} to {high}", fits)
 
 
-def check_bytes(name: str, value: Any, low: int, high: int) -> None:
-    if type(value) is not bytes or not low <= len(value) <= high:
-        length = f"{low}" if low == high else f"{low} to {high}"
-        raise _wrong(name, value, f"{length} bytes")
+def number(low: float, high: float) -> Check:
+    """Return the check for a finite float (or integer) from `low` to `high`."""
+    must = "a finite number" if high == sys.float_info.max else f"a number from {low:g} to {high:g}"
+    return Check(
+        must,
+        lambda value: (type(value) is int or isinstance(value, float)) and low <= value <= high,
+    )
 
 
-def check_text(name: str, value: Any, limit: int) -> None:
-    """Any text of at most `limit` bytes of UTF-8, line breaks included."""
-    if type(value) is not str:
-        raise _wrong(name, value, "text")
-    if text_size(name, value) > limit:
-        raise _wrong(name, value, f"text of at most {limit} bytes")
+def octets(low: int, high: int) -> Check:
+    """Return the check for `low` to `high` bytes."""
+    must = f"{low} bytes" if low == high else f"{low} to {high} bytes"
+    return Check(must, lambda value: type(value) is bytes and low <= len(value) <= high)
 
 
-def text_size(name: str, value: str) -> int:
-    """The length of `value` in bytes of UTF-8."""
-    try:
-        return len(value) if value.isascii() else len(value.encode())
-    except UnicodeEncodeError:
-        raise _wrong(name, value, "text without surrogates") from None
+def utf8(limit: int) -> Check:
+    """Return the check for a text of at most `limit` bytes of UTF-8, line breaks included."""
+
+    def fits(value: Any) -> bool:
+        try:
+            return type(value) is str and len(value.encode()) <= limit
+        except UnicodeEncodeError:
+            return False
+
+    return Check(f"text of at most {limit} bytes", fits)
 
 
-def check_name(name: str, value: Any, limit: int) -> None:
-    """A short identifier: printable, not empty, at most `limit` characters."""
-    if type(value) is not str or not 1 <= len(value) <= limit or not value.isprintable():
-        raise _wrong(name, value, f"1 to {limit} printable characters")
+def identifier(limit: int) -> Check:
+    """Return the check for a short identifier: printable, not empty."""
+    return Check(
+        f"1 to {limit} printable characters",
+        lambda value: type(value) is str and 1 <= len(value) <= limit and value.isprintable(),
+    )
 
 
-def check_tuple(name: str, value: Any, limit: int) -> None:
-    if type(value) is not tuple or len(value) > limit:
-        raise _wrong(name, value, f"a tuple of at most {limit} entries")
+def tuple_of(each: Check, limit: int) -> Check:
+    """Return the check for a tuple of at most `limit` entries."""
+    return Check(
+        f"a tuple of at most {limit} entries, each {each.must}",
+        lambda value: type(value) is tuple and len(value) <= limit and all(map(each.fits, value)),
+    )
 
 
-def check_tokens(name: str, tokens: Any, limit: int) -> None:
-    check_tuple(name, tokens, limit)
-    for token in tokens:
-        check_integer(f"a token of {name}", token, 0, MAX_TOKEN)
-
-
-def one_line(name: str, value: Any) -> str:
-    """Text for people, made safe to show: one printable line of at most 1 KiB.
-
-    It is cleaned rather than refused, so that reporting an error cannot itself fail and the other
-    side cannot send control sequences to a terminal.
-    """
-    if type(value) is not str:
-        raise _wrong(name, value, "text")
-    line: str = value
+def _one_line(line: str) -> str:
     if not line.isprintable():
         line = "".join(c if c.isprintable() else " " for c in line)
     if len(line) * 4 > MAX_LINE:
         line = line.encode()[:MAX_LINE].decode(errors="ignore")
     return line
+
+
+LINE: Final = Check("text", lambda value: type(value) is str, _one_line)
+"""Text for people. It is cleaned, to one printable line of at most 1 KiB, rather than refused: so
+reporting an error cannot fail, and the other side cannot control a terminal."""
+FINITE: Final = number(-sys.float_info.max, sys.float_info.max)
+TOKEN: Final = integer(0, MAX_TOKEN)

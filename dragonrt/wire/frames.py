@@ -19,7 +19,7 @@ _LENGTH = (1 << 28) - 1
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
-    """The frame of `body`, compressed if that is allowed, worth trying, and really smaller."""
+    """Return the frame of `body`, compressed if that is allowed and makes it smaller."""
     flag = 0
     if compress and len(body) > COMPRESS_ABOVE:
         packed = lz4.block.compress(body)
@@ -29,11 +29,11 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
 
 
 class FrameDecoder:
-    """Takes bytes in any split and gives back whole bodies.
+    """Takes bytes in any split and returns complete bodies.
 
-    `limit` is the longest body accepted, before and after decompression; it may be changed between
-    two frames. At most one frame of that length and the bytes of one `feed` are kept, and the same
-    again of what cells carry.
+    `limit` is the longest body, before and after decompression; it may change between two frames.
+    At most one frame of that length and the bytes of one `feed` are buffered, and the same of what
+    cells carry.
     """
 
     _flags = _LZ4 | CELL
@@ -47,17 +47,16 @@ class FrameDecoder:
         self._start = 0
 
     def feed(self, data: bytes) -> None:
-        """Keep `data` until it makes whole frames."""
+        """Buffer `data` for `next_body`."""
         if self._start:
             del self._buffer[: self._start]
             self._start = 0
         self._buffer += data
 
     def next_body(self) -> bytes | None:
-        """The next whole body, or None if more bytes are needed.
+        """Return the next body, None if more bytes are needed.
 
-        Raises RemoteProtocolError on a header or lz4 block that cannot be accepted; the stream is
-        then of no further use.
+        Raises RemoteProtocolError for a wrong header or lz4 block; the stream is then unusable.
         """
         while True:
             carried = self._carried
@@ -80,7 +79,7 @@ class FrameDecoder:
         self._carried.feed(content)
 
     def _next_frame(self) -> tuple[int, bytes] | None:
-        """The header and the body of the next whole frame."""
+        """Return the header and the body of the next frame."""
         start = self._start + HEADER_BYTES
         if len(self._buffer) < start:
             return None
@@ -102,7 +101,7 @@ class FrameDecoder:
 
     @property
     def has_partial_frame(self) -> bool:
-        """True if some bytes are kept that do not make a whole frame yet."""
+        """Return whether part of a frame is buffered."""
         inside = self._carried is not None and self._carried.has_partial_frame
         return inside or len(self._buffer) > self._start
 

@@ -1,6 +1,6 @@
-"""The sessions of one connection: which message may come when, and what a session's end leaves.
+"""The sessions of one connection: which message may come when.
 
-A fault in one session raises MessageError with that session's number and never touches another;
+A fault in one session raises MessageError with that session's number and never affects another;
 `Connection` turns it into a Close.
 """
 
@@ -10,19 +10,17 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from dragonrt.wire.messages import (
+    SESSION_MESSAGES,
     Block,
     Close,
     Coefficients,
-    Conclude,
     Draft,
     EntryRequest,
-    EntryResponse,
     Message,
     Open,
     Opened,
     SessionMessage,
     Target,
-    Upload,
     Verdict,
     Working,
 )
@@ -39,51 +37,27 @@ class SessionState(Enum):
 
 
 _Steps: TypeAlias = Mapping[SessionState, Mapping[type[Message], SessionState]]
-_WHILE_OPEN: Final = {
-    Draft: SessionState.OPEN,
-    Target: SessionState.OPEN,
-    EntryRequest: SessionState.OPEN,
-    EntryResponse: SessionState.OPEN,
-    Coefficients: SessionState.OPEN,
-    Conclude: SessionState.OPEN,
-    Block: SessionState.OPEN,
-    Verdict: SessionState.OPEN,
-    Upload: SessionState.OPEN,
-    Close: SessionState.NONE,
-}
 
-# What may be received and sent in each state, and the state that follows. The asking side may
-# draft at once: its drafts need no answer.
-RECEIVE: Final[_Steps] = {
-    SessionState.NONE: {Open: SessionState.INVITED},
-    SessionState.ASKED: {
-        Working: SessionState.ASKED,
-        Opened: SessionState.OPEN,
-        Close: SessionState.NONE,
-    },
-    SessionState.INVITED: {
-        Draft: SessionState.INVITED,
-        Block: SessionState.INVITED,
-        Coefficients: SessionState.INVITED,
-        Close: SessionState.NONE,
-    },
-    SessionState.OPEN: _WHILE_OPEN,
-}
-SEND: Final[_Steps] = {
-    SessionState.NONE: {Open: SessionState.ASKED},
-    SessionState.ASKED: {
-        Draft: SessionState.ASKED,
-        Block: SessionState.ASKED,
-        Coefficients: SessionState.ASKED,
-        Close: SessionState.NONE,
-    },
-    SessionState.INVITED: {
-        Working: SessionState.INVITED,
-        Opened: SessionState.OPEN,
-        Close: SessionState.NONE,
-    },
-    SessionState.OPEN: _WHILE_OPEN,
-}
+
+def _steps(answering: SessionState, asking: SessionState) -> _Steps:
+    """Return the table of one direction; before OPEN, answers and drafts pass in these states."""
+    end: Mapping[type[Message], SessionState] = {Close: SessionState.NONE}
+    # The asking side may draft at once: its drafts need no answer.
+    early = dict.fromkeys((Draft, Block, Coefficients), asking)
+    late: dict[type[Message], SessionState] = dict.fromkeys(SESSION_MESSAGES, SessionState.OPEN)
+    for first in (Open, Working, Opened):
+        del late[first]
+    return {
+        SessionState.NONE: {Open: asking},
+        answering: {Working: answering, Opened: SessionState.OPEN, **end},
+        asking: {**early, **end},
+        SessionState.OPEN: {**late, **end},
+    }
+
+
+# What may be received and sent in each state, and the state that follows.
+RECEIVE: Final = _steps(SessionState.ASKED, SessionState.INVITED)
+SEND: Final = _steps(SessionState.INVITED, SessionState.ASKED)
 
 REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be under way
 
@@ -91,8 +65,7 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 class Sessions:
     """The states of at most `limit` sessions over a vocabulary of `vocabulary` tokens.
 
-    A session's number may be used again once it is closed; a fresh number for every session is
-    wiser, as a Close that is under way would end the new one.
+    A number may be used again after its session, but a Close under way would end the new one.
     """
 
     def __init__(self, vocabulary: int, limit: int) -> None:
@@ -102,11 +75,11 @@ class Sessions:
         self._closed_by_us: OrderedDict[int, None] = OrderedDict()
 
     def state(self, session: int) -> SessionState:
-        """The state of a session; NONE if it is not known or closed."""
+        """Return the state of a session; NONE if it is unknown or closed."""
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """The message, if it is to be delivered; None if it came late for a session we closed.
+        """Return the message, None if it came late for a session we closed.
 
         Raises MessageError with the session set if the session has to be closed for it.
         """
@@ -130,7 +103,7 @@ class Sessions:
         return message
 
     def send(self, message: SessionMessage) -> None:
-        """Note that `message` is sent; raises LocalProtocolError if it may not be."""
+        """Record that `message` is sent; raises LocalProtocolError if it may not be."""
         session, kind = message.session, type(message)
         state = self.state(session)
         following = SEND[state].get(kind)
@@ -146,16 +119,16 @@ class Sessions:
         self._follow(session, following)
 
     def close(self, session: int) -> bool:
-        """End a session for a fault of the other side; True if it was known here."""
+        """End a session for a fault of the other side; return whether it was known."""
         self._remember_closed(session)
         return self._states.pop(session, None) is not None
 
     def clear(self) -> None:
-        """Forget all sessions: the connection is over."""
+        """Forget all sessions."""
         self._states.clear()
 
     def known(self) -> tuple[int, ...]:
-        """The sessions that are asked for, invited to, or open, oldest first."""
+        """Return the sessions that are asked, invited or open, oldest first."""
         return tuple(self._states)
 
     def _check_tokens(self, message: SessionMessage) -> None:

@@ -1,11 +1,11 @@
-"""Settings as they travel: names with values, so that a field is written once (see `setting`)."""
+"""Settings on the wire: names with values, so that a field is declared once (see `setting`)."""
 
 import struct
 from typing import Any, TypeVar, get_args, get_origin
 
 from dragonrt.errors import DragonError
 from dragonrt.settings import Entry, assemble, entries, flat
-from dragonrt.wire.fields import check_name, check_tuple
+from dragonrt.wire.fields import Check, identifier, tuple_of
 from dragonrt.wire.reasons import MessageError, Reason
 
 T = TypeVar("T")
@@ -16,9 +16,23 @@ Values = tuple[tuple[str, Value], ...]
 MOST_VALUES = 64
 LONGEST_VALUE = 256 * 1024  # bytes: as many as the accepted tokens of the longest answer take
 
+_NAME = identifier(64)
+
+
+def _is_pair(pair: Any) -> bool:
+    if type(pair) is not tuple or len(pair) != 2 or not _NAME.fits(pair[0]):
+        return False
+    return not isinstance(pair[1], str | bytes) or len(pair[1]) <= LONGEST_VALUE
+
+
+VALUES = tuple_of(
+    Check(f"a name of {_NAME.must} with a value of at most {LONGEST_VALUE} bytes", _is_pair),
+    MOST_VALUES,
+)
+
 
 def pack(instance: Any) -> Values:
-    """The fields of a class of settings that travel, in their order."""
+    """Return the fields of a class of settings that travel, in order."""
     values = flat(instance)
     return tuple(
         (entry.name, _packed(entry, values[entry.name]))
@@ -28,9 +42,9 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """The instance that was packed; what did not travel has its defaults.
+    """Return the instance that was packed; what did not travel has its defaults.
 
-    Raises MessageError for values that make none.
+    Raises MessageError for values that make no instance.
     """
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
@@ -48,17 +62,6 @@ def unpack(cls: type[T], values: Values) -> T:
         raise
     except DragonError as error:
         raise MessageError(Reason.UNSUPPORTED, str(error)) from None
-
-
-def check_values(name: str, values: Any) -> None:
-    """Raises MessageError unless it is a bounded list of names with plain values."""
-    check_tuple(name, values, MOST_VALUES)
-    for pair in values:
-        if type(pair) is not tuple or len(pair) != 2:
-            raise MessageError(Reason.MALFORMED, f"{name} must hold names with values")
-        check_name(f"a name of {name}", pair[0], MOST_VALUES)
-        if isinstance(pair[1], str | bytes) and len(pair[1]) > LONGEST_VALUE:
-            raise MessageError(Reason.MALFORMED, f"{pair[0]} is longer than {LONGEST_VALUE} bytes")
 
 
 def _packed(entry: Entry, value: Any) -> Value:

@@ -115,11 +115,6 @@ def test_the_rate_of_a_link_can_be_asked() -> None:
     assert LinkModel().rate_at(3.0) is None
 
 
-def test_means() -> None:
-    assert RATES.low_share == pytest.approx(1 / 3)
-    assert RATES.mean == pytest.approx(70e3)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -377,7 +377,7 @@ def test_malformed_open_is_answered() -> None:
     assert cloud.receive_data(encode_frame(msgpack.packb(values))) == []
     (close,) = device.receive_data(cloud.data_to_send())
     assert isinstance(close, Close)
-    assert close.text == "Open: question must hold names with values"
+    assert close.reason is Reason.MALFORMED
 
 
 @pytest.mark.parametrize(

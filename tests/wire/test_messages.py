@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.fields import MAX_LINE
 from dragonrt.wire.frames import encode_frame
-from dragonrt.wire.limits import MAX_BLOCK, MAX_TOKENS, MAX_UPLOAD
+from dragonrt.wire.limits import MAX_BLOCK, MAX_TOKENS
 from dragonrt.wire.messages import (
     CONNECTION_MESSAGES,
     PROTOCOL_VERSION,
@@ -189,68 +189,57 @@ def changed(message: Any, **fields: Any) -> Message:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "line"),
+    ("wrong", "field"),
     [
-        (lambda: changed(GUESS, step=-1), "step must be an integer from 0 to 131072, not -1"),
-        (lambda: changed(GUESS, token=True), "token must be an integer"),
-        (lambda: changed(GUESS, token=1.0), "token must be an integer"),
-        (lambda: changed(GUESS, prefix_hash=2**64), "prefix_hash must be an integer"),
-        (lambda: changed(GUESS, relevance=float("nan")), "relevance must be a number"),
-        (lambda: changed(GUESS, relevance=float("-inf")), "relevance must be a number"),
-        (lambda: changed(GUESS, relevance=True), "relevance must be a number"),
-        (lambda: changed(GUESS, payload="text"), "payload must be 0 to 2097152 bytes"),
-        (lambda: changed(GUESS, payload=bytes(2**21 + 1)), "payload must be"),
-        (lambda: changed(GUESS, ahead=18), "ahead must be an integer from 0 to 17"),
-        (lambda: changed(OPENING, mode=""), "mode must be 1 to 128 printable characters"),
-        (lambda: changed(OPENING, mode="a\x1b[2J"), "mode must be"),
-        (lambda: changed(OPENING, question=[]), "question must be a tuple"),
-        (
-            lambda: changed(OPENING, question=(("a", 1),) * 65),
-            "question must be a tuple of",
-        ),
-        (lambda: changed(OPENING, settings=("a",)), "settings must hold names with values"),
-        (lambda: changed(OPENING, settings=((1, 1),)), "a name of settings must be"),
-        (
-            lambda: changed(OPENING, question=(("prompt", "x" * (LONGEST_VALUE + 1)),)),
-            f"prompt is longer than {LONGEST_VALUE} bytes",
-        ),
-        (lambda: changed(BLOCKED, count=257), "count must be an integer from 0 to 256"),
-        (lambda: changed(BLOCKED, resolutions=(0,)), "a resolution must be"),
-        (
-            lambda: changed(BLOCKED, resolutions=(9, 9, 9)),
-            "resolutions must be none, one",
-        ),
-        (lambda: changed(BLOCKED, decided=(1,) * 8), "decided must not reach before the first"),
-        (lambda: EntryRequest(1, 0, 0, ()), "tokens must be at least one"),
-        (lambda: EntryRequest(1, 0, 0, (5, 5)), "tokens must be at least one, increasing"),
-        (lambda: EntryRequest(1, 0, 0, tuple(range(65))), "tokens must be a tuple of at most 64"),
-        (lambda: EntryResponse(1, 0, 0, bytes(513)), "payload must be 8 to 512 bytes"),
-        (lambda: Verdict(1, 0, 257, 0, 0), "accepted must be"),
-        (lambda: Upload(1, 0, 0.0, 0, (b"x",) * 258), "payloads must be a tuple"),
-        (lambda: Upload(1, 0, 0.0, 0, (bytes(2**21),) * 2), f"must be at most {MAX_UPLOAD} bytes"),
-        (lambda: Authenticate(bytes(31)), "proof must be 32 bytes"),
-        (
-            lambda: changed(Target(1, 0, 0, 0, "cloud"), aggregator="edge"),
-            "aggregator must be 'device' or 'cloud'",
-        ),
-        (lambda: Coefficients(1, 1.1e9, 1.0, 0.0), "k_a must be a number"),
-        (lambda: Coefficients(1, 0.0, 0.9, 0.0), "k_b must be a number from 1"),
-        (lambda: Coefficients(1, 0.0, 1.0, -1.0), "k_c must be a number from 0"),
-        (lambda: changed(GUESS, echo_us=-1), "echo_us must be an integer"),
-        (lambda: changed(Attribution(), sources=("a",)), "sources must hold Source"),
-        (lambda: Attribution(missing=("4",) * 65), "missing must be a tuple of at most 64"),
-        (lambda: Attribution(missing=("4" * 257,)), "missing must be text of at most 256 bytes"),
-        (lambda: changed(Close(1, Reason.FINISHED), attribution=()), "must be an Attribution"),
-        (lambda: Source("a", "b", float("inf")), "relevance must be a number"),
-        (lambda: Source("a", "b", 1.0, float("nan")), "bits must be a number"),
-        (lambda: Ping(0, 0, bytes(2**20 + 1)), "padding must be"),
-        (lambda: changed(Close(1, Reason.ERROR), reason=7), "reason must be text"),
+        (lambda: changed(GUESS, step=-1), "step"),
+        (lambda: changed(GUESS, token=True), "token"),
+        (lambda: changed(GUESS, token=1.0), "token"),
+        (lambda: changed(GUESS, prefix_hash=2**64), "prefix_hash"),
+        (lambda: changed(GUESS, relevance=float("nan")), "relevance"),
+        (lambda: changed(GUESS, relevance=float("-inf")), "relevance"),
+        (lambda: changed(GUESS, relevance=True), "relevance"),
+        (lambda: changed(GUESS, payload="text"), "payload"),
+        (lambda: changed(GUESS, payload=bytes(2**21 + 1)), "payload"),
+        (lambda: changed(GUESS, ahead=18), "ahead"),
+        (lambda: changed(OPENING, mode=""), "mode"),
+        (lambda: changed(OPENING, mode="a\x1b[2J"), "mode"),
+        (lambda: changed(OPENING, question=[]), "question"),
+        (lambda: changed(OPENING, question=(("a", 1),) * 65), "question"),
+        (lambda: changed(OPENING, settings=("a",)), "settings"),
+        (lambda: changed(OPENING, settings=((1, 1),)), "settings"),
+        (lambda: changed(OPENING, question=(("prompt", "x" * (LONGEST_VALUE + 1)),)), "question"),
+        (lambda: changed(BLOCKED, count=257), "count"),
+        (lambda: changed(BLOCKED, resolutions=(0,)), "resolutions"),
+        (lambda: changed(BLOCKED, resolutions=(9, 9, 9)), "resolutions"),
+        (lambda: changed(BLOCKED, decided=(1,) * 8), "decided"),
+        (lambda: EntryRequest(1, 0, 0, ()), "tokens"),
+        (lambda: EntryRequest(1, 0, 0, (5, 5)), "tokens"),
+        (lambda: EntryRequest(1, 0, 0, tuple(range(65))), "tokens"),
+        (lambda: EntryResponse(1, 0, 0, bytes(513)), "payload"),
+        (lambda: Verdict(1, 0, 257, 0, 0), "accepted"),
+        (lambda: Upload(1, 0, 0.0, 0, (b"x",) * 258), "payloads"),
+        (lambda: Upload(1, 0, 0.0, 0, (bytes(2**21),) * 2), "payloads"),
+        (lambda: Authenticate(bytes(31)), "proof"),
+        (lambda: changed(Target(1, 0, 0, 0, "cloud"), aggregator="edge"), "aggregator"),
+        (lambda: Coefficients(1, 1.1e9, 1.0, 0.0), "k_a"),
+        (lambda: Coefficients(1, 0.0, 0.9, 0.0), "k_b"),
+        (lambda: Coefficients(1, 0.0, 1.0, -1.0), "k_c"),
+        (lambda: changed(GUESS, echo_us=-1), "echo_us"),
+        (lambda: changed(Attribution(), sources=("a",)), "sources"),
+        (lambda: Attribution(missing=("4",) * 65), "missing"),
+        (lambda: Attribution(missing=("4" * 257,)), "missing"),
+        (lambda: changed(Close(1, Reason.FINISHED), attribution=()), "attribution"),
+        (lambda: Source("a", "b", float("inf")), "relevance"),
+        (lambda: Source("a", "b", 1.0, float("nan")), "bits"),
+        (lambda: Ping(0, 0, bytes(2**20 + 1)), "padding"),
+        (lambda: changed(Close(1, Reason.ERROR), reason=7), "reason"),
     ],
 )
-def test_wrong_fields_are_named(wrong: Callable[[], object], line: str) -> None:
+def test_wrong_fields_are_named(wrong: Callable[[], object], field: str) -> None:
     with pytest.raises(MessageError) as caught:
         wrong()
-    assert line in caught.value.text
+    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.text.startswith(f"{field} must ")
     assert "\n" not in caught.value.text
 
 
@@ -275,14 +264,14 @@ def test_a_reason_of_a_newer_version_is_still_an_end() -> None:
 
 def test_a_fault_in_a_session_message_carries_the_session() -> None:
     body = msgpack.packb([Draft.TYPE, 9, 1])
-    with pytest.raises(MessageError, match="Draft: 2 fields instead of 11") as caught:
+    with pytest.raises(MessageError) as caught:
         decode(body)
     assert caught.value.session == 9
 
 
 def test_long_arrays_are_refused_before_they_are_made() -> None:
     """A nest of array headers could otherwise make the decoder allocate gigabytes."""
-    with pytest.raises(MessageError, match="max_array_len"):
+    with pytest.raises(MessageError):
         decode(msgpack.packb([Open.TYPE, 1, "dragon", [0] * 513, []]))
 
 
