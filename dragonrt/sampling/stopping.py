@@ -36,21 +36,6 @@ class StoppingRule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FixedLength:
-    """Blocks of `length` tokens."""
-
-    length: int
-
-    def stop(self, block: Sequence[DraftSignals]) -> bool:
-        """Whether the block has its length."""
-        return len(block) >= self.length
-
-    def after(self, drafted: int, accepted: int) -> FixedLength:
-        """The same rule."""
-        return self
-
-
-@dataclass(frozen=True, slots=True)
 class SpecDecPlusPlus:
     """Stops when a rejection somewhere in the block has become likely (SpecDec++).
 

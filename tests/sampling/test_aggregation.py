@@ -60,25 +60,14 @@ def fits(tokens: NDArray[np.int64], p: NDArray[np.float64]) -> bool:
     return bool(stats.chisquare(counts[possible], p[possible] * len(tokens)).pvalue > 1e-3)
 
 
-def near(observed: float, expected: float, steps: int) -> bool:
-    return abs(observed - expected) < 4 * math.sqrt(expected * (1 - expected) / steps) + 1e-9
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=str)
-def test_coupled_samples_after_mixing(sampler: Sampler) -> None:
-    steps = 8_000
-    x_device, x_cloud, x = run(rule("coupled", Noise(2024), sampler), steps)
-    p_device, p_cloud = sampler.dense(DEVICE), sampler.dense(CLOUD)
-    p_target = sampler.dense(WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD)
-    assert fits(x_device, p_device)
-    assert fits(x_cloud, p_cloud)
-    assert fits(x, p_target)
-    for drafts, p in ((x_device, p_device), (x_cloud, p_cloud)):
-        expected = expected_acceptance_coupled(
-            Distribution.from_dense(p), Distribution.from_dense(p_target)
-        )
-        assert near(float((drafts == x).mean()), expected, steps)
+def test_coupled_races_what_the_sampler_leaves_of_the_mixture(sampler: Sampler) -> None:
+    x_device, x_cloud, x = run(rule("coupled", Noise(2024), sampler), 300)
+    mixed = WEIGHTS[0] * DEVICE + WEIGHTS[1] * CLOUD
+    for tokens, p in ((x_device, DEVICE), (x_cloud, CLOUD), (x, mixed)):
+        law = sampler.dense(p)
+        races = [(law / Noise(2024).exponentials(step, law.size)).argmax() for step in range(300)]
+        assert tokens.tolist() == races
 
 
 @pytest.mark.slow
@@ -191,5 +180,5 @@ class TestExpectedAcceptance:
 
 
 def test_an_unknown_rule() -> None:
-    with pytest.raises(SamplingError, match="coupled and algorithm1"):
+    with pytest.raises(SamplingError):
         rule("algorithm2", Noise(0), Sampler())

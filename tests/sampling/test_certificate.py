@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.distributions import codec, decode_distribution, encode_distribution, mix
+from dragonrt.distributions import codec, decode_distribution, encode_distribution
 from dragonrt.distributions.race_codec import (
     LARGEST_TAU,
     OwnRace,
@@ -17,7 +17,7 @@ from dragonrt.distributions.race_codec import (
     decode_probabilities,
     encode_probabilities,
 )
-from dragonrt.sampling.aggregation import Coupled, side_weights
+from dragonrt.sampling.aggregation import Candidate, Coupled, side_weights
 from dragonrt.sampling.certificate import SMALL_TOP_K, certifies
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -94,12 +94,41 @@ def test_both_sides_find_the_winner_of_the_full_mixture(
         sent(by, step, p / p.sum(), name, tau) for p, tau in zip(both, taus, strict=True)
     )
     weights = side_weights(tilt, 0.0)
-    whole = by._race(step, mix((device[0], cloud[0]), weights))
+    whole = by.target(step, Candidate(0, device[0]), Candidate(0, cloud[0]), weights)
     found, asked = decided(by, step, device, cloud, weights)
     assert found == whole
     assert asked <= 1 + (sharpness < 1), "but where more may win than a message names"
     assert decided(by, step, cloud, device, (weights[1], weights[0]))[0] == whole
-    assert by.draft("device", step, device[0]) == by._race(step, device[0])
+    alone = by.target(step, Candidate(0, device[0]), Candidate(0, device[0]), (0.5, 0.5))
+    assert by.draft("device", step, device[0]) == alone
+
+
+@pytest.mark.parametrize(
+    ("sampler", "proved"),
+    [
+        (Sampler(), 280),
+        (Sampler(0.5), 264),
+        (Sampler(1.0, top_k=1), 143),
+        (Sampler(1.0, top_k=2), 215),
+        (Sampler(0.7, top_k=5, min_p=0.05), 283),
+        (Sampler(1.3, min_p=0.2), 294),
+        (Sampler(0.7, min_p=0.8), 161),
+    ],
+)
+def test_no_certificate_of_the_first_lists_is_wrong_and_most_are_given(
+    sampler: Sampler, proved: int
+) -> None:
+    """Lists as short as may be, of near distributions: what is doubtful decides often."""
+    random, by = np.random.default_rng(12), Coupled(Noise(1), sampler)
+    weights, found = (0.5, 0.5), 0
+    for step in range(300):
+        p, q = np.exp(random.standard_normal((2, 12)))
+        device, cloud = (sent(by, step, each / each.sum(), "race", LARGEST_TAU) for each in (p, q))
+        winner = by.certified(step, device[0], cloud[1], weights).winner
+        whole = by.target(step, Candidate(0, device[0]), Candidate(0, cloud[0]), weights)
+        assert winner in (None, whole)
+        found += winner is not None
+    assert found >= proved
 
 
 @pytest.mark.parametrize("sampler", [Sampler(), Sampler(0.6), Sampler(1.0, min_p=0.15)])

@@ -176,19 +176,6 @@ def test_algorithm1_is_exact_after_sampler_and_codec(sampler: Sampler, name: str
         assert np.allclose(law, shaped, rtol=0, atol=2e-3)
 
 
-def test_choice_is_even() -> None:
-    """Without a refusal the target is the device's or the cloud's draft, half and half."""
-    noise = ScriptedNoise()
-    each = rule("algorithm1", noise, Sampler())
-    p = sparse([0, 1], [1, 1])
-
-    def target(u: float) -> int:
-        noise.script = {Purpose.CHOICE: u}
-        return each.target(0, Candidate(0, p), Candidate(1, p), (0.9, 0.1))
-
-    assert pieces(target) == [(0.0, 0.5, 0), (0.5, 1.0, 1)]
-
-
 def test_distributions_equal_up_to_rounding_keep_the_draft() -> None:
     noise = ScriptedNoise()
     noise.script = {Purpose.CHOICE: 0.0, Purpose.ACCEPT: 0.0}

@@ -108,7 +108,7 @@ def test_float32_in_float64_out() -> None:
     ],
 )
 def test_parameters_out_of_range(parameters: dict[str, float]) -> None:
-    with pytest.raises(SamplingError, match=next(iter(parameters))):
+    with pytest.raises(SamplingError):
         Sampler(**parameters)  # type: ignore[arg-type]
 
 

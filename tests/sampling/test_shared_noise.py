@@ -1,11 +1,11 @@
-"""Drafts from shared noise must be accepted when they equal the target, and by no other rule.
+"""Drafts from shared noise are accepted exactly when they equal the target.
 
 Every race is integrated exactly: over two distributions raced with the same exponentials, the pairs
 of winners are cones, whose probabilities have a closed form, and one point of each shows what a
 rule decides there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 
@@ -15,13 +15,9 @@ from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
 from dragonrt.sampling.noise import Noise, Purpose
-from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import (
-    Rejection,
     SpeculativeRule,
-    VerifyResult,
-    residual,
     speculative_rule,
     token_acceptance,
 )
@@ -123,32 +119,6 @@ class ScriptedRace(Noise):
         return self.accept
 
 
-class SharedRejection(Rejection):
-    """The mistake: `u < p/q` for a draft from shared noise, and that noise again behind a refusal.
-
-    The exponentials under which x was drafted are not independent of it.
-    """
-
-    __slots__ = ()
-
-    def draft(self, step: int, q: Distribution) -> int:
-        return race_at(self._noise, step, q)
-
-    def verify(
-        self,
-        first: int,
-        tokens: Sequence[int],
-        q: Sequence[Distribution] | None,
-        p: Sequence[NDArray[np.floating]],
-    ) -> VerifyResult:
-        assert q is not None
-        ratio = token_acceptance(float(p[0][tokens[0]]), q[0].probability(tokens[0]))
-        if self._noise.uniform(Purpose.ACCEPT, "cloud", first) < ratio:
-            return VerifyResult(1, 0)
-        left = Distribution.from_dense(residual(p[0], q[0]))
-        return VerifyResult(0, race_at(self._noise, first, left))
-
-
 def decided(
     rule: SpeculativeRule, noise: ScriptedRace, q: Vector, p: Vector, raced: Vector
 ) -> Vector:
@@ -170,16 +140,6 @@ def test_accepting_what_equals_the_target_is_exact(pair: str) -> None:
     noise = ScriptedRace()
     law = decided(speculative_rule("coupled", noise, Sampler()), noise, q, p, raced=p)
     np.testing.assert_allclose(law, p, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("pair", ["far", "random"])
-def test_accepting_shared_drafts_by_the_ratio_is_biased(pair: str) -> None:
-    q, p = PAIRS[pair]
-    noise = ScriptedRace()
-    left = residual(p, Distribution.from_dense(q))
-    law = decided(SharedRejection(noise, Sampler()), noise, q, p, raced=left)
-    assert law.sum() == pytest.approx(1, abs=1e-12)
-    assert 0.5 * np.abs(law - p).sum() > 0.01
 
 
 @pytest.mark.parametrize("name", ["rejection", "sample-quantize"])

@@ -9,7 +9,6 @@ from dragonrt.distributions import Distribution, entropy
 from dragonrt.sampling.stopping import (
     AdaEDL,
     DraftSignals,
-    FixedLength,
     SpecDecPlusPlus,
     StoppingRule,
 )
@@ -19,12 +18,6 @@ from scripts.papers.theory import acceptance_probability
 def length(rule: StoppingRule, tokens: list[DraftSignals]) -> int:
     """How many of the tokens are drafted before the rule stops."""
     return next(n for n in range(1, len(tokens) + 1) if rule.stop(tokens[:n]))
-
-
-def test_fixed_length() -> None:
-    rule = FixedLength(4)
-    assert length(rule, [DraftSignals(9.0, 0.0)] * 9) == 4
-    assert rule.after(4, 0) is rule
 
 
 def test_specdec_stops_when_a_rejection_is_likely() -> None:

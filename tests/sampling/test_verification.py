@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.distributions import Distribution, codec, entropy
+from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.noise import Noise, Purpose
 from dragonrt.sampling.races import race
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.stopping import AdaEDL, DraftSignals, FixedLength, StoppingRule
 from dragonrt.sampling.verification import (
-    SpeculativeRule,
     VerifyResult,
     residual,
     speculative_rule,
@@ -52,79 +50,6 @@ def test_the_token_after_a_block_follows_the_target_and_is_guessed(name: str) ->
     expected = expected_acceptance_coupled(target, q)
     error = math.sqrt(expected * (1 - expected) / len(steps))
     assert abs(float((bonus == guesses).mean()) - expected) < 4 * error
-
-
-Q_ROWS, P_ROWS = np.random.default_rng(3).dirichlet(np.full(3, 0.8), (2, 4))
-LENGTH = 3
-
-
-def text(each: SpeculativeRule, stopping: StoppingRule, pipelined: bool = False) -> list[int]:
-    """`LENGTH` tokens of a Markov chain (row 3 is the start), drafted in blocks.
-
-    When pipelined, a block is drafted behind the guess of the token after the block before, and
-    drafted again only where that was wrong.
-    """
-    q = [Distribution.from_dense(each.shape(row)) for row in Q_ROWS]
-    p = [each.shape(row) for row in P_ROWS]
-
-    def drafted(step: int, before: int) -> list[int]:
-        tokens: list[int] = []
-        block: list[DraftSignals] = []
-        while not block or not stopping.stop(block):
-            source = q[([before, *tokens])[-1]]
-            tokens.append(each.draft(step + len(tokens), source))
-            block.append(DraftSignals(entropy(source)))
-        return tokens
-
-    decided: list[int] = []
-    ahead: tuple[int, int, list[int]] | None = None
-    while len(decided) < LENGTH:
-        step, before = len(decided), decided[-1] if decided else 3
-        usable = ahead is not None and ahead[:2] == (step, before)
-        tokens = ahead[2] if ahead and usable else drafted(step, before)
-        prefixes = [before, *tokens]
-        if pipelined:
-            after = step + len(tokens)
-            guess = each.guess(after, q[prefixes[-1]])
-            ahead = (after + 1, guess, drafted(after + 1, guess))
-        sent = [q[x] for x in prefixes[:-1]] if each.sends_distributions else None
-        verdict = each.verify(step, tokens, sent, [p[x] for x in prefixes])
-        decided += [*tokens[: verdict.accepted], verdict.token]
-        stopping = stopping.after(len(tokens), verdict.accepted)
-    return decided[:LENGTH]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize(
-    ("sampler", "stopping"),
-    [
-        (Sampler(), FixedLength(2)),
-        (Sampler(temperature=0.5), FixedLength(2)),
-        (Sampler(), AdaEDL(longest=3, threshold=0.5, gamma=0.3)),
-    ],
-)
-def test_sequences_follow_the_target(name: str, sampler: Sampler, stopping: StoppingRule) -> None:
-    """With the keyed noise itself, noise of a step used again after a rejection included."""
-    texts = [text(speculative_rule(name, Noise(seed), sampler), stopping) for seed in range(5_000)]
-    p = np.array([sampler.dense(row) for row in P_ROWS])
-    law = p[3][:, None, None] * p[:3, :, None] * p[None, :3, :]
-    cells = np.array(texts) @ np.array((9, 3, 1))
-    assert fits(cells, law.ravel())
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_drafting_behind_a_guess_changes_no_token(name: str) -> None:
-    for seed in range(100):
-        each = speculative_rule(name, Noise(seed), Sampler())
-        assert text(each, FixedLength(2)) == text(each, FixedLength(2), pipelined=True)
-
-
-def test_coupled_text_does_not_depend_on_the_blocks() -> None:
-    for seed in range(100):
-        each = speculative_rule("coupled", Noise(seed), Sampler())
-        alone, *others = (text(each, FixedLength(length)) for length in (1, 2, 3))
-        assert all(other == alone for other in others)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -179,12 +104,12 @@ def test_a_token_that_the_quantized_distribution_lost_stands() -> None:
 
 def test_rejection_needs_the_distributions() -> None:
     each = speculative_rule("rejection", Noise(0), Sampler())
-    with pytest.raises(SamplingError, match="choose a codec"):
+    with pytest.raises(SamplingError):
         each.verify(0, [0], None, [np.ones(1), np.ones(1)])
 
 
 def test_an_unknown_rule() -> None:
-    with pytest.raises(SamplingError, match="rejection, coupled and sample-quantize"):
+    with pytest.raises(SamplingError):
         speculative_rule("typical", Noise(0), Sampler())
 
 

@@ -137,22 +137,6 @@ def test_both_sides_traces_agree_with_each_other_and_with_the_answer(
     else:
         assert (counts.blocks > 0, others.tokens) == (True, 0)
         assert live["drafted"] >= live["accepted"] > 0
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_theorem_2_holds_on_every_trace_of_c_sqs(seed: int, tmp_path: Path) -> None:
-    settings = SpeculativeSettings(
-        rule="rejection",
-        codec="csqs:0.2:60",
-        block_tokens=1 + seed % 5,
-        learning_rate=0.05,
-        target=0.02,
-    )
-    traced = asked(settings, tmp_path, seed)
-    found = AnswerCounts.of(traced.answer.records).counts.dropped_mass
-    assert found is not None
-    assert found.holds, found
-    tokens = len(traced.answer.tokens)
-    assert tokens <= found.tokens <= tokens + 5
-    conformal = traced.live["conformal"]
-    assert conformal["average_dropped"] <= conformal["bound"]
+    dropped = counts.dropped_mass
+    assert (dropped is None) == (name != "conformal")
+    assert dropped is None or (dropped.holds and dropped.tokens >= len(answer.tokens))

@@ -6,46 +6,27 @@ from typing import Any
 import pytest
 
 from dragonrt.side import Side
-from dragonrt.traces.events import (
-    AggregatorSwitched,
-    AnswerClosed,
-    AnswerOpened,
-    BlockJudged,
-    Cause,
-    Event,
-    ForwardDone,
-    ForwardPreempted,
-    LinkProbed,
-    MessageReceived,
-    MessageSent,
-    Record,
-    RolledBack,
-    RoundDecided,
-    SideReady,
-    ThresholdMoved,
-    TokenDecided,
-    TraceStarted,
-    WentAlone,
-)
+from dragonrt.traces import events
+from dragonrt.traces.events import Event, Record
 from dragonrt.traces.summary import Summary, summarize
 
-STARTED = TraceStarted(2, "1", "tiny", "a clock")
+STARTED = events.TraceStarted(2, "1", "tiny", "a clock")
 
 
 def on(t: float, session: int, event: Event, side: Side = "device", peer: str = "") -> Record:
     return Record(t, side, session, event, peer)
 
 
-def opened(accepted: int = 0, mode: str = "dragon", **settings: Any) -> AnswerOpened:
-    return AnswerOpened(mode, accepted, {"seed": 1, **settings}, mode != "sprinter")
+def opened(accepted: int = 0, mode: str = "dragon", **settings: Any) -> events.AnswerOpened:
+    return events.AnswerOpened(mode, accepted, {"seed": 1, **settings}, mode != "sprinter")
 
 
-def decided(device: bool | None, cloud: bool | None, cause: Cause) -> TokenDecided:
-    return TokenDecided(0, 1, device, cloud, cause, 0.1, 0.5)
+def decided(device: bool | None, cloud: bool | None, cause: events.Cause) -> events.TokenDecided:
+    return events.TokenDecided(0, 1, device, cloud, cause, 0.1, 0.5)
 
 
-def judged(number: int, tokens: int, accepted: int) -> BlockJudged:
-    return BlockJudged(number, tokens, accepted, 7, 0.1, 0.25)
+def judged(number: int, tokens: int, accepted: int) -> events.BlockJudged:
+    return events.BlockJudged(number, tokens, accepted, 7, 0.1, 0.25)
 
 
 def summary_of(*records: Record) -> Summary:
@@ -54,27 +35,27 @@ def summary_of(*records: Record) -> Summary:
 
 ANSWER = [
     on(1.0, 1, opened()),
-    on(1.0, 1, MessageSent("open", 100)),
-    on(1.1, 1, MessageReceived("opened", 20)),
-    on(1.2, 1, SideReady(0.1, 0.05, 9, 100)),
-    on(1.3, 1, ForwardDone(0, 2, 0.03)),
-    on(1.3, 1, MessageSent("draft", 50, 0)),
-    on(1.4, 1, MessageReceived("draft", 60, 0)),
+    on(1.0, 1, events.MessageSent("open", 100)),
+    on(1.1, 1, events.MessageReceived("opened", 20)),
+    on(1.2, 1, events.SideReady(0.1, 0.05, 9, 100)),
+    on(1.3, 1, events.ForwardDone(0, 2, 0.03)),
+    on(1.3, 1, events.MessageSent("draft", 50, 0)),
+    on(1.4, 1, events.MessageReceived("draft", 60, 0)),
     on(1.5, 1, decided(True, False, "other")),
-    on(1.5, 1, RolledBack(0, 3)),
-    on(1.5, 1, ForwardPreempted(3)),
+    on(1.5, 1, events.RolledBack(0, 3)),
+    on(1.5, 1, events.ForwardPreempted(3)),
     on(1.6, 1, decided(True, True, "own")),
-    on(1.6, 1, AggregatorSwitched(2, "cloud", 0.1)),
+    on(1.6, 1, events.AggregatorSwitched(2, "cloud", 0.1)),
     on(1.9, 1, decided(None, True, "target")),
-    on(1.9, 1, AnswerClosed("stop")),
-    on(1.9, 1, MessageSent("close", 5)),
+    on(1.9, 1, events.AnswerClosed("stop")),
+    on(1.9, 1, events.MessageSent("close", 5)),
 ]
 TRACE = [
     on(0.0, 0, STARTED),
-    on(0.5, 0, MessageSent("ping", 10)),
-    on(0.6, 0, MessageReceived("pong", 11)),
-    on(0.6, 0, LinkProbed(rtt=0.1)),
-    on(0.7, 0, LinkProbed(bandwidth=1e6)),
+    on(0.5, 0, events.MessageSent("ping", 10)),
+    on(0.6, 0, events.MessageReceived("pong", 11)),
+    on(0.6, 0, events.LinkProbed(rtt=0.1)),
+    on(0.7, 0, events.LinkProbed(bandwidth=1e6)),
     *ANSWER,
 ]
 
@@ -83,7 +64,7 @@ def test_an_answers_numbers_are_what_its_events_say() -> None:
     summary = summarize(TRACE)
     (answer,) = summary.answers
     assert (summary.side, summary.model) == ("device", "tiny")
-    expected = {
+    expected: dict[str, Any] = {
         "session": 1,
         "finish": "stop",
         "resumed": False,
@@ -106,25 +87,12 @@ def test_an_answers_numbers_are_what_its_events_say() -> None:
         "switches": 1,
         "conformal": None,
     }
-    nothing = dict.fromkeys(
-        [
-            "blocks",
-            "block_tokens",
-            "bits",
-            "verified",
-            "resampled",
-            "divergences",
-            "losses",
-            "absences",
-        ],
-        0,
-    )
-    unknown = dict.fromkeys(
-        ["tokens_per_block", "bits_per_token", "resampling_rate", "ms_per_verdict"], None
-    )
+    zeros = "blocks block_tokens bits verified resampled divergences losses absences"
+    unknown = "tokens_per_block bits_per_token resampling_rate ms_per_verdict"
+    expected |= dict.fromkeys(zeros.split(), 0) | dict.fromkeys(unknown.split())
     told = answer.to_json()
     assert told.pop("ledger")["tokens_sent"] == 0
-    assert told == {**expected, **nothing, **unknown}
+    assert told == expected
 
 
 def test_probes_and_handshakes_belong_to_no_answer() -> None:
@@ -157,7 +125,7 @@ def test_a_clouds_devices_are_told_apart() -> None:
 
 def test_a_cloud_hears_the_open_before_it_opens() -> None:
     heard = [
-        on(1.0, 1, MessageReceived("open", 100), "cloud"),
+        on(1.0, 1, events.MessageReceived("open", 100), "cloud"),
         on(1.1, 1, opened(), "cloud"),
         on(1.5, 1, decided(True, True, "own"), "cloud"),
     ]
@@ -175,9 +143,9 @@ def test_a_resumed_answer_has_no_first_token() -> None:
 def test_answers_without_a_cloud_are_counted_one_by_one() -> None:
     alone = [
         on(1.0, 0, opened()),
-        on(1.0, 0, WentAlone(0)),
+        on(1.0, 0, events.WentAlone(0)),
         on(1.5, 0, decided(True, None, "own")),
-        on(1.6, 0, AnswerClosed("stop")),
+        on(1.6, 0, events.AnswerClosed("stop")),
     ]
     summary = summary_of(*alone, *alone)
     assert [answer.found.counts.losses for answer in summary.answers] == [1, 1]
@@ -193,17 +161,17 @@ def test_a_trace_without_answers_has_a_summary() -> None:
 def test_what_workers_sessions_took_belongs_to_the_coordinators_answer() -> None:
     summary = summary_of(
         on(1.0, 0, opened(mode="federated")),
-        on(1.0, 1, MessageSent("open", 100), peer="a:1"),
-        on(1.0, 1, MessageSent("open", 110), peer="b:2"),
-        on(1.1, 0, MessageSent("ping", 7), peer="a:1"),
-        on(1.5, 1, MessageReceived("upload", 40, round=1), peer="a:1"),
-        on(1.6, 1, MessageReceived("upload", 50, round=1), peer="b:2"),
+        on(1.0, 1, events.MessageSent("open", 100), peer="a:1"),
+        on(1.0, 1, events.MessageSent("open", 110), peer="b:2"),
+        on(1.1, 0, events.MessageSent("ping", 7), peer="a:1"),
+        on(1.5, 1, events.MessageReceived("upload", 40, round=1), peer="a:1"),
+        on(1.6, 1, events.MessageReceived("upload", 50, round=1), peer="b:2"),
         on(1.6, 0, judged(1, 3, 1)),
-        on(1.6, 0, RoundDecided(1, 0, 2, {"a:1": 1.0}, ("b:2",))),
+        on(1.6, 0, events.RoundDecided(1, 0, 2, {"a:1": 1.0}, ("b:2",))),
         on(1.6, 0, decided(True, None, "target")),
         on(1.6, 0, decided(False, None, "target")),
-        on(1.7, 0, AnswerClosed("stop")),
-        on(1.7, 1, MessageSent("close", 5), peer="b:2"),
+        on(1.7, 0, events.AnswerClosed("stop")),
+        on(1.7, 1, events.MessageSent("close", 5), peer="b:2"),
     )
     (answer,) = summary.answers
     report = answer.to_json()
@@ -232,7 +200,7 @@ def test_what_no_cloud_verified_stands_in_approximate_answers_only(
 def test_dropped_mass_adds_up_and_so_does_what_is_allowed() -> None:
     def answer(session: int, dropped: float, beta: float = 0.1) -> list[Record]:
         settings = opened(mode="speculative", learning_rate=0.5, target=0.25, horizon=None)
-        moved = ThresholdMoved(0, beta, dropped)
+        moved = events.ThresholdMoved(0, beta, dropped)
         return [on(1.0, session, settings), on(2.0, session, moved)]
 
     constant = (0.1 + 1 + 0.5 * 0.25) / 0.5
