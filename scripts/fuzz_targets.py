@@ -217,12 +217,12 @@ def _now(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
 def http_bodies(data: bytes) -> None:
     """Bodies of both APIs: what they ask for, or an ApiError."""
     from dragonrt.service.http.api_errors import ApiError
-    from dragonrt.service.http.chat_completions import chat_request
+    from dragonrt.service.http.chat_completions import ChatCompletion
     from dragonrt.service.http.request_body import Defaults, RequestBody
-    from dragonrt.service.http.responses_api import response_request
+    from dragonrt.service.http.responses_api import ApiResponse
 
     defaults = Defaults(Question(max_tokens=64), 5, ("END",), True, 200)
-    for parse in (chat_request, response_request):
+    for parse in (ChatCompletion.parse, ApiResponse.parse):
         try:
             body = RequestBody.parse(data)
             body.text("model")

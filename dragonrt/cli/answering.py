@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dragonrt.cli.console import output, say, say_listening
@@ -28,44 +29,31 @@ SAMPLING = "Sampling"
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.settings.several)
 
 
-@derived({SideSettings: DOCUMENTS}, without=("rebuild",))
+@derived(
+    {
+        SideSettings: DOCUMENTS,
+        NetworkSettings: NETWORK,
+        CloudLimits: "Limits",
+        StatusSettings: "HTTP",
+        LinkSettings: LINK,
+    },
+    without=("rebuild", "tls"),
+)
 class CloudOptions:
-    """What a cloud answers with."""
+    """What a cloud answers with, where it listens, and how much it takes on."""
 
 
-@derived({SideSettings: DOCUMENTS}, without=("rebuild", "share_sources"))
+@derived(
+    {SideSettings: DOCUMENTS, NetworkSettings: NETWORK, LinkSettings: LINK},
+    without=("rebuild", "share_sources", "host"),
+)
 class DeviceOptions:
-    """What a device answers with."""
-
-
-@derived({NetworkSettings: NETWORK}, without=("tls",))
-class ListeningOptions:
-    """Where a cloud listens."""
-
-
-@derived({CloudLimits: "Limits"})
-class LimitOptions:
-    """How much a cloud takes on."""
-
-
-@derived({NetworkSettings: NETWORK})
-class DiallingOptions:
-    """Where a device finds the cloud."""
-
-
-@derived({NetworkSettings: NETWORK}, without=("host",))
-class ReachingOptions:
-    """How a device gets to the hosts that it is told."""
+    """What a device answers with, and how it reaches the hosts that it is told."""
 
 
 @derived({HttpSettings: "HTTP"})
 class HttpOptions:
     """Where and how the device is served."""
-
-
-@derived({StatusSettings: "HTTP"})
-class StatusOptions:
-    """Where operators look."""
 
 
 @derived({LinkSettings: LINK})
@@ -81,20 +69,13 @@ class AnswerOptions:
     """How an answer comes about, in whatever mode."""
 
 
-def cloud(
-    *,
-    own: CloudOptions | None = None,
-    network: ListeningOptions | None = None,
-    limits: LimitOptions | None = None,
-    http: StatusOptions | None = None,
-    link: LinkOptions | None = None,
-) -> None:
+def cloud(*, own: CloudOptions | None = None) -> None:
     """Serve devices with a model and public documents."""
-    where = settings(StatusSettings, http)
+    where, limits = settings(StatusSettings, own), settings(CloudLimits, own)
     if where.http_port is not None:
         check_libraries()
-    reached = settings(NetworkSettings, network)
-    address = reached.cloud_address(settings(LinkSettings, link))
+    reached = settings(NetworkSettings, own)
+    address = reached.cloud_address(settings(LinkSettings, own))
     _warn(reached)
     side = settings(SideSettings, own, side="cloud")
 
@@ -105,10 +86,9 @@ def cloud(
     def listens(port: int) -> None:
         say_listening(f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}")
 
-    bounds = settings(CloudLimits, limits)
+    run = partial(programs.run_cloud, side, loaded, library, address, say, listens, limits)
     if where.http_port is None:
-        run = programs.run_cloud(side, loaded, library, address, say, listens, bounds, say_report)
-        programs.run(run)
+        programs.run(run(say_report))
         return
 
     from dragonrt.service.http.cloud_status import CloudStatus
@@ -121,12 +101,7 @@ def cloud(
         news.heard(report)
         say_report(report)
 
-    run = programs.run_cloud(
-        *(side, loaded, library, address, say, listens, bounds, reported),
-        status.beside,
-        status.take,
-    )
-    programs.run(run)
+    programs.run(run(reported, status.beside, status.take))
 
 
 Mode = Annotated[
@@ -174,8 +149,6 @@ def device(
     mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
     host: Hosts = (),
-    network: ReachingOptions | None = None,
-    link: LinkOptions | None = None,
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
@@ -183,7 +156,7 @@ def device(
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""
-    chosen = _chosen(mode, own, network, link, answers, worker, host)
+    chosen = _chosen(mode, own, answers, worker, host)
 
     from dragonrt.node import main as programs
     from dragonrt.service.conversation import Conversation
@@ -193,15 +166,9 @@ def device(
     lines = BetweenAnswers()
 
     async def converse() -> None:
-        async with programs.device(
-            chosen.side,
-            loaded,
-            library,
-            chosen.others,
-            chosen.how,
-            lines.saying(notice),
-            lines.saying(say_report),
-        ) as connected:
+        says = lines.saying(notice), lines.saying(say_report)
+        side, others, how = chosen.side, chosen.others, chosen.how
+        async with programs.device(side, loaded, library, others, how, *says) as connected:
             conversation = Conversation(connected, chosen.question, chosen.seed, stop)
             await talk(conversation, ask, output, as_json=as_json, lines=lines)
 
@@ -213,16 +180,14 @@ def serve(
     mode: Mode = DEFAULT_MODE,
     own: DeviceOptions | None = None,
     host: Hosts = (),
-    network: ReachingOptions | None = None,
     http: HttpOptions | None = None,
-    link: LinkOptions | None = None,
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
 ) -> None:
     """Serve what `device` chats: OpenAI's API over HTTP, and a page."""
     served = settings(HttpSettings, http)
-    chosen = _chosen(mode, own, network, link, answers, worker, host)
+    chosen = _chosen(mode, own, answers, worker, host)
     check_libraries()
 
     from dragonrt.node import main as programs
@@ -252,8 +217,6 @@ def serve(
 def _chosen(
     mode: str,
     own: DeviceOptions | None,
-    network: ReachingOptions | None,
-    link: LinkOptions | None,
     answers: AnswerOptions | None,
     worker: Sequence[str],
     hosts: Sequence[str],
@@ -263,8 +226,8 @@ def _chosen(
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     values: dict[str, Any] = given(answers)
     question, how = composed(mode, values)
-    reached = settings(NetworkSettings, network)
-    others = members(how, reached, settings(LinkSettings, link), worker, hosts)
+    reached = settings(NetworkSettings, own)
+    others = members(how, reached, settings(LinkSettings, own), worker, hosts)
     _warn(reached)
     side = settings(SideSettings, own, side="device", model=MODES[mode].model)
     if side.has_documents and (unread := MODES[mode].unread):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from dragonrt.cli.answering import DOCUMENTS, Hosts, ReachingOptions
+from dragonrt.cli.answering import DOCUMENTS, Hosts
 from dragonrt.cli.console import output
-from dragonrt.cli.options import derived, given, settings
+from dragonrt.cli.options import NETWORK, derived, given, settings
 from dragonrt.errors import DragonError
 from dragonrt.node.addresses import NetworkSettings
 from dragonrt.node.side_settings import SideSettings
@@ -17,26 +17,24 @@ if TYPE_CHECKING:
     from dragonrt.node.diagnosis import Finding
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
-INSPECTED = ("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store")
+INSPECTED = (
+    *("model", "on", "dtype", "threads", "adapter", "prompt", "documents", "index", "store"),
+    *("port", "key_file", "tls", "tls_cert", "tls_key", "tls_ca"),
+)
 
 
-@derived({SideSettings: DOCUMENTS}, only=INSPECTED)
+@derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, only=INSPECTED)
 class InspectedOptions:
-    """What a side would answer with."""
+    """What a side would answer with, and how it would reach the hosts."""
 
 
-def doctor(
-    *,
-    own: InspectedOptions | None = None,
-    host: Hosts = (),
-    network: ReachingOptions | None = None,
-) -> None:
+def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
     """Look at everything an answer needs; exit code 1 where something has to be mended."""
     from dragonrt.node.diagnosis import diagnose
 
-    reached = settings(NetworkSettings, network)
+    reached = settings(NetworkSettings, own)
     side = settings(SideSettings, own, side="device")
-    hosts = host if host or "port" in given(network) else None
+    hosts = host if host or "port" in given(own) else None
 
     async def look() -> bool:
         failed = False

@@ -8,11 +8,11 @@ from typing import Annotated
 from cyclopts import App
 
 from dragonrt import bundled
-from dragonrt.cli.answering import DeviceOptions, DiallingOptions
+from dragonrt.cli.answering import DOCUMENTS
 from dragonrt.cli.console import output
 from dragonrt.cli.demo import DemoOptions, TogetherOptions
 from dragonrt.cli.loading import chosen_model, counting, load
-from dragonrt.cli.options import given, option, settings
+from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.link.units import parse_duration
@@ -21,14 +21,19 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.addresses import LinkSettings, NetworkSettings
 from dragonrt.node.side_settings import SideSettings
 
+
+@derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
+class MeasuredOptions:
+    """What the device answers with, and where it finds the cloud."""
+
+
 experiment = App(name="experiment", help="Measure your own pair of sides.")
 
 
 @experiment.command
 def latency(
     *,
-    own: DeviceOptions | None = None,
-    network: DiallingOptions | None = None,
+    own: MeasuredOptions | None = None,
     cloud_documents: Annotated[
         Path | None,
         option(
@@ -53,8 +58,8 @@ def latency(
     Without --host a second process on this machine is the cloud.
     """
     extra_s = [parse_duration(each) for each in round_trip]
-    reached = settings(NetworkSettings, network)
-    remote = bool({"host", "port"} & given(network).keys())
+    reached = settings(NetworkSettings, own)
+    remote = bool({"host", "port"} & given(own).keys())
     if remote and cloud_documents is not None:
         raise DragonError(
             "a cloud that runs elsewhere has its own documents: leave "

@@ -97,8 +97,12 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """The settings that these options are derived from; SettingError for what does not fit."""
-    return assemble(cls, fixed | given(options))
+    """Return the settings of one of the classes that the options are derived from.
+
+    Raises SettingError for what does not fit.
+    """
+    known = {entry.name for entry in entries(cls)}
+    return assemble(cls, fixed | {n: each for n, each in given(options).items() if n in known})
 
 
 def _annotation(found: Mapping[type, Entry], panel: str) -> Any:

@@ -12,7 +12,6 @@ import pytest
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.distributions import codec, mix
-from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
@@ -113,13 +112,6 @@ async def test_four_workers_answer(
     assert len(given.tokens) == ASKED.max_tokens
 
 
-@pytest.mark.slow
-async def test_a_worker_of_another_tokenizer_is_refused(
-    workers: list[CloudProcess], draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draft_model, "tokenizer_fingerprint", "another")
-    with pytest.raises(DragonError, match=r"worker 127.0.0.1:\d+: .*tokenizer"):
-        await answer(places_of(workers), draft_model, PATIENT, Path(os.devnull))
 
 
 @pytest.mark.slow

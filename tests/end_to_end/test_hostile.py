@@ -14,17 +14,13 @@ from dataclasses import replace
 
 import pytest
 
-from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.modes.prefix import start_hash
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import (
     PROTOCOL_VERSION,
-    Close,
-    Draft,
     Goodbye,
     Hello,
     Message,
@@ -65,11 +61,6 @@ def hello(good: Device) -> Hello:
 
 ASKED = replace(SHORT, prompt="What do you need to make lemon cake?")
 OPEN = Open(1, "dragon", pack(ASKED), pack(BOTH))
-
-
-def opening(**settings: str) -> Open:
-    """The same, with settings that no honest device would send."""
-    return replace(OPEN, settings=tuple({**dict(pack(BOTH)), **settings}.items()))
 
 
 HOSTS = itertools.cycle(f"127.0.1.{number}" for number in range(1, 250))
@@ -159,11 +150,6 @@ def said(message: Message) -> bytes:
     return encode_frame(encode(message))
 
 
-DRAFT = Draft(
-    1, 0, start_hash(SHORT.seed), 5, 0.0, 10, 0, start_hash(SHORT.seed) & 0xFFFFFFFF, b"x"
-)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "reason"), [case[1:] for case in GOODBYES], ids=[case[0] for case in GOODBYES]
@@ -184,40 +170,6 @@ async def test_a_stranger_is_refused_with_a_reason_on_both_sides(
         await asyncio.to_thread(stranger.hears_the_end)
         await the_cloud_says(cloud, f"refused {stranger.name}: .")
     await all_is_well(good)
-
-
-CLOSES: list[tuple[str, list[Message], Reason]] = [
-    ("unknown session", [DRAFT], Reason.UNKNOWN_SESSION),
-    ("wrong setting", [opening(run_ahead="far")], Reason.UNSUPPORTED),
-    ("bad payload", [OPEN, DRAFT], Reason.ERROR),
-    ("a flood", [OPEN, *(replace(DRAFT, prefix_hash=n) for n in range(5000))], Reason.ERROR),
-    (
-        "too long",
-        [replace(OPEN, question=pack(replace(ASKED, prompt="why " * 10_000)))],
-        Reason.ERROR,
-    ),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("messages", "reason"), [case[1:] for case in CLOSES], ids=[case[0] for case in CLOSES]
-)
-async def test_a_broken_session_ends_and_its_connection_lives(
-    cloud: CloudProcess, good: Device, hello: Hello, messages: list[Message], reason: Reason
-) -> None:
-    with stranger_at(cloud) as stranger:
-        await asyncio.to_thread(stranger.shake, hello)
-        stranger.say(*messages)
-        heard = await asyncio.to_thread(stranger.hear, Close)
-        assert isinstance(heard, Close)
-        assert heard.reason is reason
-        assert heard.text
-        stranger.say(Ping(77, 1))
-        pong = await asyncio.to_thread(stranger.hear, Pong)
-        assert isinstance(pong, Pong)
-        assert pong.sequence == 77
-        await all_is_well(good)
 
 
 @pytest.mark.slow
@@ -251,24 +203,3 @@ async def test_half_open_and_silent_strangers_do_not_stop_others(
             await the_cloud_says(cloud, f"refused {stranger.name}: .*{why}")
         assert not any(f"{quiet.name}: " in line for line in cloud.lines), "as balancers look"
         await all_is_well(good)
-
-
-@pytest.mark.slow
-async def test_two_devices_at_once_get_what_each_gets_alone(
-    cloud: CloudProcess, device_at: DeviceAt
-) -> None:
-    asked = ["What do you need to make lemon cake?", "What do I do when the printer beeps?"]
-    longer, greedy = replace(SHORT, max_tokens=32), replace(BOTH, aggregator=Aggregator.GREEDY)
-    port = cloud.wait_ready()
-    async with device_at(port) as first, device_at(port) as second:
-        alone = [(await first.ask(question, longer)).answer.tokens for question in asked]
-        for _ in range(3):
-            replies = await asyncio.gather(
-                first.ask(asked[0], longer),
-                first.ask(asked[1], longer, greedy),
-                second.ask(asked[1], longer),
-                second.ask(asked[0], longer, greedy),
-            )
-            tokens = [reply.answer.tokens for reply in replies]
-            assert tokens == [alone[0], alone[1], alone[1], alone[0]]
-            assert all(counts(reply).alone_from is None for reply in replies)

@@ -66,29 +66,6 @@ async def test_every_way_over_every_link_gives_one_text(
 
 
 @pytest.mark.slow
-async def test_a_race_gives_the_text_of_all_entries_with_branches_and_without(
-    cloud: CloudProcess, device_at: DeviceAt
-) -> None:
-    """Of the number format that the dense codec has, too; on the coarse one beside each other."""
-    port, prompt = cloud.wait_ready(), questions()[0].text
-    ways = {"dense:fp32": ("0",), "race:0.3:fp32": ("0", "4"), "race": ("0", "4", "auto")}
-    async with device_at(port) as near, device_at(port, emulate=slow_link(0.05, 0.03)) as far:
-        for temperature in (0.8, 3.0):
-            question, texts = asked_at(temperature, 5), dict[str, set[tuple[int, ...]]]()
-            for name, branches in ((name, each) for name, some in ways.items() for each in some):
-                how = replace(BOTH, codec=name, branches=branches)
-                device = far if branches == "4" else near
-                reply = await device.ask(prompt, question, how)
-                assert counts(reply).alone_from is None, reply.answer.notices
-                assert counts(reply).counts.divergences == 0
-                texts.setdefault(name.partition(":0")[2] or name, set()).add(
-                    tuple(reply.answer.tokens)
-                )
-            fine = texts["dense:fp32"] | texts[".3:fp32"]
-            assert len(fine) == len(texts["race"]) == 1
-
-
-@pytest.mark.slow
 async def test_a_question_for_both_is_answered_from_both(
     cloud: CloudProcess, device_at: DeviceAt
 ) -> None:

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import pytest
 
@@ -61,55 +60,6 @@ async def cloud_here(
             yield server.port, lines
 
 
-Way = Literal["up", "down"]
-
-
-class Proxy:
-    """Passes bytes on between devices and a cloud; what it swallows, it goes on taking."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._passing: list[dict[Way, bool]] = []
-        self._pumps: list[asyncio.Task[None]] = []
-
-    def swallow(self, way: Way) -> None:
-        """From now on nothing passes that way on the connections that there are."""
-        for passing in self._passing:
-            passing[way] = False
-
-    @property
-    def connections(self) -> int:
-        return len(self._passing)
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[int]:
-        async with await asyncio.start_server(self._accept, "127.0.0.1", 0) as server:
-            yield server.sockets[0].getsockname()[1]
-            server.close()
-            for pump in self._pumps:
-                pump.cancel()
-            await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    async def _accept(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        far, on = await asyncio.open_connection("127.0.0.1", self._port)
-        passing: dict[Way, bool] = {"up": True, "down": True}
-        self._passing.append(passing)
-
-        async def pump(
-            way: Way, source: asyncio.StreamReader, target: asyncio.StreamWriter
-        ) -> None:
-            try:
-                while data := await source.read(65536):
-                    if passing[way]:
-                        target.write(data)
-            finally:
-                target.close()
-
-        ways: list[tuple[Way, asyncio.StreamReader, asyncio.StreamWriter]]
-        ways = [("up", near, on), ("down", far, back)]
-        self._pumps += [asyncio.create_task(pump(*each)) for each in ways]
-
-
 def at(step: int, act: Callable[[], None]) -> OnPiece:
     """Has something happen when that token is shown."""
 
@@ -118,26 +68,6 @@ def at(step: int, act: Callable[[], None]) -> OnPiece:
             act()
 
     return on_piece
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["up", "down"])
-async def test_a_half_open_connection_is_found_and_the_text_stays(
-    draft_model: LanguageModel, monkeypatch: pytest.MonkeyPatch, way: Way
-) -> None:
-    hurry(monkeypatch, QUICK)
-    async with cloud_here(draft_model) as (port, _):
-        proxy = Proxy(port)
-        async with proxy.listening() as through, device_to(draft_model, through) as device:
-            whole = (await device.ask(QUESTION, WANDERING)).answer.tokens
-            assert proxy.connections == 1
-            async with asyncio.timeout(TIME_LIMIT_S):
-                reply = await device.ask(
-                    QUESTION, WANDERING, on_piece=at(POINT, lambda: proxy.swallow(way))
-                )
-            assert proxy.connections == 2
-            assert reply.answer.tokens == whole
-            assert counts(reply).alone_from is None
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import openai
 import pytest
 
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.node.client_session import ClientSession
 from dragonrt.node.local_side import LongQuestionError
 
 from .http_served import BOUND_S, served
@@ -309,22 +308,6 @@ async def test_many_are_answered_at_once_and_too_many_are_sent_away() -> None:
         await until(lambda: service.admission.running == 0)
 
 
-async def test_sixteen_clients_have_sixteen_answers() -> None:
-    questions = {f"{n}?": f"the answer to {n}\n" for n in range(16)}
-    async with served(questions) as service, service.openai() as client:
-
-        async def ask(question: str) -> str | None:
-            reply = await client.chat.completions.create(
-                model="bytes",
-                messages=[{"role": "user", "content": question}],
-                extra_body={"sources_in_text": False},
-            )
-            return reply.choices[0].message.content
-
-        texts = await asyncio.gather(*map(ask, questions))
-        assert texts == [answer.strip() for answer in questions.values()]
-
-
 async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
     async with served(KNOWN) as service:
 
@@ -337,23 +320,6 @@ async def test_an_answer_under_way_is_finished_when_the_service_ends() -> None:
         assert "".join(deltas(response)) == "one two three"
         with suppress(httpx2.TransportError):  # once nobody listens any more
             assert (await service.chat("b?")).status_code == 503
-
-
-async def test_a_seed_and_a_sampler_shape_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    original = ClientSession.ask
-
-    async def ask(self: ClientSession) -> Any:
-        asked.append(self.answer.question)
-        return await original(self)
-
-    monkeypatch.setattr(ClientSession, "ask", ask)
-    async with served(KNOWN) as service:
-        await service.chat("a?", seed=7, temperature=0.5, top_p=0.9, top_k=3, max_tokens=5)
-    (question,) = asked
-    sampler = question.sampler
-    assert (question.seed, question.max_tokens) == (7, 5)
-    assert (sampler.temperature, sampler.top_p, sampler.top_k) == (0.5, 0.9, 3)
 
 
 async def test_what_happened_is_counted() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from dragonrt.modes.question import Question
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.chat_completions import chat_request, completion_request
+from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
-from dragonrt.service.http.responses_api import response_request
+from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.service.http.sources_text import sources_text, without_sources
 from dragonrt.side import Side
 from dragonrt.wire.messages import Source
@@ -36,7 +36,7 @@ NAMES = st.sampled_from(
 
 
 def chat(**fields: Any) -> ApiRequest:
-    return chat_request(RequestBody({"messages": HELLO, **fields}), DEFAULTS)
+    return ChatCompletion.parse(RequestBody({"messages": HELLO, **fields}), DEFAULTS)
 
 
 def test_what_is_left_out_is_the_services_own() -> None:
@@ -143,7 +143,7 @@ def test_a_conversation_becomes_turns() -> None:
 
 def test_a_response_says_the_same_in_its_own_words() -> None:
     def response(**fields: Any) -> ApiRequest:
-        return response_request(RequestBody(fields), DEFAULTS)
+        return ApiResponse.parse(RequestBody(fields), DEFAULTS)
 
     assert response(input="Hello?", max_output_tokens=9).question.prompt == "Hello?"
     parts = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "H"}]}]
@@ -171,10 +171,10 @@ def test_the_longest_answer_is_what_there_is_room_for(
     asked: int | None, tokens: int, warned: bool
 ) -> None:
     for parse, field, body in (
-        (chat_request, "max_tokens", {"messages": HELLO}),
-        (chat_request, "max_completion_tokens", {"messages": HELLO}),
-        (completion_request, "max_tokens", {"prompt": "H"}),
-        (response_request, "max_output_tokens", {"input": "H"}),
+        (ChatCompletion.parse, "max_tokens", {"messages": HELLO}),
+        (ChatCompletion.parse, "max_completion_tokens", {"messages": HELLO}),
+        (Completion.parse, "max_tokens", {"prompt": "H"}),
+        (ApiResponse.parse, "max_output_tokens", {"input": "H"}),
     ):
         request = parse(RequestBody({**body, field: asked}), DEFAULTS)
         assert request.question.max_tokens == tokens
@@ -189,7 +189,7 @@ def test_what_is_unknown_is_ignored_and_named_in_a_header() -> None:
     warned = chat(**unknown, messages=nested).warnings["Warning"]
     named = "messages[0].cache_control, store, reasoning_effort, repeat_penalty"
     assert warned == f'299 - "ignored: {named}"'
-    response = response_request(RequestBody({"input": "H", "reasoning": {}}), DEFAULTS)
+    response = ApiResponse.parse(RequestBody({"input": "H", "reasoning": {}}), DEFAULTS)
     assert response.warnings == {"Warning": '299 - "ignored: reasoning"'}
 
 
@@ -204,9 +204,9 @@ def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) 
 def test_probabilities_are_refused_where_the_device_does_not_know_them() -> None:
     defaults = replace(DEFAULTS, unranked=lambda sampler: "the cloud decides")
     for parse, fields in (
-        (chat_request, {"messages": HELLO, "logprobs": True}),
-        (completion_request, {"prompt": "H", "logprobs": 0}),
-        (response_request, {"input": "H", "top_logprobs": 1}),
+        (ChatCompletion.parse, {"messages": HELLO, "logprobs": True}),
+        (Completion.parse, {"prompt": "H", "logprobs": 0}),
+        (ApiResponse.parse, {"input": "H", "top_logprobs": 1}),
     ):
         assert parse(RequestBody(fields), DEFAULTS).question.top_logprobs is not None
         with pytest.raises(ApiError, match="the cloud decides") as error:
@@ -216,7 +216,7 @@ def test_probabilities_are_refused_where_the_device_does_not_know_them() -> None
 
 def test_a_completion_is_a_question_alone() -> None:
     def completion(**fields: Any) -> ApiRequest:
-        return completion_request(RequestBody(fields), DEFAULTS)
+        return Completion.parse(RequestBody(fields), DEFAULTS)
 
     assert completion(prompt=["Hello?"], echo=False, suffix="").question.prompt == "Hello?"
     assert completion(prompt="Hello?", logprobs=3).question.top_logprobs == 3
@@ -239,10 +239,10 @@ def test_a_completion_is_a_question_alone() -> None:
 @given(st.dictionaries(NAMES | st.text(max_size=5), JSON, max_size=4), st.booleans())
 def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole: bool) -> None:
     asked: dict[Any, dict[str, Any]] = {
-        chat_request: {"messages": HELLO},
-        completion_request: {"prompt": "H"},
+        ChatCompletion.parse: {"messages": HELLO},
+        Completion.parse: {"prompt": "H"},
     }
-    for parse in (chat_request, completion_request, response_request):
+    for parse in (ChatCompletion.parse, Completion.parse, ApiResponse.parse):
         body = {**fields, **asked.get(parse, {"input": "H"})} if whole else fields
         with suppress(ApiError):
             assert parse(RequestBody(body), DEFAULTS).question.prompt

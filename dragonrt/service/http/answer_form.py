@@ -1,21 +1,20 @@
-"""What all APIs say of an answer, and how an answer takes the form of one of them."""
+"""What all APIs say of an answer, and the form that an answer takes in one of them."""
 
 import math
+import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 from urllib.parse import quote
 
-from dragonrt.errors import DragonError
-from dragonrt.node.connector import NotConnectedError
-from dragonrt.node.local_side import LongQuestionError
+from dragonrt.modes.mode import Finish
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.request_body import ApiRequest
+from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
 from dragonrt.service.http.sources_text import sources_text
 from dragonrt.service.view import title, warnings
 from dragonrt.side import Side
-from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source
@@ -25,12 +24,14 @@ SAID_ELSEWHERE = ("question", "text", "tokens", "carried")
 IMPOSSIBLE = -9999.0
 """What OpenAI's API says for the logarithm of 0."""
 
+Json = dict[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
     """One server-sent event; `name` only where the API gives it one."""
 
-    data: dict[str, Any] | str
+    data: Json | str
     name: str | None = None
 
 
@@ -48,13 +49,13 @@ class RankedToken:
         top = tuple((decode([token]), _log(p)) for token, p in pairs)
         return cls(decode([event.token]), _log(event.probability), top)
 
-    def to_json(self) -> dict[str, Any]:
-        """As chat completions and responses have it."""
+    def to_json(self) -> Json:
+        """Return it as chat completions and responses have it."""
         top = [_logprob(*each) for each in self.top]
         return {**_logprob(self.text, self.logprob), "top_logprobs": top}
 
 
-def _logprob(text: str, logprob: float) -> dict[str, Any]:
+def _logprob(text: str, logprob: float) -> Json:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
 
 
@@ -62,80 +63,112 @@ def _log(p: float) -> float:
     return math.log(p) if p > 0 else IMPOSSIBLE
 
 
-class AnswerForm(Protocol):
+class AnswerForm:
     """One answer in the words of one API: pure, from what happens to what is sent.
 
-    The whole object is told after `end`, whether or not anybody read the events. `tokens` are those
-    of which a piece of text was made, where the request asked for their probabilities.
+    `said` is the text so far, `tokens` those it was made of, where the request asked for their
+    probabilities.
     """
 
-    def begin(self) -> Iterable[SseEvent]: ...
+    PREFIX: ClassVar[str]
 
-    def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> Iterable[SseEvent]: ...
+    def __init__(self, model: str, request: ApiRequest) -> None:
+        self.model = model
+        self.request = request
+        self.id = f"{self.PREFIX}{secrets.token_hex(12)}"
+        self.created = int(time.time())  # a date, as OpenAI's APIs have it
+        self.said = ""
+        self.tokens: list[RankedToken] = []
 
-    def trace(self, events: Sequence[dict[str, Any]]) -> Iterable[SseEvent]: ...
+    @staticmethod
+    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
+        """Return what the body asks for; ApiError for what is not supported."""
+        raise NotImplementedError
 
-    def end(self, reply: Reply) -> Iterable[SseEvent]: ...
+    def begin(self) -> Iterable[SseEvent]:
+        """Return the events before the first text."""
+        return ()
 
-    def failed(self, error: ApiError) -> Iterable[SseEvent]: ...
+    def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
+        """Return the events of a piece of the text, which is not yet in `said`."""
+        raise NotImplementedError
 
-    def whole(self, reply: Reply) -> dict[str, Any]: ...
+    def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
+        """Return the events that say how the answer comes about."""
+        return ()
+
+    def finish(self, reply: Reply) -> Iterable[SseEvent]:
+        """Return the events after the last text."""
+        raise NotImplementedError
+
+    def failed(self, error: ApiError) -> Iterable[SseEvent]:
+        """Return the events of an answer that fails once it has begun."""
+        raise NotImplementedError
+
+    def whole(self, reply: Reply) -> Json:
+        """Return the object of the answer, once all its events were made."""
+        raise NotImplementedError
+
+    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+        """Return the annotation of a document."""
+        raise NotImplementedError
+
+    def annotations(self, reply: Reply) -> list[Json]:
+        """Return an annotation for each document and each code that stands in no document."""
+        cited = [self.cite(reply, *each) for each in reply.sources]
+        missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
+        return [*cited, *missing]
+
+    def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> list[SseEvent]:
+        """Append a piece of the text and return its events."""
+        events = [*self.delta(piece, tokens)]
+        self.said += piece
+        self.tokens += tokens
+        return events
+
+    def end(self, reply: Reply) -> list[SseEvent]:
+        """Return the last events, with the sources behind the text if the request wants them.
+
+        They are for clients that drop annotations.
+        """
+        closing = sources_text(reply.sources, [*reply.answer.notices, *warnings(reply)])
+        events = self.text(closing) if closing and self.request.sources_in_text else []
+        return [*events, *self.finish(reply)]
 
 
-def api_error(error: DragonError, request: ApiRequest) -> ApiError:
-    """What a client hears when an answer fails."""
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, LongQuestionError):
-        length = request.length.field if request.length is not None else "max_tokens"
-        return ApiError(
-            400,
-            f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
-            f"for {error.room} beside documents and answer: shorten it, or lower {length}",
-            code="context_length_exceeded",
-            param=request.asked_in,
-        )
-    if isinstance(error, NotConnectedError):
-        return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
-    return ApiError(500, str(error), code="answer_failed")
+def too_long(reply: Reply) -> bool:
+    """Return whether the answer ended at its longest."""
+    return reply.answer.finish is Finish.LENGTH
 
 
-def closing_text(reply: Reply) -> str:
-    """What is put behind the answer for clients that drop annotations."""
-    return sources_text(reply.sources, [*reply.answer.notices, *warnings(reply)])
-
-
-def usage(reply: Reply) -> tuple[int, int]:
-    """Tokens of the conversation as this side read it, without its documents, and of the answer."""
+def usage(reply: Reply, prompt: str, answer: str) -> dict[str, int]:
+    """Return the tokens of the conversation, without documents, and of the answer, as named."""
     ready = _ready(reply)
-    return 0 if ready is None else ready.prompt_tokens, len(reply.answer.tokens)
+    given = 0 if ready is None else ready.prompt_tokens
+    written = len(reply.answer.tokens)
+    return {prompt: given, answer: written, "total_tokens": given + written}
 
 
-def report(reply: Reply) -> dict[str, Any]:
-    """What is known here and has no place in either API, under the key `dragonrt`."""
-    return {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
+def report(reply: Reply) -> Json:
+    """Return what no API has a place for, and the times under the names of llama.cpp's server.
 
-
-def timings(reply: Reply) -> dict[str, Any]:
-    """Return what the answer took, under the names of llama.cpp's server.
-
-    Of drafts those of the device: in mode dragon both sides draft every token.
+    The drafts are the device's: in mode dragon both sides draft every token.
     """
     ready, told = _ready(reply), AnswerCounts.of(reply.answer.records)
     prompt_s = 0.0 if ready is None else ready.load + ready.prefill
     total_s = (told.last_s or 0.0) - (told.opened_s or 0.0)
-    prompt, predicted = usage(reply)
-    numbers = reply.statistics()
-    counts = told.counts
-    return {
-        **_rate("prompt", prompt, prompt_s),
-        **_rate("predicted", predicted, max(0.0, total_s - prompt_s)),
+    numbers, counts = reply.statistics(), told.counts
+    timings = {
+        **_rate("prompt", 0 if ready is None else ready.prompt_tokens, prompt_s),
+        **_rate("predicted", len(reply.answer.tokens), max(0.0, total_s - prompt_s)),
         "draft_n": numbers.get("drafted", counts.compared["device"]),
         "draft_n_accepted": numbers.get("accepted", counts.accepted["device"]),
     }
+    own = {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
+    return {"timings": timings, "dragonrt": own}
 
 
-def _rate(what: str, tokens: int, seconds: float) -> dict[str, Any]:
+def _rate(what: str, tokens: int, seconds: float) -> Json:
     return {
         f"{what}_n": tokens,
         f"{what}_ms": round(1000 * seconds, 3),
@@ -149,15 +182,7 @@ def _ready(reply: Reply) -> SideReady | None:
     return next((event for event in events if isinstance(event, SideReady)), None)
 
 
-def citation(side: Side, source: Source) -> dict[str, Any]:
+def about(side: Side, source: Source) -> Json:
     """Return what an annotation says of a document, whatever its API calls it."""
-    return {
-        **cited_json(side, source),
-        "title": title(source) or source.name,
-        "url": f"dragonrt:{side}/{quote(source.name)}",
-    }
-
-
-def not_found(reply: Reply) -> list[dict[str, Any]]:
-    """Return an annotation, of an own type, for each code that stands in no document."""
-    return [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
+    url = f"dragonrt:{side}/{quote(source.name)}"
+    return {**cited_json(side, source), "title": title(source) or source.name, "url": url}

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,18 +12,21 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
+from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
-from dragonrt.service.conversation import Conversation
+from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.service.http.admission import Admission
-from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent, api_error
+from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_metrics import HttpMetrics
-from dragonrt.service.http.live_trace import LiveTrace
+from dragonrt.service.http.live_trace import AnswerPiece, LiveTrace
 from dragonrt.service.http.request_body import ApiRequest
-from dragonrt.service.http.served_answer import AnswerPiece, ServedAnswer
+from dragonrt.timeouts import USUAL
 from dragonrt.traces.events import Record, TokenRanked
 
 Events = list[SseEvent]
+News = list[AnswerPiece | Record]
 
 
 class ClientGoneError(Exception):
@@ -52,84 +55,102 @@ class AnswerResponse:
         self._ranked: list[RankedToken] = []  # of which no text was sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with AsyncExitStack() as stack:
+        headers = self._request.warnings
+        async with aclosing(self._events()) as events:
             try:
-                events = await _while_there(receive, self._begun(stack))
+                first = await _while_there(receive, self._begun(events))
             except ClientGoneError:
                 return
             except ApiError as error:
                 self._desk.metrics.refused(error.status)
-                refusal = JSONResponse(error.to_json(), error.status, error.headers)
-                await refusal(scope, receive, send)
+                await error.response(scope, receive, send)
                 return
-            if isinstance(events, dict):
-                whole = JSONResponse(events, headers=self._request.warnings)
-                await whole(scope, receive, send)
+            if isinstance(first, dict):
+                await JSONResponse(first, headers=headers)(scope, receive, send)
                 return
-            stream = EventSourceResponse(
-                (_encoded(each) async for each in events),
-                headers=self._request.warnings,
-                sep="\n",
-            )
-            await stream(scope, receive, send)
+            encoded = _encoded(first, events)
+            await EventSourceResponse(encoded, headers=headers, sep="\n")(scope, receive, send)
 
-    async def _begun(self, stack: AsyncExitStack) -> dict[str, Any] | AsyncIterator[Events]:
-        """The whole answer, or once its first piece is there, the events that tell it."""
-        request = self._request
-        await stack.enter_async_context(self._desk.admission.place())
-        conversation = Conversation(
-            self._desk.device,
-            replace(request.question, history=()),
-            request.seed,
-            request.stops,
-            list(request.question.history),
-        )
-        answer = await stack.enter_async_context(
-            ServedAnswer(
-                conversation,
-                request.question.prompt,
-                on_over=self._desk.metrics.over,
-                traced=request.traced or request.question.top_logprobs is not None,
-            )
-        )
-        events = self._events(answer)
-        stack.push_async_callback(events.aclose)
+    async def _begun(self, events: AsyncIterator[Events]) -> Events | dict[str, Any]:
+        """Return the first events of a stream, or the object of the whole answer."""
         first = await anext(events)
-        if request.stream:
-            return _chained(first, events)
+        if self._request.stream:
+            return first
         async for _ in events:
             pass
-        if answer.reply is None:
-            raise ApiError(500, "the answer ended without a reply", code="answer_failed")
-        return self._form.whole(answer.reply)
+        return self._form.whole(self._reply)
 
-    async def _events(self, answer: ServedAnswer) -> AsyncGenerator[Events, None]:
-        """Events that are sent together: they are of the same moment.
-
-        Raises ApiError for an answer that fails before anything was said of it.
-        """
+    async def _events(self) -> AsyncGenerator[Events, None]:
+        """Yield the events of each moment. Raises ApiError for a failure before the first ones."""
         form, begun, trace = self._form, False, LiveTrace(self._desk.device)
-        try:
-            async for news in answer.news():
-                events = [] if begun else [*form.begin()]
-                begun = True
-                if self._request.traced:
-                    events += form.trace(trace.events(news))
-                text, tokens = self._pieces(news)
-                if text:
-                    events += form.text(text, tokens)
-                yield events
-        except DragonError as error:
-            failure = api_error(error, self._request)
-            if not begun or not self._request.stream:
-                raise failure from error
-            yield [*form.failed(failure)]
-            return
-        if answer.reply is not None:
-            yield [*([] if begun else form.begin()), *form.end(answer.reply)]
+        async with self._desk.admission.place(), aclosing(self._news()) as news:
+            try:
+                async for each in news:
+                    events = [] if begun else [*form.begin()]
+                    begun = True
+                    if self._request.traced:
+                        events += form.trace(trace.events(each))
+                    text, tokens = self._pieces(each)
+                    if text:
+                        events += form.text(text, tokens)
+                    yield events
+            except DragonError as error:
+                failure = api_error(error, self._request)
+                if not begun or not self._request.stream:
+                    raise failure from error
+                yield [*form.failed(failure)]
+                return
+            yield [*([] if begun else form.begin()), *form.end(self._reply)]
 
-    def _pieces(self, news: Sequence[AnswerPiece | Record]) -> tuple[str, list[RankedToken]]:
-        """The text that came, and the tokens that it was made of."""
+    async def _news(self) -> AsyncGenerator[News, None]:
+        """Ask, and yield what came since the last time; then the reply is there.
+
+        What nobody has read yet is kept: at most an answer's tokens and what they cost. Raises
+        DragonError if the answer fails; an answer that is not over when this ends is stopped.
+        """
+        request, came = self._request, asyncio.Event()
+        unread: News = []
+        wants_records = request.traced or request.question.top_logprobs is not None
+        question = replace(request.question, history=())
+        history = list(request.question.history)
+        conversation = Conversation(
+            self._desk.device, question, request.seed, request.stops, history
+        )
+
+        def hear(news: AnswerPiece | Record) -> None:
+            unread.append(news)
+            came.set()
+
+        def over(asking: "asyncio.Task[Reply]") -> None:
+            failed = asking.cancelled() or asking.exception() is not None
+            self._desk.metrics.over(None if failed else asking.result())
+            came.set()
+
+        asking = asyncio.create_task(
+            conversation.ask(
+                question.prompt,
+                lambda text, decision: hear(AnswerPiece(text, decision)),
+                on_record=hear if wants_records else lambda record: None,
+            ),
+            name="served answer",
+        )
+        asking.add_done_callback(over)
+        try:
+            while not asking.done() or unread:
+                await came.wait()
+                came.clear()
+                if unread:
+                    news, unread = unread, []
+                    yield news
+            self._reply = await asking
+        finally:
+            if not asking.done():
+                await asyncio.sleep(0)  # a task that has not begun has nothing to stop
+                conversation.stop()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    def _pieces(self, news: News) -> tuple[str, list[RankedToken]]:
+        """Return the text that came, and the tokens that it was made of."""
         decode, text = self._desk.device.side.model.decode, ""
         tokens: list[RankedToken] = []
         for each in news:
@@ -141,26 +162,39 @@ class AnswerResponse:
         return text, tokens
 
 
-async def _chained(first: Events, others: AsyncIterator[Events]) -> AsyncIterator[Events]:
-    yield first
-    async for each in others:
-        yield each
+def api_error(error: DragonError, request: ApiRequest) -> ApiError:
+    """Return what a client hears when an answer fails."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, LongQuestionError):
+        length = request.length.field if request.length is not None else "max_tokens"
+        return ApiError(
+            400,
+            f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
+            f"for {error.room} beside documents and answer: shorten it, or lower {length}",
+            code="context_length_exceeded",
+            param=request.asked_in,
+        )
+    if isinstance(error, NotConnectedError):
+        return ApiError(503, str(error), code="not_connected", retry_after_s=USUAL.probe_s)
+    return ApiError(500, str(error), code="answer_failed")
 
 
-def _encoded(events: Events) -> bytes:
-    """Server-sent events as the bytes of one piece of the body."""
-    return b"".join(
-        ServerSentEvent(
-            each.data if isinstance(each.data, str) else json.dumps(each.data),
-            event=each.name,
-            sep="\n",
-        ).encode()
-        for each in events
-    )
+async def _encoded(first: Events, others: AsyncIterator[Events]) -> AsyncIterator[bytes]:
+    """Yield server-sent events, those of a moment as one piece of the body."""
+    yield _bytes(first)
+    async for events in others:
+        yield _bytes(events)
+
+
+def _bytes(events: Events) -> bytes:
+    data = [each.data if isinstance(each.data, str) else json.dumps(each.data) for each in events]
+    named = zip(data, (each.name for each in events), strict=True)
+    return b"".join(ServerSentEvent(text, event=name, sep="\n").encode() for text, name in named)
 
 
 async def _while_there(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
-    """What `work` comes to; it is cancelled with a ClientGoneError if the client goes first."""
+    """Return the result of `work`; cancel it with a ClientGoneError if the client goes first."""
 
     async def listen() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -22,19 +22,14 @@ from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
 from dragonrt.service.http.api_errors import ApiError, invalid
-from dragonrt.service.http.chat_completions import (
-    ChatCompletion,
-    Completion,
-    chat_request,
-    completion_request,
-)
+from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody, bounded
-from dragonrt.service.http.responses_api import ApiResponse, response_request
+from dragonrt.service.http.request_body import TEXT, Defaults, RequestBody, bounded
+from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
 
@@ -42,13 +37,11 @@ PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
 
 Handler = Callable[[Request], Awaitable[Response]]
-Parse = Callable[[RequestBody, Defaults], ApiRequest]
-MakeForm = Callable[[str, ApiRequest], AnswerForm]
 
-APIS: dict[str, tuple[Parse, MakeForm]] = {
-    "/v1/chat/completions": (chat_request, ChatCompletion),
-    "/v1/completions": (completion_request, Completion),
-    "/v1/responses": (response_request, ApiResponse),
+APIS: dict[str, type[AnswerForm]] = {
+    "/v1/chat/completions": ChatCompletion,
+    "/v1/completions": Completion,
+    "/v1/responses": ApiResponse,
 }
 """How each API asks for an answer and tells it: all else of an answer is the same."""
 
@@ -76,7 +69,7 @@ class HttpService:
     def application(self, keys: ApiKeys | None) -> ASGIApp:
         """The whole service, guarded."""
         routes = [
-            *(Route(path, self._asks(*api), methods=["POST"]) for path, api in APIS.items()),
+            *(Route(path, self._asks(form), methods=["POST"]) for path, form in APIS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
             Route("/v1/models", self._models),
             Route("/v1/models/{model:path}", self._one_model),
@@ -99,11 +92,11 @@ class HttpService:
         )
         return Guard(app, keys)
 
-    def _asks(self, parse: Parse, form: MakeForm) -> Handler:
+    def _asks(self, form: type[AnswerForm]) -> Handler:
         async def ask(request: Request) -> Response:
             body = RequestBody.parse(await _body(request))
-            _check_model(body.text("model"), [self._model])
-            asked = parse(body, self._defaults)
+            _check_model(body.take("model", TEXT), [self._model])
+            asked = form.parse(body, self._defaults)
             asked = await self._defaults.fitted(asked, self._device.side.model)
             answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
             return answer  # type: ignore[no-any-return]  # any ASGI callable is a response
@@ -117,7 +110,7 @@ class HttpService:
                 404, "without documents there is no embedder: give --documents", code="no_embedder"
             )
         embedder = side.library.embedder
-        _check_model(body.text("model"), [name := embedder_name(embedder)])
+        _check_model(body.take("model", TEXT), [name := embedder_name(embedder)])
         async with self._admission.place():
             return await embeddings(body, name, embedder, side)
 
@@ -189,7 +182,7 @@ class HttpService:
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
         self._metrics.refused(error.status)
-        return JSONResponse(error.to_json(), error.status, error.headers)
+        return error.response
 
     async def _wrong_route(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

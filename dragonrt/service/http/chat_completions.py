@@ -1,207 +1,152 @@
 """`POST /v1/chat/completions` and `POST /v1/completions`: OpenAI's older APIs, of choices.
 
-Every front speaks the first. The second is for programs that send one text and know no roles.
+Most programs speak the first. The second is for programs that send one text and know no roles.
 """
 
-import secrets
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import MAX_RANKED
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
+    AnswerForm,
+    Json,
     RankedToken,
     SseEvent,
-    citation,
-    closing_text,
-    not_found,
+    about,
     report,
-    timings,
+    too_long,
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.request_body import (
+    FLAG,
     ApiRequest,
     Asked,
     Defaults,
     Dialogue,
     RequestBody,
-    said,
+    dialogue,
+    messages,
+    number,
 )
+from dragonrt.side import Side
+from dragonrt.wire.messages import Source
 
-DONE = "[DONE]"
+DONE = SseEvent("[DONE]")
 MOST_ALTERNATIVES = 5
 """What OpenAI's older API takes for `logprobs`."""
 
 
-def chat_request(body: RequestBody, defaults: Defaults) -> ApiRequest:
-    """What the body asks for; ApiError for what is not supported."""
-    body.plain_text("response_format")
-    ranked = None
-    top = body.integer("top_logprobs", 0, MAX_RANKED)
-    if body.flag("logprobs", False):
-        ranked = Asked("logprobs", top or 0)
-    elif top:
-        raise invalid("logprobs", "true with top_logprobs")
-    length = body.length("max_completion_tokens", "max_tokens")
-    messages = said(body.entries("messages"), "messages")
-    return defaults.request(
-        body,
-        messages,
-        length,
-        asked_in="messages",
-        ranked=ranked,
-        include_usage=_include_usage(body),
-    )
+class ChatCompletion(AnswerForm):
+    """A choice with a message."""
 
-
-def completion_request(body: RequestBody, defaults: Defaults) -> ApiRequest:
-    """The same of the older API: its prompt is a question without a conversation."""
-    body.allow({"echo": (False,), "suffix": ("",)})
-    alternatives = body.integer("logprobs", 0, MOST_ALTERNATIVES)
-    ranked = None if alternatives is None else Asked("logprobs", alternatives)
-    length = body.length("max_tokens")
-    prompt = body.take("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        (prompt,) = prompt
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise invalid("prompt", "one text, a question")
-    return defaults.request(
-        body,
-        Dialogue(prompt, ()),
-        length,
-        asked_in="prompt",
-        ranked=ranked,
-        include_usage=_include_usage(body),
-    )
-
-
-def _include_usage(body: RequestBody) -> bool:
-    options = body.inner("stream_options")
-    options.allow({"include_obfuscation": (False,)})
-    include_usage = options.flag("include_usage", False)
-    options.close()
-    return include_usage
-
-
-class ChatCompletion:
-    """Implements AnswerForm."""
-
-    PREFIX: ClassVar = "chatcmpl"
+    PREFIX: ClassVar = "chatcmpl-"
     OBJECT: ClassVar = "chat.completion"
     CHUNK: ClassVar = "chat.completion.chunk"
 
-    def __init__(self, model: str, request: ApiRequest) -> None:
-        self._request = request
-        self._head = {
-            "id": f"{self.PREFIX}-{secrets.token_hex(12)}",
-            "created": int(time.time()),  # a date, as OpenAI's API has it
-            "model": model,
-        }
-        self._text = ""
-        self._tokens: list[RankedToken] = []
+    @staticmethod
+    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
+        """Return what the body asks for; ApiError for what is not supported."""
+        body.plain_text("response_format")
+        top = body.take("top_logprobs", number(0, MAX_RANKED, whole=True), 0)
+        wanted = body.take("logprobs", FLAG, False)
+        if top and not wanted:
+            raise invalid("logprobs", "true with top_logprobs")
+        ranked = Asked("logprobs", top) if wanted else None
+        length = body.asked("max_completion_tokens", "max_tokens")
+        asked = dialogue(messages(body, "messages"), "messages")
+        return defaults.request(body, asked, length, ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         yield self._chunk({"role": "assistant", "content": ""})
 
-    def text(self, piece: str, tokens: Sequence[RankedToken] = ()) -> Iterable[SseEvent]:
-        before, self._text = self._text, self._text + piece
-        self._tokens += tokens
-        yield self._chunk({"content": piece}, self._logprobs(tokens, len(before)))
+    def delta(self, piece: str, tokens: Sequence[RankedToken]) -> Iterable[SseEvent]:
+        yield self._chunk({"content": piece}, self._logprobs(tokens, len(self.said)))
 
-    def trace(self, events: Sequence[dict[str, Any]]) -> Iterable[SseEvent]:
-        return ()
-
-    def end(self, reply: Reply) -> Iterable[SseEvent]:
-        if self._request.sources_in_text and (closing := closing_text(reply)):
-            yield from self.text(closing)
-        yield self._chunk(
-            {"annotations": _annotations(reply)},
-            finish_reason=_finish_reason(reply),
-            dragonrt=report(reply),
-            timings=timings(reply),
-        )
-        if self._request.include_usage:
-            chunk = {**self._head, "object": self.CHUNK, "choices": []}
-            yield SseEvent({**chunk, "usage": _usage(reply)})
-        yield SseEvent(DONE)
+    def finish(self, reply: Reply) -> Iterable[SseEvent]:
+        delta = {"annotations": self.annotations(reply)}
+        yield self._chunk(delta, None, _reason(reply), **report(reply))
+        if self.request.include_usage:
+            yield SseEvent(self._object(self.CHUNK, [], usage=_usage(reply)))
+        yield DONE
 
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
         yield SseEvent(error.to_json())
-        yield SseEvent(DONE)
+        yield DONE
 
-    def whole(self, reply: Reply) -> dict[str, Any]:
+    def whole(self, reply: Reply) -> Json:
         choice = {
             "index": 0,
             **self._content(reply),
-            "logprobs": self._logprobs(self._tokens, 0),
-            "finish_reason": _finish_reason(reply),
+            "logprobs": self._logprobs(self.tokens, 0),
+            "finish_reason": _reason(reply),
         }
-        return {
-            **self._head,
-            "object": self.OBJECT,
-            "choices": [choice],
-            "usage": _usage(reply),
-            "timings": timings(reply),
-            "dragonrt": report(reply),
-        }
+        return self._object(self.OBJECT, [choice], usage=_usage(reply), **report(reply))
 
-    def _content(self, reply: Reply) -> dict[str, Any]:
-        """What a choice holds of the whole answer."""
-        message = {
-            "role": "assistant",
-            "content": self._text,
-            "refusal": None,
-            "annotations": _annotations(reply),
-        }
-        return {"message": message}
+    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+        # Nobody knows which words it gave: it is one of the whole text.
+        whole = {"start_index": 0, "end_index": len(reply.text)}
+        return {"type": "url_citation", "url_citation": {**whole, **about(side, source)}}
 
-    def _piece(self, delta: dict[str, Any]) -> dict[str, Any]:
-        """What a choice holds of a piece of it."""
+    def _object(self, kind: str, choices: list[Json], **more: Any) -> Json:
+        head = {"id": self.id, "created": self.created, "model": self.model}
+        return {**head, "object": kind, "choices": choices, **more}
+
+    def _content(self, reply: Reply) -> Json:
+        """Return what a choice holds of the whole answer."""
+        message = {"role": "assistant", "content": self.said, "refusal": None}
+        return {"message": {**message, "annotations": self.annotations(reply)}}
+
+    def _piece(self, delta: Json) -> Json:
+        """Return what a choice holds of a piece of it."""
         return {"delta": delta}
 
-    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> dict[str, Any] | None:
-        """The probabilities of tokens, of which the first begins at that place of the text."""
-        if self._request.question.top_logprobs is None:
+    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
+        """Return the probabilities of tokens, the first of which begins at `place` of the text."""
+        if self.request.question.top_logprobs is None:
             return None
         return {"content": [token.to_json() for token in tokens], "refusal": None}
 
     def _chunk(
-        self,
-        delta: dict[str, Any],
-        logprobs: dict[str, Any] | None = None,
-        finish_reason: str | None = None,
-        **more: Any,
+        self, delta: Json, logprobs: Json | None = None, reason: str | None = None, **more: Any
     ) -> SseEvent:
-        choice = {
-            "index": 0,
-            **self._piece(delta),
-            "logprobs": logprobs,
-            "finish_reason": finish_reason,
-        }
-        return SseEvent({**self._head, "object": self.CHUNK, "choices": [choice], **more})
+        choice = {"index": 0, **self._piece(delta), "logprobs": logprobs, "finish_reason": reason}
+        return SseEvent(self._object(self.CHUNK, [choice], **more))
 
 
 class Completion(ChatCompletion):
-    """The same with a text instead of a message."""
+    """The same with a text instead of a message; its prompt is a question alone."""
 
-    PREFIX: ClassVar = "cmpl"
+    PREFIX: ClassVar = "cmpl-"
     OBJECT: ClassVar = "text_completion"
     CHUNK: ClassVar = "text_completion"
+
+    @staticmethod
+    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
+        """Return what the body asks for; ApiError for what is not supported."""
+        body.allow({"echo": (False,), "suffix": ("",)})
+        top = body.take("logprobs", number(0, MOST_ALTERNATIVES, whole=True))
+        ranked = None if top is None else Asked("logprobs", top)
+        length = body.asked("max_tokens")
+        prompt = body.take("prompt")
+        if isinstance(prompt, list) and len(prompt) == 1:
+            (prompt,) = prompt
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise invalid("prompt", "one text, a question")
+        return defaults.request(body, Dialogue(prompt, "prompt"), length, ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         return ()
 
-    def _content(self, reply: Reply) -> dict[str, Any]:
-        return {"text": self._text}
+    def _content(self, reply: Reply) -> Json:
+        return {"text": self.said}
 
-    def _piece(self, delta: dict[str, Any]) -> dict[str, Any]:
+    def _piece(self, delta: Json) -> Json:
         return {"text": delta.get("content", "")}
 
-    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> dict[str, Any] | None:
-        if self._request.question.top_logprobs is None:
+    def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
+        if self.request.question.top_logprobs is None:
             return None
         offsets = []
         for token in tokens:
@@ -215,24 +160,9 @@ class Completion(ChatCompletion):
         }
 
 
-def _annotations(reply: Reply) -> list[dict[str, Any]]:
-    """A document of which nobody knows which words it gave is one of the whole text."""
-    whole = {"start_index": 0, "end_index": len(reply.text)}
-    cited = [
-        {"type": "url_citation", "url_citation": {**whole, **citation(*each)}}
-        for each in reply.sources
-    ]
-    return [*cited, *not_found(reply)]
-
-
-def _finish_reason(reply: Reply) -> str:
-    return "length" if reply.answer.finish is Finish.LENGTH else "stop"
+def _reason(reply: Reply) -> str:
+    return "length" if too_long(reply) else "stop"
 
 
 def _usage(reply: Reply) -> dict[str, int]:
-    prompt, completion = usage(reply)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
+    return usage(reply, "prompt_tokens", "completion_tokens")

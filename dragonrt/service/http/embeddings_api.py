@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 from dragonrt.node.local_side import LocalSide
 from dragonrt.service.http.api_errors import invalid, unsupported
-from dragonrt.service.http.request_body import WITHOUT_EFFECT, RequestBody, warning
+from dragonrt.service.http.request_body import TEXT, WITHOUT_EFFECT, RequestBody, warning
 from retrieval import Embedder
 from retrieval.embedding import DEFAULT
 
@@ -40,7 +40,7 @@ async def embeddings(
     texts = [texts] if isinstance(texts, str) else texts
     if not _are_texts(texts):
         raise invalid("input", f"a text or up to {MOST_TEXTS}, none of them empty")
-    form = body.text("encoding_format") or "float"
+    form = body.take("encoding_format", TEXT, "float")
     if form not in ("float", "base64"):
         raise invalid("encoding_format", "float or base64")
     dimensions = body.take("dimensions")

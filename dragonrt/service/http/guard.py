@@ -3,7 +3,6 @@
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragonrt.node.endpoints import is_loopback
@@ -47,8 +46,7 @@ class Guard:
 
         error = self._objection(scope)
         if error is not None:
-            refusal = JSONResponse(error.to_json(), error.status, error.headers)
-            await refusal(scope, receive, secured)
+            await error.response(scope, receive, secured)
             return
         await self._app(scope, receive, secured)
 

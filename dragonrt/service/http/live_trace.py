@@ -1,12 +1,20 @@
 """How an answer comes about, told while it does: a page's view of both sides and the link."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.node.main import Device
-from dragonrt.service.http.served_answer import AnswerPiece
 from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided
 from dragonrt.traces.schema import to_object
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """Text that is certain, and the decision that made it so."""
+
+    text: str
+    decision: TokenDecided
 
 
 class LiveTrace:

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
@@ -23,26 +23,11 @@ MAX_STOPS = 16
 """Stop strings of one request, each of at most MAX_STOP_LENGTH characters."""
 MAX_STOP_LENGTH = 256
 
-ANSWERED = ("assistant",)
-ASKED = ("user",)
-INSTRUCTED = ("system", "developer")
-
-
-async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
-    """The pieces of a body; ApiError where there are too many bytes."""
-    size = 0
-    async for piece in data:
-        size += len(piece)
-        if size > largest:
-            raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
-        yield piece
-
-
 WITHOUT_EFFECT = (
     *("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("service_tier", "parallel_tool_calls"),
 )
-"""What a client may say of itself and of its bill: nothing of an answer depends on it."""
+"""What a client may say of itself and of its bill: no answer depends on it."""
 
 UNLIKE_HERE: dict[str, Sequence[Any]] = {
     "n": (1,),
@@ -60,24 +45,66 @@ UNLIKE_HERE: dict[str, Sequence[Any]] = {
 """What no API does here, with the values by which it is not asked for."""
 
 
-class RequestBody:
-    """A JSON object of which fields are taken one by one; `close` notes what is left as ignored.
+class Kind(NamedTuple):
+    """What a field may hold: the words for errors, and the test."""
 
-    A field that is null counts as left out. `name` says what errors call a field, if not by its
-    place.
+    must: str
+    fits: Callable[[Any], bool]
+
+
+def number(low: float, high: float, whole: bool = False) -> Kind:
+    """Return the kind of numbers in a range; of integers only if `whole`."""
+    types = (int,) if whole else (int, float)
+    must = f"an integer from {low} to {high}" if whole else f"a number from {low:g} to {high:g}"
+    return Kind(must, lambda value: type(value) in types and low <= value <= high)
+
+
+ANYTHING = Kind("anything", lambda value: True)
+TEXT = Kind("text", lambda value: isinstance(value, str))
+FLAG = Kind("true or false", lambda value: isinstance(value, bool))
+OBJECT = Kind("an object", lambda value: isinstance(value, dict))
+LIST = Kind("a list", lambda value: isinstance(value, list))
+LENGTH = Kind(
+    "an integer from 1 on, or -1 for all there is room",
+    lambda value: type(value) is int and (value >= 1 or value == -1),
+)
+STOPS = Kind(
+    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
+    lambda value: (
+        len(stops := value if isinstance(value, list) else [value]) <= MAX_STOPS
+        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in stops)
+    ),
+)
+SAMPLER = {
+    "temperature": number(0, 100),
+    "top_p": number(0, 1),
+    "top_k": number(0, 2**31 - 1, whole=True),
+    "min_p": number(0, 1),
+}
+
+
+async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body; ApiError where there are too many bytes."""
+    size = 0
+    async for piece in data:
+        size += len(piece)
+        if size > largest:
+            raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
+        yield piece
+
+
+class RequestBody:
+    """A JSON object whose fields are taken one by one; `close` notes what is left as ignored.
+
+    A field that is null counts as left out.
     """
 
     def __init__(
-        self,
-        fields: Mapping[str, Any],
-        where: str = "",
-        ignored: list[str] | None = None,
-        names: Mapping[str, str] | None = None,
+        self, fields: Mapping[str, Any], where: str = "", ignored: list[str] | None = None
     ) -> None:
         self._where = where
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self.ignored = [] if ignored is None else ignored
-        self._names = names or {}
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -91,97 +118,64 @@ class RequestBody:
         return cls(value)
 
     def name(self, field: str) -> str:
-        """What the field is called in errors."""
-        return self._names.get(field, f"{self._where}{field}")
+        """Return what errors call the field."""
+        return f"{self._where}{field}"
 
-    def take(self, field: str) -> Any:
-        """The value, whatever it is."""
-        return self._fields.pop(field, None)
-
-    def text(self, field: str) -> str | None:
-        value = self.take(field)
-        if value is not None and not isinstance(value, str):
-            raise invalid(self.name(field), "text")
-        return value
-
-    def flag(self, field: str, default: bool) -> bool:
-        value = self.take(field)
-        if value is not None and not isinstance(value, bool):
-            raise invalid(self.name(field), "true or false")
+    def take(self, field: str, kind: Kind = ANYTHING, default: Any = None) -> Any:
+        """Return the value, or the default if it is left out; ApiError for another kind."""
+        value = self._fields.pop(field, None)
+        if value is not None and not kind.fits(value):
+            raise invalid(self.name(field), kind.must)
         return default if value is None else value
 
-    def number(self, field: str, low: float, high: float) -> float | None:
-        value = self.take(field)
-        if value is None:
-            return None
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not low <= value <= high
-        ):
-            raise invalid(self.name(field), f"a number from {low:g} to {high:g}")
-        return float(value)
+    def text(self, field: str) -> str | None:
+        """Take the field if it is a text; else leave it."""
+        return self._fields.pop(field) if isinstance(self._fields.get(field), str) else None
 
-    def integer(self, field: str, low: int, high: int) -> int | None:
-        value = self.take(field)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise invalid(self.name(field), f"an integer from {low} to {high}")
-        return value
-
-    def length(self, *fields: str) -> "Asked | None":
-        """The first of these fields: a number of tokens, -1 for as many as there is room for."""
-        given = {field: self.take(field) for field in fields}
-        for field, value in given.items():
-            if value is None:
-                continue
-            if type(value) is not int or (value < 1 and value != -1):
-                raise invalid(self.name(field), "an integer from 1 on, or -1 for all there is room")
-            return Asked(self.name(field), min(value, MAX_TOKENS))
-        return None
+    def asked(self, *fields: str) -> "Asked | None":
+        """Return the first of these lengths that is given."""
+        given = [(self.name(field), self.take(field, LENGTH)) for field in fields]
+        found = (Asked(name, min(value, MAX_TOKENS)) for name, value in given if value is not None)
+        return next(found, None)
 
     def inner(self, field: str) -> "RequestBody":
-        """The fields of an object within this one; of none if it is left out."""
-        value = self.take(field)
-        if value is not None and not isinstance(value, dict):
-            raise invalid(self.name(field), "an object")
-        return RequestBody(value or {}, f"{self.name(field)}.", self.ignored)
+        """Return the fields of an object within this one; of none if it is left out."""
+        return RequestBody(self.take(field, OBJECT, {}), f"{self.name(field)}.", self.ignored)
 
     def entries(self, field: str) -> "list[RequestBody]":
-        """The objects of a list."""
-        value = self.take(field)
-        if not isinstance(value, list):
-            raise invalid(self.name(field), "a list")
+        """Return the objects of a list."""
         found = []
-        for number, each in enumerate(value):
-            where = f"{self.name(field)}[{number}]"
+        if field not in self._fields:
+            raise invalid(self.name(field), LIST.must)
+        for place, each in enumerate(self.take(field, LIST)):
+            where = f"{self.name(field)}[{place}]"
             if not isinstance(each, dict):
-                raise invalid(where, "an object")
+                raise invalid(where, OBJECT.must)
             found.append(RequestBody(each, f"{where}.", self.ignored))
         return found
 
-    def has_text(self, field: str) -> bool:
-        """Whether the field is a text, where it may be something else, too."""
-        return isinstance(self._fields.get(field), str)
-
     def pass_over(self, fields: Sequence[str]) -> None:
-        """Fields that change nothing of an answer."""
+        """Drop fields that change nothing of an answer."""
         for field in fields:
             self.take(field)
 
     def allow(self, neutral: Mapping[str, Sequence[Any]]) -> None:
-        """Fields that are supported in so far as they ask for what happens anyhow."""
+        """Refuse these fields unless they ask for what happens anyhow."""
         for field, values in neutral.items():
             value = self.take(field)
-            if value is not None and not any(_same(value, each) for each in values):
+            # 0 is not False, but 0.0 is 0.
+            same = (
+                each == value and isinstance(each, bool) == isinstance(value, bool)
+                for each in values
+            )
+            if value is not None and not any(same):
                 raise unsupported(self.name(field))
 
     def plain_text(self, field: str) -> None:
-        """A format of the answer: text, since nothing here holds an answer to a grammar."""
+        """Refuse every format but text: nothing here holds an answer to a grammar."""
         wanted = self.inner(field)
-        kind = wanted.text("type")
-        if kind not in (None, "text"):
+        kind = wanted.take("type", TEXT, "text")
+        if kind != "text":
             raise unsupported(self.name(field), "ask for the form in words, or leave it out", kind)
         wanted.close()
 
@@ -190,8 +184,23 @@ class RequestBody:
         self.ignored += (self.name(field)[:MAX_NAME] for field in self._fields)
 
 
-def _same(value: Any, other: Any) -> bool:
-    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
+class Asked(NamedTuple):
+    """A number, and the field that asks for it."""
+
+    field: str
+    number: int
+
+
+class Dialogue(NamedTuple):
+    """A conversation as its client sends it: the question, the turns before, the instructions.
+
+    The question stands in the field `asked_in`.
+    """
+
+    prompt: str
+    asked_in: str
+    history: tuple[Turn, ...] = ()
+    instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,15 +216,15 @@ class ApiRequest:
     stops: tuple[str, ...]
     stream: bool
     sources_in_text: bool
-    asked_in: str = "messages"
-    length: "Asked | None" = None
-    ignored: tuple[str, ...] = ()
-    include_usage: bool = True
-    traced: bool = False
+    asked_in: str
+    length: Asked | None
+    ignored: tuple[str, ...]
+    include_usage: bool
+    traced: bool
 
     @property
     def warnings(self) -> dict[str, str]:
-        """The header `Warning` of the response, if anything of the request does not count."""
+        """The header `Warning` of the response, if a part of the request does not count."""
         most, length = self.question.max_tokens, self.length
         if length is not None and most < length.number:
             return warning(self.ignored, f"{length.field}: {most} is the most")
@@ -231,18 +240,10 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A number, and the field that asks for it."""
-
-    field: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Defaults:
     """What holds where a request says nothing, and the `longest` answer in tokens.
 
-    `unranked` says why probabilities cannot be told with a sampler, None if they can.
+    `unranked` says why a sampler has no probabilities to return, None if it has.
     """
 
     question: Question
@@ -255,37 +256,38 @@ class Defaults:
     def request(
         self,
         body: RequestBody,
-        said: "Dialogue",
-        length: "Asked | None",
+        dialogue: Dialogue,
+        length: Asked | None,
+        ranked: Asked | None,
         *,
-        asked_in: str,
-        ranked: "Asked | None" = None,
-        include_usage: bool = True,
         traced: bool = False,
     ) -> ApiRequest:
-        """The rest of a request, which all APIs have alike; closes the body."""
+        """Parse the rest of a request, which all APIs have alike; closes the body."""
+        options = body.inner("stream_options")
+        options.allow({"include_obfuscation": (False,)})
+        include_usage = options.take("include_usage", FLAG, False)
+        options.close()
         body.pass_over(WITHOUT_EFFECT)
         body.allow(UNLIKE_HERE)
+        given = {name: body.take(name, kind) for name, kind in SAMPLER.items()}
         sampler = {
-            "temperature": body.number("temperature", 0, 100),
-            "top_p": body.number("top_p", 0, 1),
-            "top_k": body.integer("top_k", 0, 2**31 - 1),
-            "min_p": body.number("min_p", 0, 1),
+            name: value if name == "top_k" else float(value)
+            for name, value in given.items()
+            if value is not None
         }
-        seed = body.integer("seed", 0, MAX_64)
-        stops = _stops(body)
-        stream = body.flag("stream", False)
-        sources_in_text = body.flag("sources_in_text", self.sources_in_text)
+        seed = body.take("seed", number(0, MAX_64, whole=True), self.seed)
+        stops = body.take("stop", STOPS, [])
+        stream = body.take("stream", FLAG, False)
+        sources_in_text = body.take("sources_in_text", FLAG, self.sources_in_text)
         body.close()
-        given = {name: value for name, value in sampler.items() if value is not None}
         most = self.question.max_tokens if length is None else length.number
         try:
             question = replace(
                 self.question,
-                prompt=said.prompt,
-                history=said.history,
-                instructions=said.instructions,
-                sampler=assemble(Sampler, flat(self.question.sampler) | given),
+                prompt=dialogue.prompt,
+                history=dialogue.history,
+                instructions=dialogue.instructions,
+                sampler=assemble(Sampler, flat(self.question.sampler) | sampler),
                 max_tokens=self.longest if most < 0 else min(most, self.longest),
                 top_logprobs=None if ranked is None else ranked.number,
             )
@@ -295,11 +297,11 @@ class Defaults:
             raise unsupported(ranked.field, because)
         return ApiRequest(
             question=question,
-            seed=self.seed if seed is None else seed,
-            stops=(*self.stops, *stops),
+            seed=seed,
+            stops=(*self.stops, *([stops] if isinstance(stops, str) else stops)),
             stream=stream,
             sources_in_text=sources_in_text,
-            asked_in=asked_in,
+            asked_in=dialogue.asked_in,
             length=length,
             ignored=tuple(dict.fromkeys(body.ignored)),
             include_usage=include_usage,
@@ -307,9 +309,9 @@ class Defaults:
         )
 
     async def fitted(self, request: ApiRequest, model: LanguageModel) -> ApiRequest:
-        """The request with no longer an answer than the model has room for beside its documents.
+        """Shorten the answer to what the model has room for beside its documents.
 
-        They have at most half of what it reads. A shorter answer than the default is never made.
+        They have at most half of its context. No answer gets shorter than the default.
         """
         question = request.question
         if question.max_tokens <= self.question.max_tokens:
@@ -320,71 +322,59 @@ class Defaults:
         return replace(request, question=replace(question, max_tokens=most))
 
 
-def _stops(body: RequestBody) -> tuple[str, ...]:
-    name, value = body.name("stop"), body.take("stop")
-    stops = [] if value is None else value if isinstance(value, list) else [value]
-    if len(stops) > MAX_STOPS or not all(
-        isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in stops
-    ):
-        raise invalid(
-            name, f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters"
-        )
-    return tuple(stops)
+Message = tuple[str, str]
+"""The role and the text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dialogue:
-    """A conversation as its client tells it: the question, the turns before, what holds for all."""
+def messages(body: RequestBody, field: str) -> list[Message]:
+    """Return the messages of a list. Raises ApiError for other roles, and for all but text."""
+    found = []
+    for message in body.entries(field):
+        message.pass_over(("id", "name", "status", "type", "annotations", "refusal"))
+        message.allow({"tool_calls": ([],), "function_call": (), "audio": ()})
+        role, content = message.take("role", TEXT), _content(message)
+        message.close()
+        if role not in ("system", "developer", "user", "assistant"):
+            raise invalid(message.name("role"), "system, developer, user or assistant")
+        found.append((role, content))
+    return found
 
-    prompt: str
-    history: tuple[Turn, ...]
-    instructions: str = ""
 
+def dialogue(messages: Sequence[Message], asked_in: str) -> Dialogue:
+    """Return the turns of messages; several of one side in a row are joined.
 
-def said(messages: Sequence[RequestBody], asked_in: str) -> Dialogue:
-    """Turns of the client's messages; several of one side in a row are joined.
-
-    They stand in the field `asked_in`. Raises ApiError for other kinds of messages, and unless a
-    question comes last.
+    Raises ApiError unless a question comes last.
     """
     instructions: list[str] = []
     turns: list[tuple[list[str], list[str]]] = []
-    for message in messages:
-        message.pass_over(("id", "name", "status", "type", "annotations", "refusal"))
-        message.allow({"tool_calls": ([],), "function_call": (), "audio": ()})
-        name, role = message.name("role"), message.text("role")
-        content = _content(message)
-        message.close()
-        if role in INSTRUCTED:
+    for role, content in messages:
+        if role in ("system", "developer"):
             instructions.append(content)
-        elif role in ASKED:
-            if not turns or turns[-1][1]:
-                turns.append(([], []))
-            turns[-1][0].append(content)
-        elif role in ANSWERED:
-            if not turns:
-                turns.append(([], []))
-            turns[-1][1].append(without_sources(content))
+            continue
+        if not turns or (role == "user" and turns[-1][1]):
+            turns.append(([], []))
+        asked, answered = turns[-1]
+        if role == "user":
+            asked.append(content)
         else:
-            raise invalid(name, "system, developer, user or assistant")
+            answered.append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
-        raise ApiError(
-            400, f"{asked_in} must end with a question", code="invalid_value", param=asked_in
-        )
+        must = f"{asked_in} must end with a question"
+        raise ApiError(400, must, code="invalid_value", param=asked_in)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
-    return Dialogue("\n".join(question), history[-HISTORY:], "\n".join(instructions))
+    return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(instructions))
 
 
 def _content(message: RequestBody) -> str:
-    if message.has_text("content"):
-        return message.text("content") or ""
+    if (content := message.text("content")) is not None:
+        return content
     texts = []
     for part in message.entries("content"):
         part.pass_over(("annotations", "logprobs"))
-        name, kind = part.name("type"), part.text("type")
+        kind = part.take("type", TEXT)
         if kind not in ("text", "input_text", "output_text"):
-            raise unsupported(name, "send text only")
-        texts.append(part.text("text") or "")
+            raise unsupported(part.name("type"), "send text only")
+        texts.append(part.take("text", TEXT, ""))
         part.close()
     return "".join(texts)
