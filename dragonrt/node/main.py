@@ -201,10 +201,7 @@ async def device(
 
 
 async def look(
-    model: LanguageModel,
-    members: Sequence[Member],
-    how: Settings,
-    on_notice: Callable[[str], None],
+    model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: Callable[[str], None]
 ) -> None:
     """Dial each other side once, and leave; `on_notice` gets a line for each that is not there.
 

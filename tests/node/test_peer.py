@@ -30,16 +30,7 @@ from dragonrt.traces.events import WentAlone
 from dragonrt.wire.connection import Connection, State
 from dragonrt.wire.encoding import decode, encode
 from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.messages import (
-    Close,
-    Draft,
-    Goodbye,
-    Message,
-    Open,
-    Opened,
-    Ping,
-    Pong,
-)
+from dragonrt.wire.messages import Close, Draft, Goodbye, Message, Open, Opened, Ping, Pong
 from dragonrt.wire.reasons import Reason
 from dragonrt.wire.values import pack
 from scripts.campaign.oracle import Models, oracle
