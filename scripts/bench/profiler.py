@@ -114,7 +114,7 @@ def bench_profiler(
     with messages.status("profiling the model") as status:
         device = LoadedSide.load(sample_settings("device"))
         cloud = LoadedSide.opened(sample_settings("cloud"), device.model)
-        profile = measure(device.model, runs=1).profile
+        profile = measure(device.model, runs=1)
         prompts = [each.text for each in bundled.questions()][:questions]
         for name, profiled in CASES.items():
             status.update(f"answering with {name}")
