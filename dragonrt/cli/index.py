@@ -60,15 +60,13 @@ def profile(
     """Measure how long this machine takes per token; later answers are scheduled by it."""
     side = settings(SideSettings, model, side="device")
 
-    from dragonrt.node.host_profile import measure, profile_path, save_profile
+    from dragonrt.node.host_profile import DOCUMENT_TOKENS, measure, save_profile
 
     loaded = load_model(side)
     with counting("measuring") as progress:
-        measurement = measure(loaded, rows=rows, runs=runs, progress=progress)
-    path = profile_path(loaded.name)
-    save_profile(measurement, path)
-    fit = measurement.profile
-    first, last = min(measurement.lengths), max(measurement.lengths)
+        fit = measure(loaded, rows=rows, runs=runs, progress=progress)
+    path = save_profile(loaded.name, fit)
+    first, last = DOCUMENT_TOKENS + 1, loaded.context_length
     output.print(
         f"{loaded.name} on {loaded.on}, {rows} documents: delay at context length t = "
         f"{1e6 * fit.k_a / fit.k_b:.3f} us * t + {1e3 * fit.k_c:.3f} ms",

@@ -1,4 +1,4 @@
-"""Where the other sides are and what protects the way there, as a user says it."""
+"""Where the other sides are and what protects the link, as the user configures it."""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ class NetworkSettings:
     tls_ca: Path | None = setting(None, "Authority whose certificates to trust.")
 
     def cloud_address(self, link: LinkSettings) -> Address:
-        """Where to listen. Raises DragonError for half a certificate or a file that is none."""
+        """Return where to listen. Raises DragonError for half a certificate or a bad file."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise DragonError("a certificate needs its private key: give --tls-cert and --tls-key")
         if self.tls_ca is not None and self.tls_cert is None:
@@ -90,7 +90,7 @@ class NetworkSettings:
         return self._address("cloud", link, context)
 
     def device_address(self, link: LinkSettings) -> Address:
-        """Where to find the cloud; any certificate or authority turns TLS on. As above."""
+        """Return where to find the cloud; a certificate or an authority turns TLS on."""
         files = (self.tls_cert, self.tls_key, self.tls_ca)
         context = None
         if self.tls or any(path is not None for path in files):
@@ -98,7 +98,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """A line for each key and certificate that is to be renewed soon. Raises DragonError."""
+        """Return a line for each key and certificate that ends soon. Raises DragonError."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:
@@ -116,10 +116,9 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Another side as the user names it: where it listens, and the weight of what it says.
+    """Another side: its address, and its weight in mode federated, above 0.
 
-    Weights are above 0 and need not sum to 1; they count in mode federated. `hosts` are those of a
-    fleet, of which any may answer: the address is then the first one's.
+    Weights need not sum to 1. Any of several `hosts` may answer: the address is the first one's.
     """
 
     name: str
@@ -171,7 +170,7 @@ def members(
 
 
 def _no_url(text: str) -> None:
-    """Raise DragonError for the address of a page, with the host that it names."""
+    """Raise DragonError for a URL, with the host that it names."""
     _, is_url, rest = text.partition("://")
     if is_url:
         place = rest.partition("/")[0].rpartition("@")[2]
@@ -181,7 +180,7 @@ def _no_url(text: str) -> None:
 
 
 def _cloud(address: Address, hosts: Sequence[str]) -> Member:
-    """The cloud, at its only address or at several."""
+    """Return the cloud, at its only address or at several."""
     found = []
     for text in hosts:
         _no_url(text)
@@ -199,7 +198,7 @@ def _cloud(address: Address, hosts: Sequence[str]) -> Member:
 
 
 def _parse(text: str) -> tuple[str, int, float | None]:
-    """(host, port, weight) of HOST:PORT or HOST:PORT=WEIGHT."""
+    """Parse HOST:PORT or HOST:PORT=WEIGHT."""
     _no_url(text)
     place, equals, weight = text.partition("=")
     found = host_and_port(place)
@@ -215,7 +214,7 @@ def _parse(text: str) -> tuple[str, int, float | None]:
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """(host, port) of HOST:PORT, an IPv6 host in brackets; None if it is something else."""
+    """Parse HOST:PORT, an IPv6 host in brackets; return None for anything else."""
     host, _, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0

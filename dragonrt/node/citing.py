@@ -1,11 +1,9 @@
-"""What an answer rests on: which files are named as its sources, each with a sentence. Pure.
+"""The sources of an answer: which files are named, each with a sentence. Pure.
 
-A file is named if the text would have been clearly less likely without it: by the leave-one-out
-evidence (SPEC 1.10) of the answer's tokens, from FEWEST_BITS on and LEAST_SHARE of the largest. If
-two files say the same, neither is missed much: then the one with the most evidence is named.
-
-The sentence is the one that shares the most words with the answer; among those the most with the
-question; among those the first one.
+A file is named if the leave-one-out evidence (SPEC 1.10) of the answer's tokens for it is at least
+FEWEST_BITS and LEAST_SHARE of the largest. If two files say the same, neither has much evidence:
+then the one with the most is named. The sentence is the first that shares the most words with the
+answer, and among those with the question.
 """
 
 import re
@@ -50,8 +48,8 @@ def cited(
 ) -> list[Source]:
     """Return a Source for each file that was read, in the order of the passages.
 
-    `bits` are the evidence by file in that order. If there are none, a file counts as much as an
-    answer rests on it that shares half of the answer's words with one of its sentences.
+    `bits` are the evidence by file in that order. Without them a file has FEWEST_BITS if one of its
+    sentences has half of the answer's words.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
     found = []
@@ -68,16 +66,12 @@ def cited(
 def attribution(
     passages: Sequence[Passage], moved: Moved, answer: str, question: str
 ) -> Attribution:
-    """Return what a side says of an answer that the other side gives to the person.
-
-    Files that cannot be named are left out.
-    """
+    """Return a side's sources and unknown codes of an answer, for the other side."""
     sources = cited(passages, moved.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
-    told = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
-    return Attribution(
-        tuple(source for source in sources if source.bits >= CLOSE_BITS), tuple(told)[:MAX_MISSING]
-    )
+    short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
+    nameable = tuple(source for source in sources if source.bits >= CLOSE_BITS)
+    return Attribution(nameable, tuple(short)[:MAX_MISSING])
 
 
 def named(
@@ -85,8 +79,8 @@ def named(
 ) -> list[tuple[Side, Source]]:
     """Return the sources of an answer, the device's first, in the order in which they were read.
 
-    The other sides know what each file did to their own distributions. `most` bounds it: the bits
-    that all they said made of the mixture, if that is known.
+    The other sides know a file's evidence in their own distributions only. `most` bounds it, if
+    known: the bits of all that they sent in the mixture.
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),

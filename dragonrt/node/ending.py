@@ -1,4 +1,4 @@
-"""How a process ends when a signal asks it to: in order while that is soon done, else at once."""
+"""How a signal ends a process: in order if that is soon done, else at once."""
 
 import asyncio
 import os
@@ -14,14 +14,12 @@ T = TypeVar("T")
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
 LONGEST_END_S = 10.0
-"""Closing takes no longer: who is still there then ends without."""
+"""After so long a process that is closing ends at once."""
 
 
 def exit_on_sigterm() -> None:
-    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
-
-    The default is not enough in a container: the kernel drops what process 1 does not handle.
-    """
+    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once."""
+    # In a container the kernel drops what process 1 does not handle.
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         signal.signal(signal.SIGTERM, lambda number, frame: os._exit(TERMINATED))
@@ -33,7 +31,7 @@ def exit_on_sigterm() -> None:
 
 @contextmanager
 def handler_kept() -> Iterator[None]:
-    """Have SIGTERM do after the context what it did before: a loop that ends restores nothing."""
+    """Restore SIGTERM's handler after the context; a loop that ends restores nothing."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -43,7 +41,7 @@ def handler_kept() -> Iterator[None]:
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
-    """Call a step for each of these signals that comes, the first at first; on the running loop.
+    """Call the next of `steps` on the running loop for each of these signals that comes.
 
     After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
     """
@@ -85,7 +83,7 @@ async def terminable(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _end_soon() -> None:
-    """End the process after LONGEST_END_S, whatever hangs by then."""
+    """End the process after LONGEST_END_S, whatever still runs."""
     limit = threading.Timer(LONGEST_END_S, os._exit, (TERMINATED,))
     limit.daemon = True
     limit.start()

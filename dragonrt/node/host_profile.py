@@ -5,7 +5,6 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -15,21 +14,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 
 DOCUMENT_TOKENS = 96
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """Offline samples of one model on one machine: context lengths and seconds per token."""
-
-    model: str
-    rows: int
-    runs: int
-    lengths: tuple[int, ...]
-    delays_s: tuple[float, ...]
-
-    @property
-    def profile(self) -> DecodeProfile:
-        return DecodeProfile.fit(self.lengths, self.delays_s)
+"""As a usual chunk has."""
 
 
 def measure(
@@ -38,8 +23,11 @@ def measure(
     rows: int = 2,
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Measurement:
-    """Decode dummy documents of the real chunk size until the context is full, several times."""
+) -> DecodeProfile:
+    """Fit seconds per token, decoded behind dummy documents until the context is full.
+
+    This is done `runs` times, with `rows` documents at once; `progress` gets (runs done, runs).
+    """
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []
@@ -52,33 +40,25 @@ def measure(
             delays_s.append(time.perf_counter() - start_s)
             lengths.append(DOCUMENT_TOKENS + step + 1)
         progress(run + 1, runs)
-    return Measurement(model.name, rows, runs, tuple(lengths), tuple(delays_s))
+    return DecodeProfile.fit(lengths, delays_s)
 
 
-def profile_path(model: str) -> Path:
-    """Where the profile of a model on this machine is kept."""
+def _profile_path(model: str) -> Path:
     safe = re.sub(r"[^A-Za-z0-9.-]+", "-", f"{platform.node()}-{model}").strip("-")
     return Path(platformdirs.user_data_dir("dragonrt")) / "hosts" / f"{safe}.json"
 
 
-def save_profile(measurement: Measurement, path: Path) -> None:
-    """Write the fitted profile with what it was measured on."""
-    profile = measurement.profile
-    about = {
-        "model": measurement.model,
-        "machine": platform.machine(),
-        "rows": measurement.rows,
-        "runs": measurement.runs,
-        "samples": len(measurement.lengths),
-        "ms_at_128": round(1000 * profile.predict(128), 4),
-    }
+def save_profile(model: str, profile: DecodeProfile) -> Path:
+    """Write the profile of a model on this machine; return the file."""
+    path, about = _profile_path(model), {"model": model, "machine": platform.machine()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**profile.to_json(), **about}, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def load_profile(model: str) -> DecodeProfile | None:
-    """The saved profile of a model on this machine, if there is one."""
-    path = profile_path(model)
+    """Return the saved profile of a model on this machine, if there is one."""
+    path = _profile_path(model)
     if not path.exists():
         return None
     try:

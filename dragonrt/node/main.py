@@ -39,30 +39,25 @@ from dragonrt.traces.file import Recorder, Sink
 T = TypeVar("T")
 
 SESSIONS_APART = 2**20
-"""So many numbers of sessions are a host's of several, so that a trace can tell them apart."""
+"""Session numbers of each host of several, so that a trace can tell them apart."""
 REMEMBERED = 1024
-"""Answers of which is known what a cloud may read of them."""
+"""Answers whose text for the cloud is kept."""
 M_ARENA_MAX, ARENAS = -8, 2
 """The option of glibc's mallopt, and its value."""
 SWITCH_S = 0.0005
-"""How long one thread may hold the interpreter while another wants it."""
+"""How long one thread may hold the interpreter while another wants it: 5 ms by default."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's coroutine, on uvloop where there is one; SIGTERM ends it by SystemExit."""
-    _share_memory()
-    # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
-    gc.freeze()
-    # The model's thread must not keep the loop waiting for the interpreter: 5 ms by default.
-    sys.setswitchinterval(SWITCH_S)
-    with handler_kept(), asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(terminable(main))
-
-
-def _share_memory() -> None:
-    """Let threads allocate from few places: what each freed in its own would stay there unused."""
+    # Threads share few arenas: what each freed in its own would stay there unused.
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_ARENA_MAX, ARENAS)
+    # What was loaded lives as long as the process: collecting it would stall decoding and the exit.
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_S)  # the model's thread must not keep the loop waiting
+    with handler_kept(), asyncio.Runner(loop_factory=_loop) as runner:
+        return runner.run(terminable(main))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -149,21 +144,23 @@ class Device:
 
         Raises DragonError if the mode must know the other side's model, which was never there.
         """
-        resources, told = self._completed(), AnswerCounts()
+        self.complete()
+        resources, folded = self.resources, AnswerCounts()
         if self.dropped is not None:
             resources = replace(resources, threshold=self.dropped.threshold)
 
-        def heard(record: Record) -> None:
+        def fold(record: Record) -> None:
             on_record(record)
+            found = folded.counts.dropped_mass
             if isinstance(record.event, AnswerOpened | ThresholdMoved):
-                told.take(record)
-            elif isinstance(record.event, AnswerClosed) and told.counts.dropped_mass is not None:
-                found = told.counts.dropped_mass
+                folded.take(record)
+            elif isinstance(record.event, AnswerClosed) and found is not None:
                 self.dropped = found if self.dropped is None else self.dropped + found
 
-        return ClientSession(self.side, self.connectors, question, self.settings, resources, heard)
+        return ClientSession(self.side, self.connectors, question, self.settings, resources, fold)
 
-    def _completed(self) -> Resources:
+    def complete(self) -> None:
+        """Complete the resources that depend on `unmet` sides. Raises NotConnectedError."""
         if self.unmet:
             for link in self.connectors.values():
                 link.hurry()  # for the next question
@@ -171,7 +168,6 @@ class Device:
                 self.side, self.unmet, self.connectors, self.settings
             )
             self.unmet = ()
-        return self.resources
 
 
 @asynccontextmanager
@@ -193,18 +189,16 @@ async def device(
     """
     async with local_side(settings, model, library, on_report, *listeners) as side:
         connectors = _hosts(members, model, side.timeouts, side.recorder, on_notice)
-        resources, unmet = Resources(vocabulary=side.vocabulary), members
+        resources = Resources(vocabulary=side.vocabulary)
         async with _dialling(connectors, how, on_notice):
+            found = Device(side, connectors, how, resources, unmet=members)
             with suppress(NotConnectedError):
-                (resources, how), unmet = mode_resources(side, members, connectors, how), ()
-            yield Device(side, connectors, how, resources, unmet=unmet)
+                found.complete()
+            yield found
 
 
 async def look(
-    model: LanguageModel,
-    members: Sequence[Member],
-    how: Settings,
-    on_notice: Callable[[str], None],
+    model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: Callable[[str], None]
 ) -> None:
     """Dial each other side once, and leave; `on_notice` gets a line for each that is not there.
 

@@ -1,10 +1,10 @@
-"""What a mode needs beside its settings: what was trained, and what is known of the other sides.
+"""What a mode needs beside its settings: trained parts, and what is known of the other sides.
 
-Nothing heavy is imported, so that files that are none are found before anything is loaded.
+Imports nothing heavy, so that a bad file is reported before anything is loaded.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,40 +23,29 @@ if TYPE_CHECKING:
     from dragonrt.node.local_side import LocalSide
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What the settings name of what was trained."""
-
-    controller: Controller | None = None
-    verifier: Verifier | None = None
-
-
-def trained_for(how: Settings) -> Trained:
-    """Load what the settings name; raises ControlError for what is none."""
-    return Trained(
+def trained_for(how: Settings) -> tuple[Controller | None, Verifier | None]:
+    """Load the controller and the verifier that the settings name. Raises ControlError."""
+    return (
         controller(how.controller) if how.controller is not None else None,
         Verifier.load(Path(how.verifier)) if how.verifier is not None else None,
     )
 
 
 def mode_resources(
-    side: "LocalSide",
-    members: Sequence[Member],
-    connectors: "Mapping[str, Hosts]",
-    how: Settings,
+    side: "LocalSide", members: Sequence[Member], connectors: "Mapping[str, Hosts]", how: Settings
 ) -> tuple[Resources, Settings]:
     """Return what the mode needs beside its settings, and the settings as that completes them.
 
     Raises DragonError for what does not fit; NotConnectedError if a verifier depends on the cloud's
     model, and the cloud is not there.
     """
-    trained, kind = trained_for(how), how.verifies_with
+    (control, given), kind = trained_for(how), how.verifies_with
     resources = Resources(
         vocabulary=side.vocabulary,
         timeouts=side.timeouts,
         members={member.name: member.weight for member in members},
         profile=side.profile,
-        controller=trained.controller,
+        controller=control,
         marker=tuple(side.model.encode(MARKER)),
     )
     if kind is None:
@@ -68,14 +57,14 @@ def mode_resources(
             "the verifier is chosen by the cloud's model, and the cloud is not there: "
             f"{connectors[members[0].name].absence}"
         )
-    found = verifier_of(side.model.fingerprint, cloud.weights, trained.verifier, kind)
+    found = verifier_of(side.model.fingerprint, cloud.weights, given, kind)
     return replace(resources, verifier=found), how.completed(found.threshold)
 
 
 def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> Verifier:
-    """`given`, if it was trained for the models with these fingerprints, else the bundled one.
+    """Return `given`, or else the bundled verifier for the models with these fingerprints.
 
-    Raises DragonError where the given one does not fit, or none was given and none is bundled.
+    Raises DragonError if the given one does not fit, or none was given and none is bundled.
     """
     if given is None:
         return Verifier.for_pair(draft, target, kind)

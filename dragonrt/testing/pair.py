@@ -219,8 +219,8 @@ async def faulty_device(
         return hosts
 
     made = await asyncio.gather(*(connected(name, link) for name, link in links.items()))
-    async with _kept(side, dict(zip(links, made, strict=True))) as device:
-        yield device
+    async with kept(*made):
+        yield SimulatedDevice(side, dict(zip(links, made, strict=True)))
 
 
 @asynccontextmanager
@@ -236,19 +236,16 @@ async def linked_device(
 
     hosts = Hosts({"cloud": Connector(dial, side.timeouts)})
     await hosts.connect()
-    async with _kept(side, {"cloud": hosts}) as device:
-        yield device
+    async with kept(hosts):
+        yield SimulatedDevice(side, {"cloud": hosts})
 
 
 @asynccontextmanager
-async def _kept(
-    side: SimulatedSide, connectors: Mapping[str, Hosts]
-) -> AsyncIterator[SimulatedDevice]:
-    """The device, whose connections are made again whenever they are lost."""
-    runs = [each.run() for each in connectors.values()]
-    keepers = [asyncio.create_task(run, name="connector") for run in runs]
+async def kept(*links: Hosts) -> AsyncIterator[None]:
+    """Make the connections again whenever they are lost, until the context ends."""
+    keepers = [asyncio.create_task(each.run(), name="connector") for each in links]
     try:
-        yield SimulatedDevice(side, connectors)
+        yield
     finally:
         await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         for keeper in keepers:

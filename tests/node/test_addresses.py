@@ -6,13 +6,7 @@ import pytest
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.settings import DragonSettings, FederatedSettings
-from dragonrt.node.addresses import (
-    LinkSettings,
-    Member,
-    NetworkSettings,
-    host_and_port,
-    members,
-)
+from dragonrt.node.addresses import LinkSettings, Member, NetworkSettings, host_and_port, members
 
 
 def test_workers_are_as_protected_as_one_cloud_is(tmp_path: Path) -> None:

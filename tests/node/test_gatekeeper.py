@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedDevice, SimulatedSide
 from dragonrt.testing.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
+from dragonrt.wire.reasons import BusyError
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=8)
@@ -140,13 +143,27 @@ def test_lines_of_one_host_are_bounded_and_others_are_heard() -> None:
     assert said[-1] == f"refused ({1000 - 4 * LINES_A_SECOND} lines of 10.0.0.1 left out)"
     for number in range(10 * REMEMBERED_HOSTS):
         lines.say(str(number), "hello")
-    assert len(lines._hosts) == REMEMBERED_HOSTS
+    assert len(lines) == REMEMBERED_HOSTS
+
+
+class Crowded:
+    """A peer with many sessions."""
+
+    connection = SimpleNamespace(sessions=range(9))
 
 
 def test_who_is_sent_away_later_is_to_come_back_later() -> None:
     async def refused() -> list[float]:
-        gatekeeper = Gatekeeper(SimulatedSide("cloud", lambda _: SCRIPT), USUAL_LIMITS)
-        return [gatekeeper._retry_s(4) for _ in range(200)]
+        limits = CloudLimits(device_answers=4, device_rate=1e6)
+        gatekeeper = Gatekeeper(SimulatedSide("cloud", lambda _: SCRIPT), limits)
+        crowded: Any = Crowded()
+        waits = []
+        with gatekeeper.inside(crowded):
+            for _ in range(200):
+                with pytest.raises(BusyError) as error:
+                    gatekeeper.answering(crowded, crowded)
+                waits.append(error.value.retry_s)
+        return waits
 
     waits = run(refused())
     assert waits[:3] == [0.5, 1.0, 1.5]

@@ -19,7 +19,7 @@ from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
@@ -99,15 +99,10 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
 
     fleet = Hosts({name: connector(host) for name, host in hosts.items()}, told.append)
     await fleet.connect()
-    keeper = asyncio.create_task(fleet.run(), name="fleet")
-    try:
-        await asyncio.sleep(0)
+    async with kept(fleet):
         yield Device(side, fleet, told)
-    finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
-        for host in hosts.values():
-            await host.cloud.wait_idle()
+    for host in hosts.values():
+        await host.cloud.wait_idle()
 
 
 def alone(answer: Answer) -> bool:
@@ -140,10 +135,10 @@ def test_an_answer_goes_on_at_the_next_host_and_no_token_changes(how: Settings) 
             found = []
             for number in range(3):
                 question = replace(QUESTION, prompt=f"who is {number}?")
-                route = device.fleet.for_answer(question)
-                assert route.peer is not None
-                assert route._last is not None
-                victim = hosts[route._last] if kill and number < 2 else None
+                peer = device.fleet.for_answer(question).peer
+                assert peer is not None
+                at = {each.peer: name for name, each in device.fleet.connectors.items()}[peer]
+                victim = hosts[at] if kill and number < 2 else None
                 found.append(await device.ask(question, how, victim))
             assert sum(host.answered for host in hosts.values()) == (5 if kill else 3)
             return found

@@ -50,55 +50,34 @@ def gone(strangers: list[Stranger]) -> list[int]:
     return [number for number, each in enumerate(strangers) if each.end_s is not None]
 
 
-def test_the_oldest_silent_one_of_a_source_makes_way_for_one_more_of_it() -> None:
+@pytest.mark.parametrize(
+    ("hosts", "speaking", "left_out"),
+    [
+        (
+            ["10.0.0.1"] * 4 + ["10.0.0.2", "10.0.0.1"],
+            {0},
+            [1],
+        ),  # the oldest silent one of a source
+        (["10.0.0.1"] * 6, set(range(6)), [0, 1]),  # all have spoken: the oldest
+        ([f"10.0.0.{number}" for number in range(100)], set(), list(range(92))),
+        ([f"2001:db8::{number}" for number in range(1, 6)], set(), [0]),  # one network, one source
+        ([f"2001:db8:0:{number}::1" for number in range(1, 6)], set(), []),
+    ],
+)
+def test_strangers_make_way_for_newcomers(
+    hosts: list[str], speaking: set[int], left_out: list[int]
+) -> None:
     async def crowd() -> None:
         lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
-        strangers = await come(lobby, ["10.0.0.1"] * 4 + ["10.0.0.2"])
-        strangers[0].speaks = True
-        device = await come(lobby, ["10.0.0.1"])
+        strangers = []
+        for number, host in enumerate(hosts):
+            strangers += await come(lobby, [host], speaks=number in speaking)
         await asyncio.sleep(0.01)
-        assert gone(strangers) == [1]
-        assert strangers[1].dismissed
-        assert gone(device) == []
-        assert len(lobby) == 5
-        await leave(strangers + device)
+        assert gone(strangers) == left_out
+        assert [each.dismissed for each in strangers] == [n in left_out for n in range(len(hosts))]
+        assert len(lobby) == len(hosts) - len(left_out)
+        await leave(strangers)
         assert len(lobby) == 0
-
-    run(crowd())
-
-
-def test_where_all_have_spoken_the_oldest_makes_way() -> None:
-    async def crowd() -> None:
-        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
-        strangers = await come(lobby, ["10.0.0.1"] * 6, speaks=True)
-        await asyncio.sleep(0.01)
-        assert gone(strangers) == [0, 1]
-        await leave(strangers)
-
-    run(crowd())
-
-
-def test_many_sources_do_not_keep_another_out() -> None:
-    async def crowd() -> None:
-        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
-        strangers = await come(lobby, [f"10.0.0.{number}" for number in range(100)])
-        await asyncio.sleep(0.01)
-        assert gone(strangers) == list(range(92))
-        assert len(lobby) == 8
-        await leave(strangers)
-
-    run(crowd())
-
-
-def test_addresses_of_one_ipv6_network_are_one_source() -> None:
-    async def crowd() -> None:
-        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=2)
-        near = await come(lobby, [f"2001:db8::{number}" for number in range(1, 4)])
-        far = await come(lobby, [f"2001:db8:0:{number}::1" for number in range(1, 4)])
-        await asyncio.sleep(0.01)
-        assert gone(near) == [0]
-        assert gone(far) == []
-        await leave(near + far)
 
     run(crowd())
 

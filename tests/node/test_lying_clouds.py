@@ -34,15 +34,10 @@ from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
-from dragonrt.testing.pair import SimulatedCloud, SimulatedSide
+from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script, SimulatedSaid
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.events import (
-    AnswerOpened,
-    Record,
-    TokenDecided,
-    WentAlone,
-)
+from dragonrt.traces.events import AnswerOpened, Record, TokenDecided, WentAlone
 from dragonrt.traces.file import Sink
 from dragonrt.traces.ledger import Ledger
 
@@ -187,13 +182,9 @@ async def reached(
     reachable.set()
     connector = Hosts({"cloud": Connector(dial)})
     await connector.connect()
-    keeper = asyncio.create_task(connector.run())
-    try:
+    async with kept(connector):
         yield connector
-    finally:
-        keeper.cancel()
-        await asyncio.gather(keeper, return_exceptions=True)
-        await cloud.kill()
+    await cloud.kill()
 
 
 def attack(
