@@ -8,6 +8,7 @@ from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.citing import Passage
@@ -84,7 +85,7 @@ class ClientSession:
         self.answer = Answer(question=question, settings=settings)
         self._preparer = preparer
         self._on_record = on_record
-        mode = self._entry.device(question, settings, resources)
+        mode = machine(self._entry, "device", question, settings, resources, preparer.recorder)
         self._driver = Driver(preparer, mode, self._record)
         for name, connector in connectors.items():
             self._driver.sessions[name] = AnswerSession(

@@ -207,7 +207,9 @@ async def local_side(
             trace = TraceFile.open(settings.trace)
             stack.callback(trace.close)
             sinks.append(trace.write)
-        recorder = Recorder(clock, settings.side, tuple(sinks))
+        recorder = Recorder(
+            clock, settings.side, tuple(sinks), keeps_inputs=settings.trace is not None
+        )
         recorder.event(0, start(model.name))
         followed = library is not None and (settings.watch or library.incomplete)
         following = Following() if followed else None

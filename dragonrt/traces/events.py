@@ -13,6 +13,9 @@ from dragonrt.side import Side
 
 HASH = "hash"
 PrefixHash: TypeAlias = Annotated[int, HASH]
+
+PACKED, DIGEST = "packed", "digest"
+"""Values that stand in a file as `packed` makes them, and of which only a digest does."""
 """64 bits; in a file 16 hexadecimal digits."""
 
 Cause = Literal["own", "other", "target"]
@@ -376,6 +379,23 @@ class AnswerClosed:
     held: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ModeInput:
+    """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
+
+    The inputs of one `answer` of this process, the first of which is what its machine is made of,
+    are all that `dragonrt trace --replay` needs. They hold no text of documents or questions. Of
+    the effects there is a digest.
+    """
+
+    KIND: ClassVar[str] = "input"
+    answer: int
+    now: float
+    input: Annotated[Any, PACKED]
+    effects: Annotated[Any, DIGEST]
+    asked: int = 0
+
+
 Event: TypeAlias = (
     TraceStarted
     | AnswerOpened
@@ -406,6 +426,7 @@ Event: TypeAlias = (
     | Rejoined
     | Noticed
     | AnswerClosed
+    | ModeInput
 )
 
 EVENTS: tuple[type[Event], ...] = get_args(Event)

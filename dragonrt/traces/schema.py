@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dragonrt.errors import DragonError
 from dragonrt.side import Side
-from dragonrt.traces.events import EVENTS, HASH, Event, Record
+from dragonrt.traces.events import DIGEST, EVENTS, HASH, PACKED, Event, Record
+from dragonrt.traces.packed import digest, pack
 
 SCHEMA = 4
 """Raised with every change of a field; files of another number are refused."""
@@ -107,6 +108,10 @@ def _stored(kind: Any) -> tuple[Any, Callable[[Any], Any] | None, Callable[[Any]
         return str, lambda data: b64encode(data).decode("ascii"), partial(b64decode, validate=True)
     if get_origin(kind) is Annotated and HASH in kind.__metadata__:
         return str, lambda number: f"{number:016x}", partial(int, base=16)
+    if get_origin(kind) is Annotated and PACKED in kind.__metadata__:
+        return Any, pack, lambda packed: packed
+    if get_origin(kind) is Annotated and DIGEST in kind.__metadata__:
+        return str, digest, str
     if get_origin(kind) is tuple:
         # A type that is only known when it runs: mypy takes it for an annotation.
         return list[get_args(kind)[0]], list, tuple  # type: ignore[misc]
