@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from dragonrt.cli.console import output
 from dragonrt.cli.options import option
+from dragonrt.errors import DragonError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +34,9 @@ def trace(
     chrome: Annotated[
         Path | None, option("Write everything for Perfetto or chrome://tracing.", kind="JSON")
     ] = None,
+    replay: Annotated[
+        bool, option("Decide the recorded answers again, from what their modes were given.")
+    ] = False,
     session: Annotated[
         int | None, option("The answer to draw; else the one of most tokens.")
     ] = None,
@@ -41,6 +45,9 @@ def trace(
     from dragonrt.traces.file import read_trace
 
     traces = [read_trace(path) for path in (file, second) if path is not None]
+    if replay:
+        _replay(traces)
+        return
     if plot is not None or chrome is not None:
         _export(traces, plot, chrome, session)
         return
@@ -55,6 +62,19 @@ def trace(
     for summary in summaries:
         if len(summary.answers) > 1:
             output.print(_answers(summary))
+
+
+def _replay(traces: "list[list[Record]]") -> None:
+    """A line per answer; DragonError if one comes out differently, or cannot be replayed."""
+    from dragonrt.modes.replay import replayed
+
+    for each in (each for records in traces for each in replayed(records)):
+        line = f"{each.side}, mode {each.mode}: {each.inputs} inputs, {len(each.tokens)} tokens"
+        if each.problem:
+            raise DragonError(f"{line}; it cannot be replayed further: {each.problem}")
+        if each.differs is not None:
+            raise DragonError(f"{line}; input {each.differs} led to something else than recorded")
+        output.print(f"{line}: as recorded", markup=False, soft_wrap=True)
 
 
 def _export(

@@ -129,7 +129,7 @@ class SpeculativeDrafting:
             self._guess(result.guess)
             return Advance()
         if result.block is not None:
-            block = self._block = result.block
+            block = self._block = replace(result.block, tokens=[])  # a result stays as it is
         if result.token is not None:
             block.append(result.token)
             self.line.append(result.token.token)

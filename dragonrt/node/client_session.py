@@ -8,6 +8,7 @@ from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
+from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.citing import Passage
@@ -86,7 +87,7 @@ class ClientSession:
         self._preparer = preparer
         self._connectors = connectors.values()
         self._on_record = on_record
-        mode = self._entry.device(question, settings, resources)
+        mode = machine(self._entry, "device", question, settings, resources, preparer.recorder)
         self._driver = driver = Driver(
             mode, preparer.recorder.also(self._record), preparer.timeouts
         )

@@ -196,7 +196,9 @@ async def local_side(
             trace = TraceFile.open(settings.trace)
             stack.callback(trace.close)
             sinks.append(trace.write)
-        recorder = Recorder(clock, settings.side, tuple(sinks))
+        recorder = Recorder(
+            clock, settings.side, tuple(sinks), keeps_inputs=settings.trace is not None
+        )
         recorder.event(0, start(model.name))
         memory = settings.kv_memory
         kv_bytes = usual_limit(model.on) if memory is None else parse_size(memory)

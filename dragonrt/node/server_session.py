@@ -8,6 +8,7 @@ from typing import Any
 from dragonrt.modes.mode import Joined
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, mode_entry
+from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
 from dragonrt.node.citing import attribution
 from dragonrt.node.peer import Peer
@@ -31,7 +32,7 @@ def answering(
     resources = Resources(
         vocabulary=preparer.vocabulary, timeouts=preparer.timeouts, profile=preparer.profile
     )
-    mode = entry.cloud(question, settings, resources)
+    mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
     driver = Driver(mode, peer.recorder, preparer.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
     peer.pacing.shape(settings)

@@ -61,6 +61,7 @@ class SimulatedSide:
     make_model: MakeModel = ScriptedModel
     make_context: Callable[[SimulatedModel, Callable[[], float]], Context] = SimulatedContext
     sinks: tuple[Sink, ...] = ()
+    keeps_inputs: bool = False
     share_sources: bool = True
     profile: DecodeProfile | None = None
     timeouts: Timeouts = USUAL
@@ -74,7 +75,8 @@ class SimulatedSide:
 
     @property
     def recorder(self) -> Recorder:
-        return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
+        clock = asyncio.get_running_loop().time
+        return Recorder(clock, self.side, self.sinks, keeps_inputs=self.keeps_inputs)
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         self.prepared += 1

@@ -15,6 +15,9 @@ HASH = "hash"
 PrefixHash: TypeAlias = Annotated[int, HASH]
 """64 bits; in a file 16 hexadecimal digits."""
 
+PACKED, DIGEST = "packed", "digest"
+"""Values that stand in a file as `packed` makes them, and of which only a digest does."""
+
 Cause = Literal["own", "other", "target"]
 """What a decision waited for last: the own draft, the other side's, or its target or verdict."""
 
@@ -331,6 +334,21 @@ class AnswerClosed(Event, kind="close"):
     padding_sent: int = 0
     padding_received: int = 0
     held: float | None = None
+
+
+class ModeInput(Event, kind="input"):
+    """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
+
+    The inputs of one `answer` of this process, the first of which is what its machine is made of,
+    are all that `dragonrt trace --replay` needs. They hold no text of documents or questions. Of
+    the effects there is a digest.
+    """
+
+    answer: int
+    now: float
+    input: Annotated[Any, PACKED]
+    effects: Annotated[Any, DIGEST]
+    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

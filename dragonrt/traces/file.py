@@ -28,12 +28,16 @@ Sink = Callable[[Record], None]
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes records of what happens, on `clock` in microseconds, and hands them to all sinks."""
+    """Makes records of what happens, on `clock` in microseconds, and hands them to all sinks.
+
+    If it `keeps_inputs`, answers can be replayed.
+    """
 
     clock: Callable[[], float]
     side: Side
     sinks: tuple[Sink, ...] = ()
     peer: str = ""
+    keeps_inputs: bool = False
 
     def event(self, session: int, event: Event) -> None:
         """Record an event of a session, 0 for none."""

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from dragonrt.errors import DragonError
-from dragonrt.traces.events import EVENTS, HASH, Event, Record
+from dragonrt.traces.events import DIGEST, EVENTS, HASH, PACKED, Event, Record
+from dragonrt.traces.packed import digest, pack
 
 SCHEMA = 4
 """Raised with every change of a field; files of another number are refused."""
@@ -100,6 +101,10 @@ def _stored(kind: Any) -> tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]
         return str, lambda data: b64encode(data).decode("ascii"), partial(b64decode, validate=True)
     if get_origin(kind) is Annotated and HASH in kind.__metadata__:
         return str, lambda number: f"{number:016x}", partial(int, base=16)
+    if get_origin(kind) is Annotated and PACKED in kind.__metadata__:
+        return Any, pack, lambda packed: packed
+    if get_origin(kind) is Annotated and DIGEST in kind.__metadata__:
+        return str, digest, str
     if get_origin(kind) is tuple:
         # A type that is only known when it runs: mypy takes it for an annotation.
         return list[get_args(kind)[0]], list, tuple  # type: ignore[misc]

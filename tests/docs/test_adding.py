@@ -3,8 +3,7 @@
 import importlib.util
 import re
 import sys
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,16 +11,11 @@ from typing import Any
 import pytest
 
 from dragonrt.distributions import Codec, codec
-from dragonrt.modes.mode import Computed, Effects, Finish, Joined, Left, Mode, Prepared, Received
-from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.modes.question import Question
-from dragonrt.modes.registry import MODES, Resources
-from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.verification import CoupledSpeculation
-from dragonrt.side import Side
-from dragonrt.testing.scripted import Script, ScriptedModel
-from dragonrt.wire.messages import SessionMessage
+from dragonrt.modes.registry import MODES
+from dragonrt.testing.loop import run
+from dragonrt.testing.mode_contract import CHECKS, Case
+from scripts.campaign.exploration import observe
+from scripts.campaign.scenario import Scenario
 from scripts.papers.framework import Settings, draw_again, files, run_experiment
 
 CHECKOUT = Path(__file__).parents[2]
@@ -91,84 +85,19 @@ class TestTheCodec(contract.TestContract):  # type: ignore[misc]  # a module loa
         return made
 
 
-@pytest.fixture(autouse=True)
-def only_here() -> Iterator[None]:
-    """The page's mode is registered for one test."""
-    yield
-    MODES.pop("plain", None)
-
-
-def driven(modes: dict[Side, Mode], models: dict[Side, ScriptedModel]) -> Finish:
-    """Run both sides of an answer to the end of the device's: no network, no time."""
-    inboxes: dict[Side, deque[SessionMessage]] = {"device": deque(), "cloud": deque()}
-    others: dict[Side, Side] = {"device": "cloud", "cloud": "device"}
-    finished: dict[Side, Finish] = {}
-
-    def carry_out(side: Side, effects: Effects) -> None:
-        inboxes[others[side]].extend(message for _, message in effects.send)
-        if effects.finished is not None:
-            finished[side] = effects.finished
-
-    for side, mode in modes.items():
-        carry_out(side, mode.handle(Prepared(), 0.0))
-        carry_out(side, mode.handle(Joined(others[side], 1), 0.0))
-    while "device" not in finished:
-        for side, mode in modes.items():
-            while inboxes[side]:
-                carry_out(side, mode.handle(Received(others[side], inboxes[side].popleft()), 0.0))
-            while (work := mode.wanted()) is not None:
-                lengths = range(work.span.first, len(work.span.hashes)) if work.span else ()
-                hashes = work.span.hashes if work.span else ()
-                said = [models[side].said(length, hashes[length]) for length in lengths]
-                carry_out(side, mode.handle(Computed(work, work.head(said), 0.0), 0.0))
-    return finished["device"]
-
-
-def token_by_token(question: Question, model: ScriptedModel) -> list[int]:
-    """The text of one model, without any drafting."""
-    rule = CoupledSpeculation(Noise(question.seed), question.sampler)
-    text = TokenPrefix(start_hash(question.seed), question.accepted)
-    while len(text) < question.max_tokens and text.tokens[-1:] != [0]:
-        p = rule.shape(model.said(len(text), text.hash).p)
-        text.append(rule.verify(len(text), (), None, [p]).token)
-    return text.tokens
-
-
-def test_the_mode_gives_the_text_of_the_clouds_model(tmp_path: Path) -> None:
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Case]:
+    """The page's mode, which is registered for one test."""
     page: Any = example("mode", tmp_path)
-    ends = set()
-    for seed in range(60):
-        script = Script(seed)
-        question = Question(
-            seed=seed,
-            sampler=Sampler(temperature=seed % 3 / 2),
-            max_tokens=1 + seed % 20,
-            stop_tokens=(0,),
-            accepted=(7, 3) if seed % 20 > 4 and seed % 4 == 0 else (),
-        )
-        settings, resources = (
-            page.PlainSettings(block_tokens=1 + seed % 5),
-            Resources(vocabulary=32),
-        )
-        device, cloud = (make(question, settings, resources) for make in (page.device, page.cloud))
-        models: dict[Side, ScriptedModel] = {
-            "device": ScriptedModel("device", script),
-            "cloud": ScriptedModel("cloud", script),
-        }
-        ends.add(driven({"device": device, "cloud": cloud}, models))
-        assert list(device.decided) == token_by_token(question, models["cloud"])
-    assert ends == {Finish.STOP, Finish.LENGTH}
+    yield Case(page.PLAIN, page.PlainSettings(on_loss="wait"))
+    del MODES["plain"]
 
 
-def test_the_mode_goes_on_alone(tmp_path: Path) -> None:
-    page: Any = example("mode", tmp_path)
-    model = ScriptedModel("device", Script(1))
-    question = Question(seed=1, max_tokens=12, stop_tokens=(0,))
-    device = page.PLAIN.device(question, page.PlainSettings(), Resources(vocabulary=32))
-    device.handle(Prepared(), 0.0)
-    device.handle(Joined("cloud", 1), 0.0)
-    device.handle(Left("cloud", "the connection was lost", False), 0.0)
-    while (work := device.wanted()) is not None:
-        said = [model.said(work.span.first, work.span.hashes[-1])]
-        device.handle(Computed(work, work.head(said), 0.0), 0.0)
-    assert list(device.decided) == token_by_token(question, model)
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_mode_keeps_the_contract(check: Callable[[Case], None], plain: Case) -> None:
+    check(plain)
+
+
+def test_the_campaign_takes_the_mode_as_it_is(plain: Case) -> None:
+    for seed in range(12):
+        run(observe(Scenario.draw(seed, "plain")))

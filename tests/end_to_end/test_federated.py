@@ -112,8 +112,6 @@ async def test_four_workers_answer(
     assert len(given.tokens) == ASKED.max_tokens
 
 
-
-
 @pytest.mark.slow
 async def test_killing_a_worker_in_mid_answer_costs_no_token(
     workers: list[CloudProcess], draft_model: LanguageModel, tmp_path: Path

@@ -1,0 +1,185 @@
+"""An answer is a fold over its mode's inputs: these are recorded, and folded again.
+
+No model, document or network is needed: the inputs hold what heads computed. They hold no text of
+documents, of which a mode only makes guesses that a head has read by then.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.evidence import Moved
+from dragonrt.modes.mode import Computed, Effects, Input, Mode, Preempted, Prepared, Work
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import ModeEntry, Resources, mode_entry
+from dragonrt.modes.settings import Settings
+from dragonrt.side import Side
+from dragonrt.traces.events import ModeInput, Record
+from dragonrt.traces.file import Recorder
+from dragonrt.traces.packed import UnpackError, digest, unpack
+
+_ANSWERS = count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a mode's machine is made of, without the question's words and what was trained."""
+
+    mode: str
+    side: Side
+    question: Question
+    settings: Settings
+    resources: Resources
+
+    def machine(self) -> Mode:
+        """Return a machine in its first state, which may run no heads."""
+        entry, resources = mode_entry(self.mode), self.resources
+        if self.settings.verifies_with is not None:
+            resources = replace(resources, verifier=_NoVerifier())
+        make = entry.device if self.side == "device" else entry.cloud
+        return make(self.question, self.settings, resources)
+
+
+class _NoVerifier:
+    threshold = 0.0
+
+    def probability(self, hidden: Any, q: Any, token: int) -> float:
+        raise UnpackError("a replay computes nothing")
+
+
+def machine(
+    entry: ModeEntry,
+    side: Side,
+    question: Question,
+    settings: Settings,
+    resources: Resources,
+    recorder: Recorder,
+) -> Mode:
+    """Return the machine of one side, whose inputs are recorded if the recorder keeps them."""
+    make = entry.device if side == "device" else entry.cloud
+    made = make(question, settings, resources)
+    if not recorder.keeps_inputs:
+        return made
+    wordless = replace(question, prompt="", instructions="", history=(), shown=())
+    alone = replace(resources, controller=None, verifier=None, rate=None)
+    return _Recorded(made, recorder, Begun(entry.name, side, wordless, settings, alone))
+
+
+class _Recorded:
+    """Implements Mode by another one, and records each input with the effects it led to.
+
+    A Work is recorded by its number. `_asked` counts the calls of `wanted` since the last input.
+    """
+
+    def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
+        self._mode = mode
+        self._recorder = recorder
+        self._answer = next(_ANSWERS)
+        self._asked = 0
+        self._count = 0
+        self._works: dict[int, tuple[int, Work]] = {}  # under way, by identity
+        recorder.event(0, ModeInput(self._answer, 0.0, begun, None))
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self._mode.decided
+
+    @property
+    def moved(self) -> Moved:
+        return self._mode.moved
+
+    @property
+    def times_bandwidth(self) -> bool:
+        return self._mode.times_bandwidth
+
+    @property
+    def verifies(self) -> bool:
+        return self._mode.verifies
+
+    def told(self, question: Question) -> Question:
+        return self._mode.told(question)
+
+    def deadline(self) -> float | None:
+        return self._mode.deadline()
+
+    def wanted(self) -> Work | None:
+        self._asked += 1
+        work = self._mode.wanted()
+        if work is not None:
+            self._works[id(work)] = self._count, work
+            self._count += 1
+        return work
+
+    def handle(self, happened: Input, now: float) -> Effects:
+        shown: Any = happened
+        match happened:
+            case Prepared():
+                shown = replace(happened, texts=())
+            case Computed(work=work) | Preempted(work=work):
+                shown = replace(shown, work=self._works.pop(id(work))[0])
+        effects: Effects | DragonError
+        try:
+            effects = self._mode.handle(happened, now)
+        except DragonError as error:
+            effects = error
+            raise
+        finally:
+            asked, self._asked = self._asked, 0
+            self._recorder.event(0, ModeInput(self._answer, now, shown, effects, asked))
+        return effects
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One answer of a trace, folded again: `inputs` were handled, and gave the `tokens`.
+
+    `differs` is the number of the first input that led to something else, `problem` why there is
+    no more of it.
+    """
+
+    mode: str
+    side: Side
+    inputs: int = 0
+    tokens: tuple[int, ...] = ()
+    differs: int | None = None
+    problem: str = ""
+
+
+def replayed(records: Iterable[Record]) -> list[Replayed]:
+    """Fold every answer of a trace again. Raises DragonError if the trace holds no inputs."""
+    answers: dict[int, list[ModeInput]] = {}
+    for record in records:
+        if isinstance(record.event, ModeInput):
+            answers.setdefault(record.event.answer, []).append(record.event)
+    if not answers:
+        raise DragonError("the trace holds no answer: record one with --trace")
+    return [_fold(inputs) for inputs in answers.values()]
+
+
+def _fold(inputs: Sequence[ModeInput]) -> Replayed:
+    begun = unpack(inputs[0].input)
+    if not isinstance(begun, Begun):
+        raise UnpackError("the beginning of an answer is missing in the trace")
+    mode, found = begun.machine(), Replayed(begun.mode, begun.side)
+    works: list[Work] = []
+    for number, each in enumerate(inputs[1:], start=1):
+        for _ in range(each.asked):
+            if (work := mode.wanted()) is not None:
+                works.append(work)
+        try:
+            happened: Any = unpack(each.input)
+        except UnpackError as error:
+            return replace(found, problem=str(error))
+        if isinstance(happened, Computed | Preempted):
+            happened = replace(happened, work=works[happened.work])
+        effects: Effects | DragonError
+        try:
+            effects = mode.handle(happened, each.now)
+        except DragonError as error:
+            effects = error
+        found = replace(found, inputs=number, tokens=tuple(mode.decided))
+        if digest(effects) != each.effects:
+            return replace(found, differs=number)
+    return found

@@ -1,0 +1,235 @@
+"""What every mode promises, as checks of one mode with its settings (as trio.testing does).
+
+Each check of CHECKS takes a Case and raises ContractError. The modes run in virtual time, on
+scripted models, by the code that two processes run.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dragonrt.errors import DragonError
+from dragonrt.modes.mode import Joined, Mode, ModeError, Prediction, Prepared, Received
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.registry import ModeEntry, Resources
+from dragonrt.modes.replay import replayed
+from dragonrt.modes.settings import Settings
+from dragonrt.node.client_session import Answer
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.testing.faults import Cut, HalfOpen, Stall
+from dragonrt.testing.loop import run
+from dragonrt.testing.pair import Link, SimulatedCloud, SimulatedSide, faulty_device
+from dragonrt.testing.schedule import Schedule
+from dragonrt.testing.scripted import PrefixVerifier, Script, ScriptedModel
+from dragonrt.timeouts import USUAL
+from dragonrt.traces.events import ModeInput, Record
+from dragonrt.traces.schema import from_object, to_object
+from dragonrt.wire import messages as wire
+
+VOCABULARY = 16
+STEADY = Schedule(1, latency_s=0.01)
+LINKS: Mapping[str, Schedule] = {
+    "no delay": Schedule(2),
+    "a slow link with jitter": Schedule(3, latency_s=0.1, jitter_s=0.1, bandwidth=50e3),
+    "a slow device": Schedule(4, latency_s=0.02, device_decode_s=0.2, cloud_decode_s=0.01),
+    "a slow cloud": Schedule(5, latency_s=0.02, device_decode_s=0.01, cloud_decode_s=0.2),
+    "a cloud that reads long": Schedule(6, latency_s=0.02, cloud_prepare_s=2.0),
+    "two cuts": replace(STEADY, faults=(Cut("device", after_s=0.2), Cut("cloud", after_writes=9))),
+    "a stall": replace(STEADY, faults=(Stall(0.15, 3.0),)),
+    "a half-open connection": replace(STEADY, faults=(HalfOpen(("cloud",), 0.1),)),
+}
+GONE = replace(STEADY, faults=(Stall(0.15, 1e6),) + (Cut("cloud", after_bytes=0),) * 200)
+
+
+class ContractError(DragonError):
+    """A mode does not keep a promise; the line says which."""
+
+
+Text = Callable[[Question, Settings, Mapping[str, ScriptedModel]], list[int]]
+"""Return the tokens of the right answer: of the question, the settings, and each side's model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A mode with settings under which a lost side is waited for.
+
+    `text` gives the right texts; None: they are those of the entry's oracle.
+    """
+
+    entry: ModeEntry
+    settings: Settings
+    text: Text | None = None
+
+    @property
+    def clouds(self) -> list[str]:
+        """The names of the other sides."""
+        return ["worker 0", "worker 1"] if self.entry.settings.several else ["cloud"]
+
+    @property
+    def resources(self) -> Resources:
+        """What the device brings along."""
+        return Resources(
+            vocabulary=VOCABULARY,
+            members=dict.fromkeys(self.clouds, 0.5),
+            verifier=PrefixVerifier(),
+            marker=(3, 4),
+        )
+
+    def right(self, question: Question, script: Script) -> list[int]:
+        """Return the tokens of the right answer."""
+        models = {"device": ScriptedModel("device", script)}
+        models |= {name: ScriptedModel("cloud", script) for name in self.clouds}
+        if self.text is not None:
+            return self.text(question, self.settings, models)
+        if self.entry.oracle is None:
+            raise ContractError(f"mode {self.entry.name} has no oracle")
+        text = TokenPrefix(start_hash(question.seed))
+        while len(text) < question.max_tokens and text.tokens[-1:] != [*question.stop_tokens]:
+
+            def said(name: str) -> Prediction:
+                return models[name].said(len(text), text.hash)
+
+            text.append(self.entry.oracle(question, self.settings, text, said, False))
+        return text.tokens
+
+
+def asked(seed: int) -> tuple[Question, Script]:
+    """Return a question and what the models say then."""
+    sampler = Sampler(temperature=(0.0, 0.8, 1.2)[seed % 3])
+    question = Question(
+        prompt=str(seed), seed=seed, sampler=sampler, max_tokens=8 + seed % 9, stop_tokens=(0,)
+    )
+    script = Script(seed, VOCABULARY, sharpness=2.0, disagreement=0.4 * (seed % 4), stop=0.03)
+    return question, script
+
+
+def answered(
+    case: Case, seed: int, schedule: Schedule, heard: Callable[[Record], None] | None = None
+) -> tuple[Answer, float]:
+    """Return an answer over such a link, and its virtual seconds; `heard` gets all records."""
+    question, script = asked(seed)
+    sinks = () if heard is None else (heard,)
+
+    async def ask() -> tuple[Answer, float]:
+        clouds = {
+            name: SimulatedCloud(
+                SimulatedSide(
+                    *("cloud", lambda _: script, number),
+                    prepare_s=schedule.cloud_prepare_s,
+                    decode_s=schedule.cloud_decode_s,
+                    sinks=sinks,
+                    keeps_inputs=True,
+                )
+            )
+            for number, name in enumerate(case.clouds)
+        }
+        links = {
+            name: Link(cloud, replace(schedule, seed=schedule.seed + number))
+            for number, (name, cloud) in enumerate(clouds.items())
+        }
+        side = SimulatedSide(
+            *("device", lambda _: script),
+            decode_s=schedule.device_decode_s,
+            sinks=sinks,
+            keeps_inputs=True,
+        )
+        async with faulty_device(side, links) as device:
+            began_s = asyncio.get_running_loop().time()
+            answer = device.asking(question, case.settings, case.resources)
+            try:
+                given = await answer.ask()
+            except DragonError:  # a mode may say that it cannot go on
+                given = answer.answer
+            took_s = asyncio.get_running_loop().time() - began_s
+        for cloud in clouds.values():
+            await cloud.kill()
+        return given, took_s
+
+    return run(ask())
+
+
+def check_texts(case: Case) -> None:
+    """Latency, jitter, speeds and lost connections change no token."""
+    for seed in range(6):
+        right = case.right(*asked(seed))
+        for name, schedule in LINKS.items():
+            tokens = answered(case, seed, schedule)[0].tokens
+            if tokens != right:
+                raise ContractError(f"seed {seed}, {name}: the text is {tokens}, and not {right}")
+
+
+def check_replays(case: Case) -> None:
+    """A recorded answer comes about again from the inputs of both sides, read from JSON."""
+    for schedule in (LINKS["a slow link with jitter"], LINKS["two cuts"]):
+        kept: list[str] = []
+
+        def keep(record: Record, kept: list[str] = kept) -> None:
+            if isinstance(record.event, ModeInput):
+                kept.append(json.dumps(to_object(record)))
+
+        given, _ = answered(case, 4, schedule, keep)
+        found = replayed(from_object(json.loads(line)) for line in kept)
+        for each in found:
+            if each.problem or each.differs is not None:
+                raise ContractError(
+                    f"the {each.side}'s answer does not replay from input {each.differs} on: "
+                    f"{each.problem or 'it led to something else'}"
+                )
+        if [list(each.tokens) for each in found if each.side == "device"] != [given.tokens]:
+            raise ContractError("the device's answer replays with other tokens")
+
+
+def check_waits(case: Case) -> None:
+    """An answer ends, whatever the other side does not do."""
+    mute = replace(STEADY, cloud_prepare_s=1e6)
+    for name, schedule in (("lost for good", GONE), ("never ready", mute)):
+        given, took_s = answered(case, 1, schedule)
+        if took_s > 2 * USUAL.answer_s:
+            raise ContractError(f"with a cloud {name} an answer took {took_s:g} s")
+        if given.tokens != case.right(*asked(1))[: len(given.tokens)] and not given.notices:
+            raise ContractError(f"with a cloud {name} the text is another, and nobody was told")
+
+
+def bad_messages(session: int) -> Sequence[wire.SessionMessage]:
+    """Return messages that fit no answer."""
+    far, text = 900, 0x1234
+    return (
+        wire.Draft(session, far, text, far, 0.0, 0, 0, text, b"\xff" * 9),
+        wire.Target(session, far, text, far, "cloud"),
+        wire.EntryRequest(session, far, text, (far,)),
+        wire.EntryResponse(session, far, text, b"\xff" * 9),
+        wire.Block(session, far, far, text, 3, (), (), b"\xff" * 9),
+        wire.Verdict(session, far, 200, far, 0),
+        wire.Upload(session, far, 0.0, 0, (b"\xff",)),
+    )
+
+
+def check_messages(case: Case) -> None:
+    """A message that fits no answer is refused by ModeError, or leads to nothing."""
+    question, _ = asked(1)
+    for number in range(len(bad_messages(1))):
+        for made, peer in (
+            (case.entry.device(question, case.settings, case.resources), case.clouds[0]),
+            (case.entry.cloud(question, case.settings, case.resources), "device"),
+        ):
+            _refuses(made, peer, bad_messages(1)[number])
+
+
+def _refuses(mode: Mode, peer: str, message: wire.SessionMessage) -> None:
+    mode.handle(Joined(peer, 1), 0.0)
+    mode.handle(Prepared(), 0.1)
+    mode.wanted()
+    before = list(mode.decided)
+    try:
+        effects = mode.handle(Received(peer, message), 0.2)
+    except ModeError:
+        return
+    except Exception as error:
+        raise ContractError(f"{message} led to {type(error).__name__}: {error}") from error
+    if effects.finished or effects.failed or list(mode.decided) != before:
+        raise ContractError(f"{message} was believed")
+
+
+CHECKS = (check_texts, check_replays, check_waits, check_messages)

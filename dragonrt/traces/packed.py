@@ -1,0 +1,97 @@
+"""Values of the program as JSON and back, exactly: what a mode is given, for traces.
+
+Dataclasses are named by module and class; arrays are their bytes. What cannot be packed, such as a
+function or an array that would swell the file, leaves a gap: `unpack` says so.
+"""
+
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from json import dumps
+from typing import Any
+
+import numpy as np
+
+from dragonrt.errors import DragonError
+
+LONGEST_ARRAY = 64 * 1024
+"""Bytes: more than the support of a distribution, less than a large vocabulary."""
+
+
+class UnpackError(DragonError):
+    """What was packed is not all there, or is none of this program's; the line says what."""
+
+
+def pack(value: Any) -> Any:
+    """Return the value as JSON has it."""
+    match value:
+        case Enum():
+            return {"enum": _name(value), "value": value.value}
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return {"bytes": b64encode(value).decode("ascii")}
+        case list():
+            return [pack(each) for each in value]
+        case tuple():
+            return {"tuple": [pack(each) for each in value]}
+        case Mapping():
+            return {"dict": [[pack(key), pack(each)] for key, each in value.items()]}
+        case np.ndarray() | np.generic() if value.nbytes <= LONGEST_ARRAY:
+            data = b64encode(value.tobytes()).decode("ascii")
+            return {"array": data, "dtype": value.dtype.str, "shape": list(value.shape)}
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {each.name: pack(getattr(value, each.name)) for each in fields(value)}
+        return {"of": _name(value), "fields": own}
+    return {"gap": type(value).__name__}
+
+
+def unpack(packed: Any) -> Any:
+    """Return the value that was packed; UnpackError where there is a gap."""
+    match packed:
+        case list():
+            return [unpack(each) for each in packed]
+        case {"bytes": str(data)}:
+            return b64decode(data)
+        case {"tuple": list(values)}:
+            return tuple(unpack(each) for each in values)
+        case {"dict": list(pairs)}:
+            return {unpack(key): unpack(each) for key, each in pairs}
+        case {"array": str(data), "dtype": dtype, "shape": shape}:
+            return np.frombuffer(b64decode(data), np.dtype(dtype)).reshape(shape)[()]
+        case {"enum": str(name), "value": value}:
+            return _class(name)(value)
+        case {"of": str(name), "fields": dict(values)}:
+            kind = _class(name)
+            made = object.__new__(kind)  # it was checked when it was made
+            for each in fields(kind):
+                object.__setattr__(made, each.name, unpack(values[each.name]))
+            return made
+        case {"gap": name}:
+            raise UnpackError(f"a value of the type {name} is not in the trace: it is too long")
+        case dict():
+            raise UnpackError("a value in the trace is of no known form")
+    return packed
+
+
+def digest(value: Any) -> str:
+    """Return what two values share if and only if they pack alike, an error by its line."""
+    shown = str(value) if isinstance(value, Exception) else pack(value)
+    return blake2b(dumps(shown, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def _name(value: Any) -> str:
+    return f"{type(value).__module__}:{type(value).__qualname__}"
+
+
+def _class(name: str) -> Any:
+    """The dataclass or enum of that name, in a module that is loaded: nothing is imported."""
+    module, _, qualified = name.partition(":")
+    found = getattr(sys.modules.get(module), qualified, None)
+    known = isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum))
+    if not known:
+        raise UnpackError(f"there is no {name} here: the trace is of another version or mode")
+    return found
