@@ -172,5 +172,5 @@ def test_profile_measures_and_saves(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 0
     assert outcome.output.count("ms per token at length") == 3
     (saved,) = tmp_path.glob("data/dragonrt/hosts/*dragon-draft.json")
-    assert json.loads(saved.read_text())["runs"] == 1
+    assert json.loads(saved.read_text())["k_b"] > 0
     assert str(saved) in outcome.errors
