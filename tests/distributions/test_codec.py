@@ -87,11 +87,6 @@ class TestContract:
                 assert q.rest >= 0
                 assert q.probabilities.sum() + q.rest == pytest.approx(1, abs=1e-13)
 
-    def test_determinism(self, each: Codec) -> None:
-        payload = encoded(each, spread(3))
-        assert payload == encoded(each, spread(3))
-        assert same(decode_distribution(each, payload), decode_distribution(each, payload))
-
     def test_the_most_likely_token_survives(self, each: Codec) -> None:
         for seed in range(20):
             p = spread(seed)
@@ -105,10 +100,6 @@ class TestContract:
         assert q.ids.tolist() == [VOCABULARY - 1]
         assert q.probabilities.tolist() == [1.0]
         assert q.rest == 0
-
-    def test_uniform(self, each: Codec) -> None:
-        q = through(each, np.full(VOCABULARY, 1 / VOCABULARY))
-        assert len(set(q.probabilities.tolist())) == 1
 
     def test_scale_does_not_matter(self, each: Codec) -> None:
         assert encoded(each, spread(4) * 0.5) == encoded(each, spread(4))
@@ -133,15 +124,6 @@ class TestContract:
                     continue
                 with pytest.raises(CodecError):
                     decode_distribution(each, encoded(codec(name, VOCABULARY), spread(7)))
-
-    def test_another_vocabulary_is_refused_or_in_range(self, each: Codec) -> None:
-        payload = encoded(each, np.eye(VOCABULARY)[VOCABULARY - 1])
-        try:
-            q = decode_distribution(codec(each.name, VOCABULARY - 1), payload)
-        except CodecError:
-            return
-        assert each.name.split(":")[0] in ("qs", "ksqs")  # their ranks may be as many bits
-        assert q.ids[-1] < VOCABULARY - 1
 
     @pytest.mark.parametrize(
         "p",
@@ -194,8 +176,8 @@ class TestMalformed:
 
     ONE = (0x3C00).to_bytes(2, "little")
 
-    def refused(self, payload: bytes, name: str = "topp:0.8", match: str = "") -> None:
-        with pytest.raises(CodecError, match=match):
+    def refused(self, payload: bytes, name: str = "topp:0.8") -> None:
+        with pytest.raises(CodecError):
             decode_distribution(codec(name, 8), payload)
 
     def test_a_payload_by_hand(self) -> None:
@@ -204,28 +186,37 @@ class TestMalformed:
         assert q.ids.tolist() == [1, 2]
         assert q.probabilities.tolist() == [0.5, 0.5]
 
-    def test_no_tokens(self) -> None:
-        self.refused(b"\x03\x00\x01", match="lists 0 tokens")
-
-    def test_more_tokens_than_the_vocabulary(self) -> None:
-        self.refused(b"\x03\x09" + self.ONE * 9 + b"\xff\x01", match="lists 9 tokens")
+    @pytest.mark.parametrize(
+        "payload",
+        [
+            b"\x03\x00\x01",  # no tokens
+            b"\x03\x09" + ONE * 9 + b"\xff\x01",  # more than the vocabulary
+            b"\x03\x82\x00" + ONE * 2 + b"\x0a",  # an overlong count
+            b"\x03" + b"\xff" * 9,  # an endless one
+            b"\x03\x01" + ONE + b"\x00\x01",  # too few ids
+            b"\x0b\x01" + ONE + b"\x20",  # an id beyond the vocabulary
+            b"\x0b\x02" + ONE * 2 + b"\x0c",  # an id twice
+            b"\x0b\x02" + ONE * 2 + b"\x0d",  # ids that are not increasing
+            b"\x03\x02" + ONE * 2 + b"\x02",  # one id for two tokens
+            b"\x03\x02" + ONE * 2 + b"\x0b",  # three
+        ],
+    )
+    def test_what_lists_no_set_of_tokens_is_refused(self, payload: bytes) -> None:
+        self.refused(payload)
 
     def test_more_tokens_than_the_codec_keeps(self) -> None:
-        self.refused(b"\x04\x02" + self.ONE * 2 + b"\x0a", "topk:1:renorm", "lists 2 tokens")
-
-    def test_overlong_and_endless_counts(self) -> None:
-        self.refused(b"\x03\x82\x00" + self.ONE * 2 + b"\x0a", match="number of tokens")
-        self.refused(b"\x03" + b"\xff" * 9, match="number of tokens")
+        self.refused(b"\x04\x02" + self.ONE * 2 + b"\x0a", "topk:1:renorm")
+        self.refused(b"\x05\x08" + self.ONE * 9 + b"\xff", "topk:8:residual")  # and a rest
 
     def test_a_huge_count_allocates_nothing(self) -> None:
-        with pytest.raises(CodecError, match="ends before"):
+        with pytest.raises(CodecError):
             decode_distribution(codec("topp:1", 2**30), b"\xfb\xff\xff\xff\x7f" + self.ONE)
 
     @pytest.mark.parametrize("bits", [0x0000, 0x8000, 0x8001, 0xBC00, 0x3C01, 0x7C00, 0x7E00])
     def test_values_that_are_no_probabilities(self, bits: int) -> None:
         value = bits.to_bytes(2, "little")
-        self.refused(b"\x03\x02" + value + self.ONE + b"\x0a", match="value")
-        self.refused(b"\x05\x01" + self.ONE + value + b"\x02", "topk:3:residual", "value")
+        self.refused(b"\x03\x02" + value + self.ONE + b"\x0a")
+        self.refused(b"\x05\x01" + self.ONE + value + b"\x02", "topk:3:residual")
 
     @pytest.mark.parametrize("name", ["dense:fp16", "dense:fp32"])
     @pytest.mark.parametrize("value", [-0.5, np.nan, np.inf, 1.5])
@@ -233,67 +224,43 @@ class TestMalformed:
         dtype = "<f2" if name == "dense:fp16" else "<f4"
         tag = encoded(codec(name, 8), np.ones(8))[:1]
         values = np.r_[value, np.ones(7)].astype(dtype)
-        self.refused(tag + values.tobytes(), name, "value")
+        self.refused(tag + values.tobytes(), name)
 
     @pytest.mark.parametrize("name", ["dense:fp16", "dense:fp32"])
     def test_dense_zero_total(self, name: str) -> None:
         payload = encoded(codec(name, 8), np.ones(8))
-        self.refused(payload[:1] + bytes(len(payload) - 1), name, "above zero")
-
-    def test_ids_out_of_range(self) -> None:
-        self.refused(b"\x03\x01" + self.ONE + b"\x00\x01", match="0 token ids instead of 1")
-        self.refused(b"\x0b\x01" + self.ONE + b"\x20", match="below 8")
-
-    def test_ids_repeated_or_unsorted(self) -> None:
-        # One low bit each: (low 0, high 0) twice; then low 1 before low 0 in the same high part.
-        self.refused(b"\x0b\x02" + self.ONE * 2 + b"\x0c", match="increasing")
-        self.refused(b"\x0b\x02" + self.ONE * 2 + b"\x0d", match="increasing")
-
-    def test_too_few_or_too_many_ids(self) -> None:
-        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x02", match="1 token ids instead of 2")
-        self.refused(b"\x03\x02" + self.ONE * 2 + b"\x0b", match="more token ids than 2")
-
-    def test_a_residual_over_no_tokens(self) -> None:
-        self.refused(b"\x05\x08" + self.ONE * 9 + b"\xff", "topk:8:residual", "lists all")
+        self.refused(payload[:1] + bytes(len(payload) - 1), name)
 
 
 class TestNames:
     @pytest.mark.parametrize(
         "name",
         [
-            "dense",
-            "dense:fp64",
-            "topp",
-            "topp:0",
-            "topp:1.01",
-            "topp:-1",
-            "topp:x",
-            "topp:nan",
-            "topp:inf",
-            "topk:3",
-            "topk:0:renorm",
-            "topk:-3:renorm",
-            "topk:2.5:renorm",
-            "topk:3:other",
-            "topk:3:renorm:x",
-            "topp:².5",
-            "topp:1_0",
-            "TOPP:0.8",
-            "",
-            " topp:0.8",
-            "topp:0.8 ",
-            *("id", "ids:3", "qs", "qs:", "qs:0", "qs:10001", "qs:1.5", "qs:1:2", "ksqs", "ksqs:3"),
-            *("ksqs:0:100", "ksqs:-1:100", "csqs:2:100", "csqs:x:100", "csqs:0.1:100:3"),
-            "csqs:nan:100",
+            *("", "dense", "dense:fp64", "topp", "topp:0", "topp:1.01", "topp:-1", "topp:x"),
+            *("topp:nan", "topp:inf", "topp:².5", "topp:1_0", "TOPP:0.8", " topp:0.8", "topp:0.8 "),
+            *("topk:3", "topk:0:renorm", "topk:-3:renorm", "topk:2.5:renorm", "topk:3:other"),
+            *(
+                "topk:3:renorm:x",
+                "id",
+                "ids:3",
+                "qs",
+                "qs:",
+                "qs:0",
+                "qs:10001",
+                "qs:1.5",
+                "qs:1:2",
+            ),
+            *("ksqs", "ksqs:3", "ksqs:0:100", "ksqs:-1:100", "csqs:2:100", "csqs:x:100"),
+            *("csqs:0.1:100:3", "csqs:nan:100", "race:0", "race:0.5", "race:x", "race:0.1:fp16"),
         ],
     )
-    def test_ill_formed_names_list_the_valid_ones(self, name: str) -> None:
-        with pytest.raises(CodecError, match=r"ids, dense:fp16, .*topp:P.*ksqs:K:L.*csqs:BETA:L"):
+    def test_ill_formed_names_are_refused(self, name: str) -> None:
+        with pytest.raises(CodecError):
             codec(name, VOCABULARY)
 
     @pytest.mark.parametrize("vocabulary", [0, -1, 2**31])
     def test_a_vocabulary_that_cannot_be_coded(self, vocabulary: int) -> None:
-        with pytest.raises(CodecError, match="vocabulary"):
+        with pytest.raises(CodecError):
             codec("topp:0.8", vocabulary)
 
 
@@ -313,20 +280,16 @@ class TestWhatIsKept:
         ]
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_renormalised_loses_the_residual(self, seed: int) -> None:
+    def test_what_becomes_of_the_mass_of_the_others(self, seed: int) -> None:
         p = spread(seed)
-        each = codec("topk:16:renorm", VOCABULARY)
-        residual = 1 - np.sort(p)[-16:].sum()
-        tv = total_variation(Distribution.from_dense(p), through(each, p))
-        assert tv == pytest.approx(residual, abs=1e-3)
-
-    @pytest.mark.parametrize("seed", range(5))
-    def test_residual_keeps_the_mass_of_the_others(self, seed: int) -> None:
-        p = spread(seed)
-        each = codec("topk:16:residual", VOCABULARY)
-        q = through(each, p)
-        assert q.rest == pytest.approx(1 - np.sort(p)[-16:].sum(), rel=1e-3)
-        assert total_variation(Distribution.from_dense(p), q) <= q.rest + 1e-3
+        lost = 1 - np.sort(p)[-16:].sum()
+        renormalised, residual = (
+            through(codec(f"topk:16:{form}", VOCABULARY), p) for form in ("renorm", "residual")
+        )
+        exact = Distribution.from_dense(p)
+        assert total_variation(exact, renormalised) == pytest.approx(lost, abs=1e-3)
+        assert residual.rest == pytest.approx(lost, rel=1e-3)
+        assert total_variation(exact, residual) <= lost + 1e-3
 
     def test_residual_of_nothing_is_exactly_nothing(self) -> None:
         p = np.zeros(VOCABULARY)
@@ -356,12 +319,6 @@ class TestWhatIsKept:
             q = through(codec(name, VOCABULARY), p)
             assert q.ids.tolist() == [7]
 
-    def test_all_probabilities_may_be_tiny(self) -> None:
-        p = np.full(VOCABULARY, 1e-30)
-        for name in NAMES:
-            each = codec(name, VOCABULARY)
-            assert len(through(each, p)) > 0
-
 
 class TestSize:
     @pytest.mark.parametrize(("token", "size"), [(0, 5), (100, 5), (8191, 6), (151_935, 7)])
@@ -370,12 +327,6 @@ class TestSize:
         p[token] = 1
         for name in ("topp:0.8", "topk:64:renorm", "topk:64:residual"):
             assert len(encoded(codec(name, p.size), p)) == size
-
-    @pytest.mark.parametrize("k", [10, 64, 200])
-    def test_ids_cost_at_most_two_bits_over_the_logarithm_of_the_gap(self, k: int) -> None:
-        p = spread(2, 8192, 1.0)
-        size = len(encoded(codec(f"topk:{k}:renorm", 8192), p))
-        assert size <= 4 + 2 * k + k * (2.1 + np.log2(8192 / k)) / 8
 
     def test_large_vocabulary(self) -> None:
         rng = np.random.default_rng(8)

@@ -68,22 +68,6 @@ def test_a_horizon_divides_both_rates_by_its_root() -> None:
     assert ConformalThreshold.first(0.1, 0.5, 0.25, None) == ConformalThreshold(0.1, 0.5, 0.25)
 
 
-def test_the_mean_dropped_mass_tends_to_alpha() -> None:
-    rng = np.random.default_rng(3)
-    threshold, dropped = ConformalThreshold(0.3, eta=0.05, alpha=0.1), []
-    for _ in range(3000):
-        q = rng.dirichlet(np.full(VOCABULARY, 0.5))
-        dropped.append(CODEC.quantize(q, Step(threshold=threshold.beta)).dropped)
-        threshold = threshold.after(dropped[-1])
-    assert np.mean(dropped) == pytest.approx(0.1, abs=0.005)
-
-
-def test_certainty_raises_the_threshold_beyond_one() -> None:
-    """Where SQS Lemma 4 says that it falls: the most likely token stays, so nothing is dropped."""
-    _, end = run(np.eye(VOCABULARY)[3], ConformalThreshold(1.0, eta=0.5, alpha=0.1), 20, seed=0)
-    assert end.beta == pytest.approx(2.0)
-
-
 def test_the_bound_by_hand() -> None:
     assert theorem2_bound(1000, 0.1, 0.001, 0.0005) == pytest.approx(0.0005 + 1.1000005)
     assert theorem2_bound(10, -0.2, 0.5, 0.1) == pytest.approx(0.1 + 1.25 / 5)

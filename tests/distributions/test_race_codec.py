@@ -132,9 +132,3 @@ def test_only_codec_errors_escape(data: bytes) -> None:
             except CodecError:
                 continue
             assert 0 <= read.probabilities.min() <= read.probabilities.max() <= 1
-
-
-@pytest.mark.parametrize("name", ["race:0", "race:0.5", "race:x", "race:0.1:fp16", "race:0.1:"])
-def test_no_other_names_are_known(name: str) -> None:
-    with pytest.raises(CodecError, match="race:TAU"):
-        codec(name, V)

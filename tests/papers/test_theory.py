@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution, codec, mix, total_variation
-from dragonrt.sampling.aggregation import renormalise
+from dragonrt.sampling.aggregation import expected_acceptance_algorithm1, renormalise
 from dragonrt.sampling.verification import residual, token_acceptance
 from scripts.papers.theory import (
     acceptance_change,
     aggregation_bias,
     bias_bound,
+    expected_acceptance_coupled,
     expected_acceptance_sprinter,
     expected_run_length,
     missed_mass,
@@ -112,3 +113,31 @@ def test_what_top_k_misses() -> None:
     p = np.array([0.1, 0.4, 0.2, 0.3])
     assert [missed_mass(p, k) for k in range(1, 5)] == pytest.approx([0.6, 0.3, 0.1, 0.0])
     assert bias_bound((0.75, 0.25), (0.2, 0.4)) == pytest.approx(0.25)
+
+
+class TestExpectedAcceptance:
+    @staticmethod
+    def by_definition(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+        shared = [x for x in range(p.size) if p[x] > 0 and q[x] > 0]
+        return sum(1 / float(np.maximum(p / p[x], q / q[x]).sum()) for x in shared)
+
+    @pytest.mark.parametrize("seed", range(10))
+    @pytest.mark.parametrize("name", ["dense:fp32", "topp:0.8", "topk:5:residual"])
+    def test_coupled_by_definition(self, seed: int, name: str) -> None:
+        rng = np.random.default_rng(seed)
+        coder = codec(name, 40)
+        p, q = (coder.quantize(rng.dirichlet(np.full(40, 0.2))).distribution for _ in range(2))
+        target = mix((p, q), (0.65, 0.35))
+        for a, b in ((p, q), (p, target), (q, target), (target, p)):
+            expected = self.by_definition(a.to_dense(), b.to_dense())
+            assert expected_acceptance_coupled(a, b) == pytest.approx(expected, abs=1e-12)
+            assert expected <= 1 - total_variation(a, b) + 1e-12
+
+    def test_extremes(self) -> None:
+        dense = np.array([0.4, 0.25, 0.2, 0.1, 0.05, 0.0])
+        p = Distribution.from_dense(dense)
+        other = Distribution(np.array([5]), np.array([1.0]), 0.0, 6)
+        assert expected_acceptance_coupled(p, p) == pytest.approx(1, abs=1e-12)
+        assert expected_acceptance_coupled(p, other) == 0
+        half = 0.5 + 0.5 * float(dense @ dense)
+        assert expected_acceptance_algorithm1(p, p, 0.3) == pytest.approx(half, abs=1e-12)

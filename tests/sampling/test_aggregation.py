@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from dragonrt.distributions import Distribution, codec, mix, total_variation
+from dragonrt.distributions import Distribution, codec
 from dragonrt.errors import SamplingError
 from dragonrt.sampling.aggregation import (
     Candidate,
     Rule,
-    expected_acceptance_algorithm1,
     relevance_weights,
     renormalise,
     rule,
@@ -23,7 +22,6 @@ from dragonrt.sampling.aggregation import (
 )
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
-from scripts.papers.theory import expected_acceptance_coupled
 
 SAMPLERS = [
     Sampler(),
@@ -150,33 +148,6 @@ class TestWeights:
         assert left == pytest.approx((2 / 3, 0, 1 / 3))
         with pytest.raises(SamplingError):
             renormalise((1.0, 0.0), (False, True))
-
-
-class TestExpectedAcceptance:
-    @staticmethod
-    def by_definition(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
-        shared = [x for x in range(p.size) if p[x] > 0 and q[x] > 0]
-        return sum(1 / float(np.maximum(p / p[x], q / q[x]).sum()) for x in shared)
-
-    @pytest.mark.parametrize("seed", range(10))
-    @pytest.mark.parametrize("name", ["dense:fp32", "topp:0.8", "topk:5:residual"])
-    def test_coupled_by_definition(self, seed: int, name: str) -> None:
-        rng = np.random.default_rng(seed)
-        coder = codec(name, 40)
-        p, q = (coder.quantize(rng.dirichlet(np.full(40, 0.2))).distribution for _ in range(2))
-        target = mix((p, q), WEIGHTS)
-        for a, b in ((p, q), (p, target), (q, target), (target, p)):
-            expected = self.by_definition(a.to_dense(), b.to_dense())
-            assert expected_acceptance_coupled(a, b) == pytest.approx(expected, abs=1e-12)
-            assert expected <= 1 - total_variation(a, b) + 1e-12
-
-    def test_extremes(self) -> None:
-        p = Distribution.from_dense(DEVICE)
-        other = Distribution(np.array([5]), np.array([1.0]), 0.0, 6)
-        assert expected_acceptance_coupled(p, p) == pytest.approx(1, abs=1e-12)
-        assert expected_acceptance_coupled(p, other) == 0
-        half = 0.5 + 0.5 * float(DEVICE @ DEVICE)
-        assert expected_acceptance_algorithm1(p, p, 0.3) == pytest.approx(half, abs=1e-12)
 
 
 def test_an_unknown_rule() -> None:

@@ -135,3 +135,34 @@ def test_what_stands_and_what_is_drawn_again_make_the_target(
     assert np.allclose(stands + again, p, rtol=0, atol=1e-12)
     expected = acceptance_probability(Distribution.from_dense(p), q)
     assert stands.sum() == pytest.approx(expected, abs=1e-12)
+
+
+def test_coupled_decides_the_race_of_the_target_whatever_was_drafted() -> None:
+    noise, p = Noise(3), np.random.default_rng(4).dirichlet(np.ones(5), 4)
+    each = speculative_rule("coupled", noise, Sampler())
+    for first in range(0, 200, 4):
+        races = [(row / noise.exponentials(first + at, 5)).argmax() for at, row in enumerate(p)]
+        assert each.verify(first, races[:3], None, list(p)) == VerifyResult(3, int(races[3]))
+        for at in range(3):
+            wrong = [*races[:at], (races[at] + 1) % 5, *races[at + 1 : 3]]
+            assert each.verify(first, wrong, None, list(p)) == VerifyResult(at, int(races[at]))
+
+
+@pytest.mark.parametrize("name", ["rejection", "sample-quantize"])
+def test_rules_that_accept_by_the_ratio_draft_from_noise_of_their_own(name: str) -> None:
+    class Unshared(Noise):
+        __slots__ = ()
+
+        def exponentials(
+            self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
+        ) -> NDArray[np.float64]:
+            raise AssertionError("the race of this step may decide the token after a block only")
+
+    noise = Unshared(1)
+    rule = speculative_rule(name, noise, Sampler())
+    q, p = np.array([0.5, 0.4, 0.09, 0.01]), np.array([0.05, 0.55, 0.1, 0.3])
+    sent = Distribution.from_dense(q)
+    for step in range(50):
+        x = rule.draft(step, sent)
+        only = np.eye(q.size)[0]  # a certain token behind the block needs no noise
+        rule.verify(step, [x], [sent], [p, only])
