@@ -1,4 +1,4 @@
-"""What happened in an answer, counted once: statistics and summaries are told from it."""
+"""Fold the records of an answer into counts, which every statistic and summary is made of."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -58,19 +58,16 @@ def _by_side() -> dict[Side, int]:
 class Counts:
     """One answer, or the sum of several, as one side saw it. Times are seconds.
 
-    Of both sides' drafts `compared` were looked at in a decision, `accepted` of them stand. Drafts
-    behind a refused one of a block do not count: they were for another text. `between_s` is the
-    time from the first decision to the last, and spans `intervals` tokens; `waited_s` that before
-    each decision, by what it waited for.
+    `compared` drafts of each side took part in a decision, and `accepted` of them became tokens;
+    drafts behind a rejected one of a block do not count. `between_s` is the time from the first
+    decision to the last, over `intervals` tokens; `waited_s` that before each decision, by cause.
 
-    `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of the `verified`
-    blocks with their `judged` tokens, `stood` tokens stand, and in `resampled` blocks one was
-    refused and replaced. The target ran `calls` forwards for them, and for the `decoded` tokens
-    that the cloud decided by itself. `unverified` tokens of an approximate answer stand without the
-    target's verdict; the target has not even read the last `unread` ones. `missing` has, by the
-    worker's name, the rounds that it took no part in.
-
-    `preemptions` were asked for, `preempted` forwards did stop.
+    `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of `verified`
+    blocks with `judged` tokens, `stood` tokens were accepted, and in `resampled` blocks one was
+    replaced. The cloud `decoded` tokens by itself; for both the target ran `calls` forwards. Of an
+    approximate answer `unverified` tokens had no verification, and the target has not read the last
+    `unread` ones. `missing` has the rounds that each worker, by name, missed. `preemptions` were
+    requested, `preempted` forwards stopped.
     """
 
     tokens: int = 0
@@ -109,7 +106,7 @@ class Counts:
     dropped_mass: DroppedMass | None = None
 
     def add(self, other: "Counts") -> None:
-        """Take in those of another answer."""
+        """Add those of another answer."""
         for each in fields(self):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, dict):
@@ -168,7 +165,7 @@ class AnswerCounts:
         return found
 
     def take(self, record: Record) -> None:
-        """The next record; those that say nothing of an answer's costs are left alone."""
+        """Add the next record."""
         counts, event = self.counts, record.event
         if self.opened_s is None and (isinstance(event, events.AnswerOpened) or is_opening(event)):
             self.opened_s = record.t

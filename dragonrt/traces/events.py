@@ -47,7 +47,7 @@ class TraceStarted(Event, kind="start"):
 
 
 class AnswerOpened(Event, kind="open"):
-    """An answer begins, or goes on from `accepted` tokens, by the settings of question and mode.
+    """An answer begins, or resumes behind `accepted` tokens; settings of its question and mode.
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
     the next one of that session. The message Open comes just before it or after it. In an answer
@@ -70,9 +70,9 @@ class SideReady(Event, kind="ready"):
 
 
 class ForwardDone(Event, kind="decode"):
-    """A forward ended that gives what follows `tokens` prefixes, the shortest of `step` tokens.
+    """A forward ended. It predicts behind `tokens` prefixes, the shortest of `step` tokens.
 
-    Beside them it gave what follows so many `branches`, other texts.
+    It also predicts behind so many `branches`, which are other texts.
     """
 
     step: int
@@ -82,9 +82,9 @@ class ForwardDone(Event, kind="decode"):
 
 
 class Drafted(Event, kind="draft"):
-    """An own draft after the prefix with that hash: all that a simulation needs to repeat it.
+    """An own draft after the prefix with that hash, with all that a simulation needs to repeat it.
 
-    `seconds` is its part of the forward, 0 where it needed none of its own.
+    `seconds` is its part of the forward, 0 if it needed none of its own.
     """
 
     step: int
@@ -115,13 +115,13 @@ class MessageReceived(Event, kind="receive"):
 class TokenDecided(Event, kind="decide"):
     """A target token. `device` and `cloud` say whether that side's draft, if any, was accepted.
 
-    `cause` is what the decision waited for, `waited` since the decision before. `share` is the part
-    of the token's probability that the device's documents gave; where one side drafts and another
-    verifies, 1 for a draft that stands and 0 for the verifier's token. `document` is the own row
-    that carried it. `evidence` are the bits by which the target made it likelier than the cloud
-    alone, None where that is not known; `files` those by which it would be less likely without each
-    of the own files (SPEC 1.10). What is `withheld` the cloud is not told; where the device keeps
-    its drafts, it learns `revealed` bits from one that it is told (SPEC 1.11).
+    `cause` is what the decision waited for, `waited` the time since the decision before. `share` is
+    the part of the token's probability from the device's documents; where one side drafts and
+    another verifies, 1 for an accepted draft and 0 for the verifier's token. `document` is the own
+    row with the largest part. `evidence` are the bits by which the target made it likelier than the
+    cloud alone, None if unknown; `files` those by which it would be less likely without each of the
+    own files (SPEC 1.10). A `withheld` token is not sent to the cloud; where the device keeps its
+    drafts, a token that is sent reveals `revealed` bits (SPEC 1.11).
     """
 
     step: int
@@ -145,7 +145,7 @@ class TokenDecided(Event, kind="decide"):
 class TokenRanked(Event, kind="rank"):
     """The target's probability of the token of `step`, and its likeliest tokens with theirs.
 
-    Only where it was asked for. Before any sampler, of the distributions as they were mixed.
+    Only on request. Probabilities are those of the mixture, before the sampler.
     """
 
     step: int
@@ -156,9 +156,9 @@ class TokenRanked(Event, kind="rank"):
 
 
 class QuestionSent(Event, kind="ask"):
-    """A question left the device: bytes of its words and of the history's, and `accepted` tokens.
+    """A question left the device: bytes of its text and of the history, and `accepted` tokens.
 
-    Once for every other side that an answer is opened with, and again where it is resumed.
+    Recorded for every other side that an answer is opened with, and again when it is resumed.
     """
 
     question: int
@@ -184,8 +184,8 @@ class EntriesAsked(Event, kind="entries"):
 class BlockSent(Event, kind="block"):
     """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards.
 
-    With it went `decided` tokens of the answer that the other side did not know, and the
-    `distributions` that the tokens were drafted from, if they travel.
+    With it `decided` tokens of the answer were sent that the other side did not know, and the
+    `distributions` that the tokens were drafted from, if the codec sends any.
     """
 
     round: int
@@ -198,10 +198,10 @@ class BlockSent(Event, kind="block"):
 
 
 class BlockJudged(Event, kind="verdict"):
-    """The verdict on a block of `tokens`: `accepted` stand, then `token`.
+    """The verify result of a block of `tokens`: the first `accepted` of them, then `token`.
 
-    `waited` for the verdict, on the cloud of the block for its turn; `verify` is the forward, 0
-    where what the cloud had decided by itself judged the block.
+    `waited` is the time until the result, on the cloud the block's time in the queue. `verify` is
+    the time of the forward, 0 if the block was compared with the cloud's own tokens.
     """
 
     round: int
@@ -213,14 +213,14 @@ class BlockJudged(Event, kind="verdict"):
 
 
 class TargetDecoded(Event, kind="decoded"):
-    """The cloud decided the token of `step` by itself, in a forward of its own: no block waited."""
+    """The cloud decided the token of `step` in a forward of its own, as no block waited."""
 
     step: int
     token: int
 
 
 class BlockOutrun(Event, kind="outrun"):
-    """The first `tokens` of a block stand by what the cloud decided itself, before its verdict."""
+    """The first `tokens` of a block equal the cloud's own, before the block's verify result."""
 
     round: int
     tokens: int
@@ -237,7 +237,7 @@ class RoundDecided(Event, kind="round"):
 
 
 class ThresholdMoved(Event, kind="threshold"):
-    """A token that stands moved C-SQS's threshold on from `beta`, having dropped that mass."""
+    """An accepted token moved C-SQS's threshold on from `beta`; its support dropped that mass."""
 
     step: int
     beta: float
@@ -245,30 +245,30 @@ class ThresholdMoved(Event, kind="threshold"):
 
 
 class RolledBack(Event, kind="rollback"):
-    """A decision went against the line: so many tokens of it are dead."""
+    """A decision rejected the own draft sequence: `dropped` tokens of it are discarded."""
 
     step: int
     dropped: int
 
 
 class ForwardPreempted(Event, kind="preempt"):
-    """A forward on a dead line was asked to stop."""
+    """A forward for discarded tokens was asked to stop."""
 
     step: int
 
 
 class ForwardStopped(Event, kind="stopped"):
-    """A forward that was asked to stop did so."""
+    """A forward that was asked to stop has stopped."""
 
     step: int
     seconds: float
 
 
 class LatencyEstimated(Event, kind="estimate"):
-    """What is expected of a step, with a single aggregator (DRAGON Eq. 8).
+    """The scheduler's estimate of a step, with a single aggregator (DRAGON Eq. 8).
 
-    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It is
-    of the round trip, both sides' acceptance, and the seconds that a draft takes them.
+    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It
+    follows from the round trip, both sides' acceptance and both sides' seconds per draft.
     """
 
     step: int
@@ -302,7 +302,7 @@ class LinkProbed(Event, kind="probe"):
 
 
 class WentAlone(Event, kind="alone"):
-    """The other side was lost: from that step on this one decides by itself."""
+    """The other side was lost: from that step on this side decides alone."""
 
     step: int
 
@@ -314,7 +314,7 @@ class Rejoined(Event, kind="resume"):
 
 
 class Noticed(Event, kind="notice"):
-    """A line for the person who asked."""
+    """A one-line notice for the user."""
 
     text: str
 
@@ -322,9 +322,9 @@ class Noticed(Event, kind="notice"):
 class AnswerClosed(Event, kind="close"):
     """The answer ended: stop, length, cancelled or error.
 
-    On the device with the bytes that its connections carried meanwhile, probes and padding
-    included, and the moving average of the round trip at the end, in seconds. `held` is what a
-    message waited for its tick on average, where there is a cadence.
+    The device adds the bytes of its connections during the answer, probes and padding included, and
+    the moving average of the round trip. `held` is the mean wait of a message for its tick, if the
+    rate is constant.
     """
 
     finish: str

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds, share
+from dragonrt.traces.counts import AnswerCounts, acceptance, mean, milliseconds, ms_each, share
 
 
 def statistics(
@@ -21,9 +21,7 @@ def statistics(
     return {
         "tokens": counts.tokens,
         "time_to_first_token_ms": milliseconds(next(iter(counts.first_token_s), None)),
-        "ms_per_token": milliseconds(counts.between_s / counts.intervals)
-        if counts.intervals
-        else None,
+        "ms_per_token": ms_each(counts.between_s, counts.intervals),
         "total_ms": milliseconds(total_s),
         "bytes_sent": sent,
         "bytes_received": received,
