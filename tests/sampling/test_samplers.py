@@ -79,6 +79,11 @@ def test_top_p_counts_what_top_k_left() -> None:
     assert np.flatnonzero(Sampler(top_p=0.55).dense(p)).tolist() == [0, 1]
 
 
+def test_min_p_keeps_what_has_exactly_its_part() -> None:
+    p = np.array([0.5, 0.25, 0.125, 0.125])
+    assert np.flatnonzero(Sampler(min_p=0.5).dense(p)).tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("temperature", [1e-3, 1e-300, 5e-324])
 def test_a_tiny_temperature_keeps_the_most_likely(temperature: float) -> None:
     p = np.array([0.1, 0.45, 0.0, 0.45])
