@@ -15,14 +15,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.distributions import (
+    Codec,
     Distribution,
     Step,
     codec,
+    decode_block,
     decode_distribution,
     encode_block,
+    encode_distribution,
     mix,
 )
 from dragonrt.errors import DragonError
+from dragonrt.modes.blocks.values import ReadBlock, Uploads
+from dragonrt.modes.blocks.verifier import Judging
 from dragonrt.modes.membership import Membership, Received, Worker, deadline_s, round_weights
 from dragonrt.modes.mode import (
     Finish,
@@ -37,13 +42,12 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.modes.uploading import longest_upload
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult, speculative_rule
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
-from dragonrt.wire.limits import MAX_BLOCK
+from dragonrt.wire.limits import MAX_BLOCK, MAX_UPLOAD
 from dragonrt.wire.reasons import Reason
 
 
@@ -397,3 +401,40 @@ class _Judged:
     verdict: VerifyResult
     weights: Mapping[str, float]
     verify_s: float
+
+
+# A worker.
+
+
+def longest_upload(code: Codec) -> int:
+    """Bytes of an upload that is read in reasonable time and fits into its message."""
+    return min(code.longest, MAX_UPLOAD)
+
+
+class FederatedJudging(Judging):
+    """A worker's answers: its distributions, truncated (SPECFED step 4).
+
+    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
+    """
+
+    def __init__(self, question: Question, settings: FederatedSettings, vocabulary: int) -> None:
+        self._ids = codec("ids", vocabulary)
+        self._codec = codec(settings.codec, vocabulary)
+
+    def read(self, block: wire.Block) -> ReadBlock:
+        steps = [Step(block.step + place) for place in range(block.count)]
+        tokens, _ = decode_block(self._ids, block.payload, steps)
+        return ReadBlock(block.step, tokens)
+
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Uploads:
+        payloads, size, longest = [], 0, longest_upload(self._codec)
+        for step, each in enumerate(said, start=block.step):
+            quantized = self._codec.quantize(each.p, Step(step))
+            payloads.append(encode_distribution(self._codec, quantized))
+            size += len(payloads[-1])
+            if size > longest:
+                raise ModeError(
+                    f"an upload by the codec {self._codec.name} would have more than "
+                    f"{longest} bytes: draft shorter blocks or use a coarser codec"
+                )
+        return Uploads(said[0].relevance, tuple(payloads))

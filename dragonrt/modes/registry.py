@@ -13,9 +13,10 @@ from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
-from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.blocks.drafter import BlockDrafter
+from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.dragon import Dragon
-from dragonrt.modes.federated import Coordinator
+from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
@@ -28,8 +29,6 @@ from dragonrt.modes.settings import (
 )
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
-from dragonrt.modes.uploading import FederatedJudging
-from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.settings import assemble, entries, flag
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import statistics
@@ -135,7 +134,6 @@ def _speculative_device(
         settings,
         resources.vocabulary,
         resources.controller,
-        settings.stopping_rule,
         resources.verifier,
         resources.threshold,
     )

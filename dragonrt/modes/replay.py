@@ -172,7 +172,7 @@ def _fold(inputs: Sequence[ModeInput]) -> Replayed:
             happened: Any = unpack(each.input)
         except UnpackError as error:
             return replace(found, problem=str(error))
-        if isinstance(happened, Computed | Preempted):
+        if type(happened) in (Computed, Preempted):
             happened = replace(happened, work=works[happened.work])
         effects: Effects | DragonError
         try:

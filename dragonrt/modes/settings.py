@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.control.verifier import Kind
-from dragonrt.distributions import codec
+from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
 from dragonrt.modes.disclosure import FLOOR, Disclosure
@@ -49,10 +49,9 @@ coupled noise, or where the device may not ask for entries."""
 LOSS_HELP = "With the cloud lost: alone, go on without it; wait, for it."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the program asks of any mode's settings. A mode overrides what differs."""
-
-    __slots__ = ()
 
     several: ClassVar[bool] = False
     """Whether the other sides are workers, each named by the user."""
@@ -374,6 +373,15 @@ class SpeculativeSettings(Settings):
             case "specdec++":
                 return SpecDecPlusPlus(self.length)
         return None
+
+    @property
+    def first_threshold(self) -> ConformalThreshold | None:
+        """C-SQS's threshold of an answer's first token; None for the other codecs."""
+        family, *arguments = self.codec.split(":")
+        if family != "csqs":
+            return None
+        first = float(arguments[0])
+        return ConformalThreshold.first(first, self.learning_rate, self.target, self.horizon)
 
     @property
     def decodes(self) -> bool:

@@ -12,34 +12,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragonrt.distributions import Step, block_steps, codec, decode_block, encode_block
-from dragonrt.modes.block_drafting import Advance, Decided, EncodedBlock
-from dragonrt.modes.judging import ReadBlock, VerifyOne
-from dragonrt.modes.mode import Finish, Head, ModeError, Prediction
-from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.blocks.drafter import Drafting
+from dragonrt.modes.blocks.values import Advance, Block, Decided, DraftedToken, ReadBlock
+from dragonrt.modes.blocks.verifier import Judging
+from dragonrt.modes.mode import Head, ModeError, Prediction
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings
 from dragonrt.modes.speculative import TokenVerifier
 from dragonrt.sampling.noise import Noise
-from dragonrt.sampling.verification import corrected, speculative_rule
+from dragonrt.sampling.verification import VerifyResult, corrected, speculative_rule
 from dragonrt.wire import messages as wire
 
 
 @dataclass(frozen=True, slots=True)
 class _Prediction:
-    """A token that passes; or, with its payload and the bits of that, one for the cloud."""
+    """A token that passes; or, with its payload, one for the cloud."""
 
-    token: int
+    drafted: DraftedToken
     payload: bytes | None = None
-    bits: int = 0
 
 
-class SprinterDrafting:
-    """Implements Drafting (SPRINTER Algorithm 2).
+class SprinterDrafting(Drafting):
+    """Tokens that stand by the verifier's word (SPRINTER Algorithm 2).
 
     A token that the verifier lets pass is decided at once. One that it refuses goes to the cloud
     with the tokens that were decided since the cloud's last verdict, as a block of one token: the
-    cloud reads them all and decides that one. At the end of the answer nothing is sent: whatever
-    the verifier let pass stands.
+    cloud reads them all and decides that one. At the end of the answer nothing is sent.
     """
 
     def __init__(
@@ -49,9 +47,8 @@ class SprinterDrafting:
         vocabulary: int,
         verifier: TokenVerifier,
     ) -> None:
-        self.line = TokenPrefix(start_hash(question.seed), question.accepted)
-        self.decided = self._known = len(question.accepted)  # known: to the cloud
-        self._question = question
+        super().__init__(question)
+        self._known = self.decided  # to the cloud
         self._run_length = settings.run_length
         self._rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
         self._codec = codec(settings.codec, vocabulary)
@@ -60,41 +57,34 @@ class SprinterDrafting:
         self._run = 0  # tokens decided since the cloud's last verdict
 
     @property
-    def finish(self) -> Finish | None:
-        if self.decided and self.line.tokens[self.decided - 1] in self._question.stop_tokens:
-            return Finish.STOP
-        return Finish.LENGTH if self.decided >= self._question.max_tokens else None
-
-    @property
     def ready(self) -> bool:
-        return len(self.line) == self.decided
+        return not self.sent
 
     def head(self, rate: float) -> Head:
         step, last_of_run = len(self.line), self._run + 1 >= self._run_length
 
         def head(said: Sequence[Prediction]) -> _Prediction:
-            quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
-            token = self._rule.draft(step, quantized.distribution)
-            likely = self._verifier.probability(said[0].hidden, said[0].p, token)
+            drafted = self._drafted(step, said[0])
+            likely = self._verifier.probability(said[0].hidden, said[0].p, drafted.token)
             if likely >= self._threshold and not last_of_run:
-                return _Prediction(token)
-            payload = encode_block(self._codec, [token], [quantized])
-            return _Prediction(token, payload, quantized.bits + quantized.token_bits)
+                return _Prediction(drafted)
+            payload = encode_block(self._codec, [drafted.token], [drafted.quantized])
+            return _Prediction(drafted, payload)
 
         return head
 
+    def _drafted(self, step: int, said: Prediction) -> DraftedToken:
+        quantized = self._codec.quantize(self._rule.shape(said.p), Step(step))
+        return DraftedToken(self._rule.draft(step, quantized.distribution), quantized)
+
     def take_draft(self, result: _Prediction) -> Advance:
         if result.payload is None:
-            return self._pass(result.token)
-        self.line.append(result.token)
-        block = EncodedBlock(
-            step=self.decided,
-            prefix_hash=self.line.hashes[self.decided],
-            count=1,
-            payload=result.payload,
-            bits=result.bits,
-            decided=tuple(self.line.tokens[self._known : self.decided]),
-        )
+            return self._pass(result.drafted.token)
+        known = tuple(self.line.tokens[self._known :])
+        block = Block(self.decided, self.line.hash, tokens=[result.drafted], decided=known)
+        block.payload, block.distributions = result.payload, True
+        self.sent.append(block)
+        self.line.append(result.drafted.token)
         return Advance(block=block)
 
     def take_verdict(self, accepted: int, token: int) -> Advance:
@@ -103,6 +93,7 @@ class SprinterDrafting:
         stands = token == self.line.tokens[self.decided]
         if accepted != stands:
             raise ModeError("a verdict gives another token than the one that it accepts")
+        self.sent.clear()
         self.line.replace_from(self.decided, [token])
         self.decided = self._known = len(self.line)
         self._run = 0
@@ -110,12 +101,7 @@ class SprinterDrafting:
 
     def head_alone(self) -> Head:
         step = len(self.line)
-
-        def head(said: Sequence[Prediction]) -> int:
-            quantized = self._codec.quantize(self._rule.shape(said[0].p), Step(step))
-            return self._rule.draft(step, quantized.distribution)
-
-        return head
+        return lambda said: self._drafted(step, said[0]).token
 
     def decide_alone(self, result: int) -> Advance:
         advance = self._pass(result)
@@ -123,19 +109,20 @@ class SprinterDrafting:
         return advance
 
     def rewind(self) -> None:
-        self.line.cut(self.decided)
+        super().rewind()
         self._known = self.decided  # as a session begins with all that is decided
 
     def _pass(self, token: int) -> Advance:
         """The token stands without the cloud's word."""
         self.line.append(token)
-        self.decided += 1
         self._run += 1
-        return Advance((Decided(token, True),))
+        return Advance(self.decide([Decided(token, True)]))
 
 
-class SprinterJudging:
-    """Implements Judging: the text goes on with one token, the drafted one if it stands."""
+class SprinterJudging(Judging):
+    """The text goes on with one token, the drafted one if it stands."""
+
+    adds_token = False
 
     def __init__(self, question: Question, settings: SprinterSettings, vocabulary: int) -> None:
         self._noise = Noise(question.seed)
@@ -149,9 +136,9 @@ class SprinterJudging:
         tokens, q = decode_block(self._codec, block.payload, steps)
         return ReadBlock(block.step, tokens, q)
 
-    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyOne:
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> VerifyResult:
         if block.q is None:
             raise ModeError("a sprinter's block needs the distribution of its token")
         p = self._rule.shape(said[0].p)
         token = corrected(self._noise, block.step, block.tokens[0], block.q[0], p)
-        return VerifyOne(int(token == block.tokens[0]), token)
+        return VerifyResult(int(token == block.tokens[0]), token)

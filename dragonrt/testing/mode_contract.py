@@ -99,7 +99,12 @@ def asked(seed: int) -> tuple[Question, Script]:
     """Return a question and what the models say then."""
     sampler = Sampler(temperature=(0.0, 0.8, 1.2)[seed % 3])
     question = Question(
-        prompt=str(seed), seed=seed, sampler=sampler, max_tokens=8 + seed % 9, stop_tokens=(0,)
+        prompt=str(seed),
+        seed=seed,
+        sampler=sampler,
+        max_tokens=8 + seed % 9,
+        stop_tokens=(0,),
+        reweight_every=1,
     )
     script = Script(seed, VOCABULARY, sharpness=2.0, disagreement=0.4 * (seed % 4), stop=0.03)
     return question, script

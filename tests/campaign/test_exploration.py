@@ -9,11 +9,12 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes import federated, guards
+from dragonrt.modes.blocks.values import ReadBlock
+from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.deciding import Deciding, Mixed, mixed
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.federated import Coordinator
-from dragonrt.modes.judging import ReadBlock
 from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
@@ -23,7 +24,6 @@ from dragonrt.modes.registry import MODES
 from dragonrt.modes.settings import DragonSettings, Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
-from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.node.answer import Driver
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.noise import Noise
@@ -231,7 +231,7 @@ def newest_first() -> Callable[..., Any]:
     right = SpeculativeDrafting.take_verdict
 
     def take_verdict(drafting: SpeculativeDrafting, accepted: int, token: int) -> Any:
-        drafting._sent.rotate(1)
+        drafting.sent.rotate(1)
         return right(drafting, accepted, token)
 
     return take_verdict

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.membership import Received, Worker
 from dragonrt.modes.mode import Effects
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative import SpeculativeDrafting
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.told import Redacted, Told
-from dragonrt.modes.verifying import BlockVerifier
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import ViolationError
 from scripts.campaign.scenario import Scenario

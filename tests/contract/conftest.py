@@ -55,4 +55,6 @@ def waiting(way: Settings) -> Settings:
     """The same, so that no loss changes the text: whoever is lost is waited for."""
     if isinstance(way, FederatedSettings):
         return replace(way, require_all=True)
-    return replace(way, on_loss="wait")
+    own: Any = way  # every other mode has the field
+    kept: Settings = replace(own, on_loss="wait")
+    return kept

@@ -20,8 +20,7 @@ from dragonrt.modes.registry import entry_of
 from dragonrt.modes.settings import FederatedSettings, Settings, SpeculativeSettings
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.side import Side
-from dragonrt.testing.faults import Cut, HalfOpen, Stall
+from dragonrt.testing.faults import Cut, Stall
 from dragonrt.testing.loop import run
 from dragonrt.testing.schedule import Schedule
 from dragonrt.testing.scripted import Script, SimulatedContext
@@ -90,16 +89,6 @@ def went_alone(found: Observed) -> int | None:
 
 
 @pytest.mark.slow
-def test_latency_jitter_and_bandwidth_change_nothing(waiting: Settings) -> None:
-    for seed in range(4):
-        asked = request(waiting, seed)
-        (found,) = run(observe(scene(asked, Schedule.draw(seed))))
-        assert found.answer.tokens == text(asked)
-        assert not found.answer.notices
-        assert found.answer.finish in (Finish.STOP, Finish.LENGTH)
-
-
-@pytest.mark.slow
 def test_texts_depend_on_the_seed(way: Settings) -> None:
     """The comparisons here could not fail if all texts were one."""
     script = Script(1, 16, disagreement=0.8, stop=0.0)
@@ -144,27 +133,6 @@ def test_a_cut_at_every_message_and_at_every_few_bytes(waiting: Settings) -> Non
         (found,) = run(observe(scene(asked, replace(STEADY, seed=n, faults=(cut,)))))
         assert found.answer.tokens == text(asked), cut
         assert went_alone(found) is None, cut
-
-
-@pytest.mark.slow
-def test_whoever_waits_for_a_lost_or_stalled_link_gets_the_same_text(waiting: Settings) -> None:
-    for seed in range(4):
-        schedule = Schedule.draw(seed, cuts=seed, stalls=seed % 3 == 0)
-        (found,) = run(observe(scene(request(waiting, seed), schedule)))
-        assert found.answer.tokens == text(request(waiting, seed)), schedule
-        assert went_alone(found) is None, schedule
-
-
-@pytest.mark.slow
-def test_a_half_open_connection_is_given_up_and_made_again(waiting: Settings) -> None:
-    expected, waited = text(request(waiting)), 0
-    sides: tuple[tuple[Side, ...], ...] = (("device",), ("cloud",), ("device", "cloud"))
-    for deaf, after_s in zip(sides, (0.05, 0.1, 0.01), strict=True):
-        schedule = replace(STEADY, faults=(HalfOpen(deaf, after_s),))
-        (found,) = run(observe(scene(request(waiting), schedule)))
-        assert found.answer.tokens == expected, (deaf, after_s)
-        waited += found.ended_s > USUAL.silence_s
-    assert waited > 1
 
 
 @pytest.mark.slow

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Step, codec, encode_distribution
+from dragonrt.modes.blocks.values import ReadBlock, Uploads
 from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import SideDraft
 from dragonrt.modes.dragon import Dragon
-from dragonrt.modes.judging import ReadBlock, Uploads
+from dragonrt.modes.federated import FederatedJudging
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.modes.question import Question
@@ -30,7 +31,6 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
-from dragonrt.modes.uploading import FederatedJudging
 from dragonrt.node.peer import Peer
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side

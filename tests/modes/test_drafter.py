@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dragonrt.modes.drafter import BlockDrafter
+from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.mode import (
     Computed,
     Effects,

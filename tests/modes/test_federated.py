@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import block_steps, codec, decode_block
-from dragonrt.modes.federated import Coordinator
-from dragonrt.modes.judging import ReadBlock, Uploads
+from dragonrt.modes.blocks.values import ReadBlock, Uploads
+from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Received, TimedOut
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
-from dragonrt.modes.uploading import FederatedJudging
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import (
     Script,

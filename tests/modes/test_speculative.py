@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from dragonrt.control.policies import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
-from dragonrt.modes.block_drafting import Advance, EncodedBlock
+from dragonrt.modes.blocks.values import Advance, Block
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus, StoppingRule
+from dragonrt.sampling.stopping import AdaEDL
 from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire import messages as wire
 from dragonrt.wire.limits import MAX_PAYLOAD
@@ -33,13 +33,12 @@ def drafting(
     vocabulary: int = V,
     *,
     controller: Controller | None = None,
-    stopping: StoppingRule | None = None,
-    acceptance: TokenVerifier | None = None,
+    verifier: TokenVerifier | None = None,
     **fields: Any,
 ) -> SpeculativeDrafting:
     """One that waits for each verdict unless `fields` say otherwise."""
     settings = SpeculativeSettings(**{"pipelined": False, **fields})
-    return SpeculativeDrafting(question, settings, vocabulary, controller, stopping, acceptance)
+    return SpeculativeDrafting(question, settings, vocabulary, controller, verifier)
 
 
 def said(p: NDArray[np.float32]) -> list[SimulatedSaid]:
@@ -51,7 +50,7 @@ def after(line: TokenPrefix) -> list[SimulatedSaid]:
     return said(SAYS[line.hash % len(SAYS)])
 
 
-def draft(one: SpeculativeDrafting, rate: float = math.inf) -> EncodedBlock:
+def draft(one: SpeculativeDrafting, rate: float = math.inf) -> Block:
     """Draft until a block is complete."""
     while True:
         assert one.ready
@@ -59,11 +58,6 @@ def draft(one: SpeculativeDrafting, rate: float = math.inf) -> EncodedBlock:
         assert advance.decided == ()
         if advance.block is not None:
             return advance.block
-
-
-def sent(one: SpeculativeDrafting) -> Any:
-    """The oldest block that awaits its verdict."""
-    return one._sent[0]
 
 
 def test_a_block_is_what_its_codec_reads_back() -> None:
@@ -85,7 +79,7 @@ def test_no_block_takes_more_bits_than_its_budget(budget: int) -> None:
     while one.finish is None:
         block = draft(one)
         assert block.bits <= budget or block.count == 1
-        assert sum(each.bits for each in sent(one).tokens) == block.bits
+        assert sum(each.bits for each in one.sent[0].tokens) == block.bits
         one.take_verdict(block.count, 1)
         blocks += 1
     assert blocks > 1
@@ -225,7 +219,7 @@ def test_a_target_that_was_not_drafted_cuts_the_line(
 
 
 def test_a_target_ahead_of_all_drafts_goes_on_with_the_line() -> None:
-    one = drafting(block_tokens=3, stopping=AdaEDL(longest=5, threshold=0.3))
+    one = drafting(block_tokens=3, stopping="adaedl")
     one.head(math.inf)  # a block is begun
     assert target(one, 5).cut
     assert one.line.tokens == [5]
@@ -283,7 +277,7 @@ def test_the_threshold_is_algorithm_1s(pipelined: bool, lost: bool) -> None:
             one.rewind()
             assert len(one.line) == one.decided
             draft(one)
-        block = sent(one)
+        block = one.sent[0]
         assert block.start.threshold == threshold
         dropped = [each.quantized.dropped for each in block.tokens]
         advance = one.take_verdict(accepted, 7)
@@ -316,15 +310,15 @@ def test_a_controller_sees_what_the_verdicts_left() -> None:
     largest = [after(one.line)[0].p.max()]
     block = draft(one, rate=5e4)
     assert (block.count, block.resolutions) == (3, (25,))
-    given = [float(each.q[each.token]) for each in sent(one).tokens]
-    replaced = float(sent(one).tokens[1].q[8])
+    q = [each.q for each in block.tokens if each.q is not None]
+    given, replaced = float(q[0][block.tokens[0].token]), float(q[1][8])
     one.take_verdict(1, 8)
     largest.append(after(one.line)[0].p.max())
     draft(one)
     first, second = (each.next_confidence for each in asked.states)
     assert [first, second] == largest
     assert asked.states[0] == ControlState((), first, 5e4, 0, 0)
-    assert asked.states[1] == ControlState((given[0], replaced), second, math.inf, 1, 2)
+    assert asked.states[1] == ControlState((given, replaced), second, math.inf, 1, 2)
     one.take_verdict(3, 8)
     draft(one)
     assert len(asked.states[2].confidences) == 5
@@ -339,7 +333,6 @@ def test_codecs_without_a_lattice_send_no_resolution() -> None:
 def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
     """A block leaves the same to the next one as if it had ended with the refused token."""
     one = drafting(
-        stopping=AdaEDL(longest=9, threshold=0.1),
         rule="rejection",
         codec="csqs:0.1:50",
         block_tokens=5,
@@ -347,8 +340,9 @@ def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
         target=0.02,
     )
     draft(one)
-    block = sent(one)
+    block = one.sent[0]
     assert len(block.tokens) == 5
+    block.start = replace(block.start, stopping=AdaEDL(longest=9, threshold=0.1))
     shorter = replace(block, tokens=block.tokens[: accepted + 1])
     assert block.start.after(block, accepted, 7) == block.start.after(shorter, accepted, 7)
 
@@ -366,8 +360,7 @@ class Doubtful:
 
 
 def test_a_trained_head_ends_blocks() -> None:
-    stops = SpecDecPlusPlus(longest=8, threshold=0.7)
-    one = drafting(stopping=stops, acceptance=Doubtful(), block_tokens=8)
+    one = drafting(stopping="specdec++", verifier=Doubtful(), block_tokens=8)
     for _ in range(5):
         block = draft(one)
         tokens = one.line.tokens[block.step :]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
-from dragonrt.modes.judging import ReadBlock
+from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.mode import Finish, ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SprinterSettings

@@ -8,7 +8,8 @@ import pytest
 
 from dragonrt.distributions import codec, encode_block
 from dragonrt.errors import DragonError
-from dragonrt.modes import verifying
+from dragonrt.modes.blocks import verifier as verifying
+from dragonrt.modes.blocks.verifier import INBOX, BlockVerifier
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -26,7 +27,6 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, extend_hash, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import MAX_OUTSTANDING, SpeculativeSettings
 from dragonrt.modes.speculative import SpeculativeJudging
-from dragonrt.modes.verifying import INBOX, BlockVerifier
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script, ScriptedModel
 from dragonrt.timeouts import USUAL

@@ -3,34 +3,96 @@
     draft --block complete--> Block out --Verdict or Target in--> decided, and draft on
     the cloud is   connected --left--> waiting or alone --joined--> connected
 
-What is drafted and when it is sent is the mode's `Drafting`; this machine sends blocks, takes their
-verdicts in order, and goes on without the cloud where there is none.
+A mode's `Drafting` plans what is drafted and when a block is complete. The machine sends blocks,
+takes their verdicts in order, and goes on without the cloud.
 """
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragonrt.modes.block_drafting import Advance, Drafting, EncodedBlock, TargetFollowing
-from dragonrt.modes.mode import (
-    ModeError,
-    OnLoss,
-    Prepared,
-    Span,
-    Work,
-)
+from dragonrt.modes.blocks.values import Advance, Block, Decided
+from dragonrt.modes.mode import Finish, Head, ModeError, OnLoss, Prepared, Span, Work
 from dragonrt.modes.peers import PeerTracking
-from dragonrt.modes.prefix import LOW_BITS
+from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.question import Question
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    step: int
-    count: int
-    sent_s: float
+class Drafting(ABC):
+    """What one mode does on the device. `line` holds the decided tokens, then the drafted ones.
+
+    `sent` are the blocks that await their verdicts. A head computes on what the model says after
+    the line; its result comes back by `take_draft` or `decide_alone` unless the line has changed.
+    """
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.line = TokenPrefix(start_hash(question.seed), question.accepted)
+        self.decided = len(question.accepted)
+        self.sent: deque[Block] = deque()
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether a prediction of what follows the line is wanted; otherwise a verdict is."""
+
+    @abstractmethod
+    def head(self, rate: float) -> Head:
+        """Return what to compute for the next draft; `rate` is the uplink's in bit/s."""
+
+    @abstractmethod
+    def take_draft(self, result: Any) -> Advance:
+        """Go on with what `head` gave."""
+
+    @abstractmethod
+    def take_verdict(self, accepted: int, token: int) -> Advance:
+        """Take the verdict on the oldest block sent; ModeError for an impossible one."""
+
+    def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
+        """Go on with a token that the cloud decoded; ModeError for an impossible one."""
+        raise ModeError("a Target has no place where verdicts decide alone")
+
+    @abstractmethod
+    def head_alone(self) -> Head:
+        """Return what to compute to decide the next token without the cloud."""
+
+    def decide_alone(self, result: int) -> Advance:
+        """Decide the next token without the cloud; nothing is drafted behind the decided text."""
+        self.line.append(result)
+        return Advance(self.decide([Decided(result, None)]))
+
+    def rewind(self) -> None:
+        """The cloud is gone: forget what is drafted and not decided."""
+        self.line.cut(self.decided)
+        self.sent.clear()
+
+    # The text.
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the answer is complete, or None while it is not."""
+        return self.finish_at(self.decided)
+
+    def finish_at(self, length: int) -> Finish | None:
+        """Return why an answer of that many tokens of the line is complete, or None."""
+        if length and self.line.tokens[length - 1] in self.question.stop_tokens:
+            return Finish.STOP
+        return Finish.LENGTH if length >= self.question.max_tokens else None
+
+    def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
+        """Decide tokens that are on the line; return those up to the answer's end."""
+        taken = []
+        for each in tokens:
+            if self.finish is not None:
+                break
+            self.decided += 1
+            taken.append(each)
+        return tuple(taken)
 
 
 @dataclass(slots=True)
@@ -71,7 +133,6 @@ class BlockDrafter(PeerTracking):
         self._bits_per_s = float("inf")
         # Blocks under way at the cloud.
         self._round = 0
-        self._sent: dict[int, _Sent] = {}
         self._given_up: set[int] = set()
         # Under way, and since when.
         self._reading: _Reading | None = None
@@ -108,7 +169,6 @@ class BlockDrafter(PeerTracking):
         if self._ready:
             self._part(now)
         self._join(peer, session, now)
-        self._sent.clear()
         self._given_up.clear()
         self._round = 0
 
@@ -125,15 +185,15 @@ class BlockDrafter(PeerTracking):
         finish = self._drafting.finish
         if finish is not None:
             self._end_blocks()
+            self._drafting.sent.clear()
             self._end(finish)
 
     def _end_blocks(self) -> None:
         """No verdict will come: of what is sent those tokens stand that are decided."""
-        for number, sent in self._sent.items():
-            stand = min(sent.count, self._drafting.decided - sent.step)
+        for block in self._drafting.sent:
+            stand = min(block.count, self._drafting.decided - block.step)
             if stand > 0:
-                self._out.events.append(events.BlockOutrun(number, stand))
-        self._sent.clear()
+                self._out.events.append(events.BlockOutrun(block.round, stand))
 
     # Drafting.
 
@@ -189,8 +249,8 @@ class BlockDrafter(PeerTracking):
                 self._greeted(now)
             case wire.Verdict():
                 self._receive_verdict(message, now)
-            case wire.Target() if isinstance(self._drafting, TargetFollowing):
-                self._receive_target(message, self._drafting, now)
+            case wire.Target():
+                self._receive_target(message, now)
             case wire.Upload():
                 raise ModeError("an upload came where a verdict was due")
             case _:
@@ -201,20 +261,19 @@ class BlockDrafter(PeerTracking):
         if number in self._given_up:
             self._given_up.remove(number)
             return
-        if number != next(iter(self._sent), None):
+        drafting = self._drafting
+        under_way = list(drafting.sent)
+        if not under_way or number != under_way[0].round:
             raise ModeError(f"an answer to block {number} came, which is not the next one due")
-        sent = self._sent.pop(number)
+        block = under_way.pop(0)
         self._given_up = {each for each in self._given_up if each > number}
-        if message.accepted > sent.count:
+        if message.accepted > block.count:
             raise ModeError(
-                f"a verdict accepts {message.accepted} tokens of a block of {sent.count}"
+                f"a verdict accepts {message.accepted} tokens of a block of {block.count}"
             )
-        if message.token >= self._vocabulary:
-            raise ModeError(f"token {message.token} is beyond the vocabulary")
-        self._now = self._progress_s = now
-        self._useful = True
-        advance = self._drafting.take_verdict(message.accepted, message.token)
-        waited_s = now - sent.sent_s
+        self._hear(message.token, now)
+        advance = drafting.take_verdict(message.accepted, message.token)
+        waited_s = now - block.sent_s
         self._out.events.append(
             events.BlockJudged(
                 number,
@@ -225,23 +284,33 @@ class BlockDrafter(PeerTracking):
                 message.verify_us / 1e6,
             )
         )
-        self._take(advance, "target", waited_s, now)
-        if advance.cut or self._finish is not None:
-            self._preempt()
+        self._take_target(advance, under_way, waited_s, now)
 
-    def _receive_target(self, message: wire.Target, drafting: TargetFollowing, now: float) -> None:
-        if message.token >= self._vocabulary:
-            raise ModeError(f"token {message.token} is beyond the vocabulary")
-        self._now = self._progress_s = now
-        self._useful = True
-        step, token = message.step, message.token
+    def _receive_target(self, message: wire.Target, now: float) -> None:
+        drafting, step, token = self._drafting, message.step, message.token
+        under_way = list(drafting.sent)
+        self._hear(token, now)
         advance = drafting.take_target(step, message.prefix_hash, token)
         self._out.events.append(events.TargetDecoded(step, token))
-        sent = list(self._sent.items())
-        for (number, each), verdict in zip(sent, advance.verdicts, strict=False):
-            self._out.events.append(events.BlockJudged(number, *verdict, now - each.sent_s, 0.0))
+        for block, verdict in zip(under_way, advance.verdicts, strict=False):
+            judged = events.BlockJudged(block.round, *verdict, now - block.sent_s, 0.0)
+            self._out.events.append(judged)
         # A cloud may decide while this side still reads the question: nothing has waited for it.
         waited_s = now - self._decision_s if self._ready else 0.0
+        self._take_target(advance, under_way, waited_s, now)
+
+    def _hear(self, token: int, now: float) -> None:
+        if token >= self._vocabulary:
+            raise ModeError(f"token {token} is beyond the vocabulary")
+        self._now = self._progress_s = now
+        self._useful = True
+
+    def _take_target(
+        self, advance: Advance, under_way: Sequence[Block], waited_s: float, now: float
+    ) -> None:
+        """Take what the cloud decided, while those blocks were under way behind it."""
+        if advance.cut:  # want no answers to them any more
+            self._given_up |= {block.round for block in under_way}
         self._take(advance, "target", waited_s, now)
         if advance.cut or self._finish is not None:
             self._preempt()
@@ -249,9 +318,6 @@ class BlockDrafter(PeerTracking):
     def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
         """Say what was decided, send what is to be sent."""
         out, drafting = self._out, self._drafting
-        if advance.cut:  # want no answers to the blocks under way any more
-            self._given_up |= self._sent.keys()
-            self._sent.clear()
         for step, beta, dropped in advance.thresholds:
             out.events.append(events.ThresholdMoved(step, beta, dropped))
         first = drafting.decided - len(advance.decided)
@@ -272,29 +338,17 @@ class BlockDrafter(PeerTracking):
             )
             waited_s, self._decision_s = 0.0, now
         if advance.block is not None and self._peer is not None:
-            self._send(advance.block, now)
+            self._send(advance.block, self._peer, now)
         self._check_finished()
 
-    def _send(self, block: EncodedBlock, now: float) -> None:
-        if self._peer is None:
-            return
+    def _send(self, block: Block, peer: str, now: float) -> None:
         self._round += 1
-        self._owed_s = now
-        self._sent[self._round] = _Sent(block.step, block.count, now)
-        message = wire.Block(
-            session=self._session,
-            round=self._round,
-            step=block.step,
-            prefix_hash=block.prefix_hash & LOW_BITS,
-            count=block.count,
-            resolutions=block.resolutions,
-            decided=block.decided,
-            payload=block.payload,
-        )
-        self._out.send.append((self._peer, message))
+        self._owed_s = block.sent_s = now
+        block.round = self._round
+        self._out.send.append((peer, block.message(self._session)))
         self._out.events.append(
             events.BlockSent(
-                self._round,
+                block.round,
                 block.step,
                 block.count,
                 block.bits,

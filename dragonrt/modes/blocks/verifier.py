@@ -4,21 +4,22 @@
 
 Blocks wait in a bounded inbox and are answered in order. One that follows another text than the one
 that stands was drafted ahead on a wrong guess: it is dropped without an answer, as the side that
-drafted it knows. What a block holds and what is said of it is the mode's `Judging`.
+drafted it knows. A mode's `Judging` says what a block holds and how it is answered.
 
     no block waits --one token decoded--> Target        block --comes--> that forward is preempted
 
-Where the mode lets it, the text goes on by single tokens while no block waits. A block that came
-too late for some of them is judged by them as far as they go; one that they contradict is dropped,
-as the side that drafted it knows from the Targets.
+If the mode lets it, the text goes on by single tokens while no block waits. A block that came too
+late for some of them is judged by them as far as they go; one that they contradict is dropped, as
+the side that drafted it knows from the Targets.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dragonrt.modes.judging import Judging, ReadBlock, Uploads, VerifyOne, tokens_of
+from dragonrt.modes.blocks.values import Judged, ReadBlock, Uploads
 from dragonrt.modes.mode import (
     Finish,
     Head,
@@ -34,7 +35,6 @@ from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.row_shares import files_alone
 from dragonrt.modes.settings import MAX_OUTSTANDING
-from dragonrt.sampling.verification import VerifyResult
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -46,30 +46,47 @@ LARGEST_READING = 2**27
 """Probabilities in one forward: positions times documents times vocabulary (512 MiB of float32)."""
 
 
+class Judging(ABC):
+    """How a mode reads blocks and what it answers: pure heads, run beside the loop.
+
+    If it `adds_token`, the token of its verdict follows a block that stands whole; otherwise it
+    takes the place of the block's only one.
+    """
+
+    adds_token = True
+
+    @abstractmethod
+    def read(self, block: wire.Block) -> ReadBlock:
+        """Return the content of a block. Raises DragonError for one that cannot be read."""
+
+    @abstractmethod
+    def answer(self, block: ReadBlock, said: Sequence[Prediction]) -> Judged:
+        """Return the answer; `said` is what follows the prefixes from the block's step on.
+
+        The text goes on with the accepted tokens and the verdict's token. With Uploads it goes on
+        with what the next block says was decided.
+        """
+
+
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A block that waits, and what it holds where that is read as it comes."""
+class _Block:
+    """A block that waits or, from `since_s` on, is judged.
+
+    It is `read` as it comes or when its turn comes. The text judges its first `known` tokens.
+    """
 
     message: wire.Block
     came_s: float
     read: ReadBlock | None
-
-
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """A block that is being judged: `known` of its tokens are by the text that stands."""
-
-    message: wire.Block
-    came_s: float
-    since_s: float
+    since_s: float = 0.0
     known: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    """What a head found, and for each token the evidence in bits of the own files."""
+class _Found:
+    """A head's answer, and for each token the evidence in bits of the own files."""
 
-    answer: VerifyResult | VerifyOne | Uploads | int
+    answer: Judged | int
     files: list[tuple[float, ...]]
 
 
@@ -100,12 +117,11 @@ class BlockVerifier(Machine):
         self._line = TokenPrefix(start_hash(question.seed), question.accepted)
         self._peer: str | None = None
         self._session = 0
-        self._inbox: deque[_Waiting] = deque()
+        self._inbox: deque[_Block] = deque()
         self._drafted = -1  # up to where the newest block goes
         self._dropped = 0
         self._round = 0
-        self._block: ReadBlock | None = None
-        self._under_way: _UnderWay | None = None
+        self._current: _Block | None = None
         self._work: Work | None = None
         self._files: Sequence[int] = ()
         self._ready = False
@@ -118,7 +134,7 @@ class BlockVerifier(Machine):
         return self._line.tokens
 
     def deadline(self) -> float | None:
-        idle = self._ready and self._finish is None and self._under_way is None and not self._inbox
+        idle = self._ready and self._finish is None and self._current is None and not self._inbox
         return self._heard_s + self._timeouts.idle_s if idle else None
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
@@ -167,7 +183,7 @@ class BlockVerifier(Machine):
             read = self._judging.read(message)
             self._drop_given_up(message)
         self._round, self._heard_s = message.round, now
-        self._inbox.append(_Waiting(message, now, read))
+        self._inbox.append(_Block(message, now, read))
         self._take_next(now)
 
     def _drop_given_up(self, message: wire.Block) -> None:
@@ -182,18 +198,18 @@ class BlockVerifier(Machine):
     def wanted(self) -> Work | None:
         if self._finish is not None or self._work is not None:
             return None
-        if self._under_way is None:
+        if self._current is None:
             self._work = self._decoded()
             return self._work
-        message = self._under_way.message
-        if self._block is None:
+        message, read = self._current.message, self._current.read
+        if read is None:
             self._work = Work(lambda _: self._judging.read(message), peer=self._peer)
         else:
-            self._work = self._judged(self._block)
+            self._work = self._judged(read)
         return self._work
 
     def _take_next(self, now: float) -> None:
-        while self._inbox and self._under_way is None and not self._out.leave:
+        while self._inbox and self._current is None and not self._out.leave:
             if not self._ready or self._finish is not None:
                 return
             waiting = self._inbox[0]
@@ -205,22 +221,22 @@ class BlockVerifier(Machine):
             else:
                 self._begin(self._inbox.popleft(), now)
 
-    def _known(self, waiting: _Waiting) -> int:
+    def _known(self, waiting: _Block) -> int:
         """How many tokens there are already from where a block begins."""
         return len(self._line) - waiting.message.step
 
-    def _begin(self, waiting: _Waiting, now: float) -> None:
+    def _begin(self, waiting: _Block, now: float) -> None:
         """Judge a block, as far as the text that stands does not judge it."""
         message, read, tokens = waiting.message, waiting.read, self._line.tokens
-        under_way = _UnderWay(message, waiting.came_s, now)
+        under_way = replace(waiting, since_s=now)
         known, count = self._known(waiting), message.count
         if read is None:
-            self._under_way = under_way
+            self._current = under_way
         elif known > count:
             self._send_verdict(under_way, count, count, tokens[message.step + count], 0.0)
         else:
-            self._under_way = replace(under_way, known=known)
-            self._block = ReadBlock(len(tokens), read.tokens[known:], read.q)
+            rest = ReadBlock(len(tokens), read.tokens[known:], read.q)
+            self._current = replace(under_way, read=rest, known=known)
 
     def _judged(self, block: ReadBlock) -> Work:
         line = self._line
@@ -228,10 +244,13 @@ class BlockVerifier(Machine):
         span = Span.of(line, block.step, len(line))
         judging, files = self._judging, self._files
 
-        def head(said: Sequence[Prediction]) -> _Judged:
-            answer = judging.answer(block, said)
-            tokens = zip(said, tokens_of(block, answer), strict=False)
-            return _Judged(answer, [files_alone(each, files, token) for each, token in tokens])
+        def head(said: Sequence[Prediction]) -> _Found:
+            answer, tokens = judging.answer(block, said), block.tokens
+            if not isinstance(answer, Uploads):  # as drafted there: nothing is decided yet
+                kept = answer.accepted if judging.adds_token else 0
+                tokens = [*tokens[:kept], answer.token]
+            pairs = zip(said, tokens, strict=False)
+            return _Found(answer, [files_alone(each, files, token) for each, token in pairs])
 
         return Work(head, span, peer=self._peer)
 
@@ -247,13 +266,13 @@ class BlockVerifier(Machine):
             return None
         decode, files = self._decoding(step), self._files
 
-        def head(said: Sequence[Prediction]) -> _Judged:
+        def head(said: Sequence[Prediction]) -> _Found:
             token = decode(said)
-            return _Judged(token, [files_alone(said[0], files, token)])
+            return _Found(token, [files_alone(said[0], files, token)])
 
         return Work(head, Span.of(line, step, step), peer=self._peer, spare=True)
 
-    def _follow(self, waiting: _Waiting, now: float) -> bool:
+    def _follow(self, waiting: _Block, now: float) -> bool:
         """Bring the text to where the block begins; False if the block follows another text.
 
         Where tokens are decoded by itself no text is taken back, and the block must agree with it.
@@ -285,23 +304,19 @@ class BlockVerifier(Machine):
         return True
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
-        self._work = None
-        if isinstance(result, _Judged):
-            self._weigh(result)
+        self._work, block = None, self._current
+        if isinstance(result, _Found):
+            self._weigh(result.files)
             result = result.answer
         if work.spare:
             self._go_on(result, seconds, now)
-        elif isinstance(result, ReadBlock):
-            self._block = result
-            if self._under_way is not None:
-                under = self._under_way
-                self._under_way = _UnderWay(under.message, under.came_s, now)
-        elif self._block is not None and self._under_way is not None:
-            block, under = self._block, self._under_way
-            self._block = self._under_way = None
+        elif block is not None and isinstance(result, ReadBlock):
+            self._current = replace(block, read=result, since_s=now)
+        elif block is not None and block.read is not None:
+            self._current = None
             self._heard_s = now
             if self._finish is None:
-                self._reply(block, result, under, seconds)
+                self._reply(block, block.read, result, seconds)
             self._take_next(now)
 
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
@@ -309,12 +324,13 @@ class BlockVerifier(Machine):
         if work.spare:
             self._out.events.append(events.ForwardStopped(len(self._line), seconds))
         else:
-            self._block = self._under_way = None
+            self._current = None
         self._take_next(now)
 
-    def _weigh(self, judged: _Judged) -> None:
-        step = len(self._line) if self._block is None else self._block.step
-        for place, bits in enumerate(judged.files):
+    def _weigh(self, files: Sequence[tuple[float, ...]]) -> None:
+        block = self._current
+        step = len(self._line) if block is None or block.read is None else block.read.step
+        for place, bits in enumerate(files):
             self.moved.decide(step + place, bits)
 
     def _go_on(self, token: int, seconds: float, now: float) -> None:
@@ -330,33 +346,25 @@ class BlockVerifier(Machine):
             self._out.send.append((self._peer, told))
             self._take_next(now)
 
-    def _reply(
-        self,
-        block: ReadBlock,
-        answer: VerifyResult | VerifyOne | Uploads,
-        under_way: _UnderWay,
-        seconds: float,
-    ) -> None:
-        line, step = self._line, block.step
-        self._out.events.append(events.ForwardDone(step, len(block.tokens) + 1, seconds))
+    def _reply(self, block: _Block, read: ReadBlock, answer: Judged, seconds: float) -> None:
+        line, step, count = self._line, read.step, len(read.tokens)
+        self._out.events.append(events.ForwardDone(step, count + 1, seconds))
         if isinstance(answer, Uploads):
             line.cut(step)
-            verify_us, round_ = int(seconds * 1e6), under_way.message.round
+            verify_us, round_ = int(seconds * 1e6), block.message.round
             reply = wire.Upload(self._session, round_, answer.relevance, verify_us, answer.payloads)
             if self._peer is not None:
                 self._out.send.append((self._peer, reply))
         else:
-            place = step if isinstance(answer, VerifyOne) else step + answer.accepted
+            place = step + answer.accepted if self._judging.adds_token else step
             line.replace_from(place, [answer.token])
-            known = under_way.known
-            count, accepted = known + len(block.tokens), known + answer.accepted
-            self._send_verdict(under_way, count, accepted, answer.token, seconds)
+            accepted = block.known + answer.accepted
+            self._send_verdict(block, block.known + count, accepted, answer.token, seconds)
 
     def _send_verdict(
-        self, under_way: _UnderWay, count: int, accepted: int, token: int, seconds: float
+        self, block: _Block, count: int, accepted: int, token: int, seconds: float
     ) -> None:
-        round_ = under_way.message.round
-        waited_s = under_way.since_s - under_way.came_s
+        round_, waited_s = block.message.round, block.since_s - block.came_s
         self._out.events.append(
             events.BlockJudged(round_, count, accepted, token, waited_s, seconds)
         )

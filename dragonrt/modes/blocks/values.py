@@ -1,0 +1,215 @@
+"""A block on each side: drafted, sent and judged on the device; read by the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.control.policies import ControlState
+from dragonrt.distributions import ConformalThreshold, Distribution, Quantized, backtrack
+from dragonrt.modes.prefix import LOW_BITS
+from dragonrt.sampling.stopping import DraftSignals, StoppingRule
+from dragonrt.sampling.verification import VerifyResult
+from dragonrt.wire import messages as wire
+
+REMEMBERED_CONFIDENCES = 32
+"""Newest tokens of the answer whose confidences a controller may look at."""
+
+
+# The device.
+
+UNSURE = DraftSignals(0.0)
+"""Of a token that no stopping rule looks at."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftedToken:
+    """A drafted token and how it is sent.
+
+    `q` float64 [V], what it was drafted from before the codec, is kept for a controller only.
+    `threshold` is C-SQS's β at this token. `signals` are for a stopping rule.
+    """
+
+    token: int
+    quantized: Quantized
+    q: NDArray[np.float64] | None = None
+    threshold: ConformalThreshold | None = None
+    signals: DraftSignals = UNSURE
+
+    @property
+    def bits(self) -> int:
+        """What the token takes in a block, with its distribution."""
+        return self.quantized.bits + self.quantized.token_bits
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What blocks leave to the block after them: a pure function of the decided tokens.
+
+    `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
+    of ControlState. Nothing may depend on tokens behind a refused one: their noise is used again.
+    """
+
+    threshold: ConformalThreshold | None = None
+    stopping: StoppingRule | None = None
+    confidences: tuple[float, ...] = ()
+    accepted: int = 0
+    drafted: int = 0
+
+    def state(self, next_confidence: float, rate: float) -> ControlState:
+        """Return what a controller sees at the first token of the next block."""
+        return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
+
+    def after(self, block: Block, accepted: int, token: int) -> Carried:
+        """Return what `block`, which began with this, leaves to the next one, given its verdict."""
+        tokens = block.tokens[: accepted + 1]
+        texts = [*(each.token for each in tokens[:accepted]), token]
+        stopping, threshold = self.stopping, self.threshold
+        if threshold is not None:
+            dropped = [each.quantized.dropped for each in tokens]
+            threshold = backtrack(threshold, dropped, accepted)
+        if stopping is not None:
+            stopping = stopping.after(len(tokens), accepted)
+        confidences = [
+            float(each.q[text])
+            for each, text in zip(tokens, texts, strict=False)
+            if each.q is not None
+        ]
+        newest = (*self.confidences, *confidences)[-REMEMBERED_CONFIDENCES:]
+        return Carried(threshold, stopping, newest, accepted, len(tokens))
+
+
+@dataclass(slots=True)
+class Block:
+    """A block on the device: `tokens` drafted after the text of `step` tokens with `prefix_hash`.
+
+    It takes at most `longest` tokens and began with `start`. A controller's `resolution` takes the
+    place of the codec's own. Once complete it has a `payload`, with the `decided` tokens that the
+    cloud does not know, the `resolutions` that travel, and whether `distributions` do. Once sent it
+    has the number `round` and the time `sent_s`.
+    """
+
+    step: int
+    prefix_hash: int
+    longest: int = 1
+    resolution: int | None = None
+    start: Carried = field(default_factory=Carried)
+    tokens: list[DraftedToken] = field(default_factory=list)
+    payload: bytes = b""
+    decided: tuple[int, ...] = ()
+    resolutions: tuple[int, ...] = ()
+    distributions: bool = False
+    round: int = 0
+    sent_s: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """The number of drafted tokens."""
+        return len(self.tokens)
+
+    @property
+    def end(self) -> int:
+        """The step behind the block."""
+        return self.step + len(self.tokens)
+
+    @property
+    def bits(self) -> int:
+        """What the papers' formulas count of the payload."""
+        return sum(each.bits for each in self.tokens)
+
+    @property
+    def threshold(self) -> ConformalThreshold | None:
+        """C-SQS's β of the next token to be drafted."""
+        last = self.tokens[-1] if self.tokens else None
+        if last is None or last.threshold is None:
+            return self.start.threshold
+        return last.threshold.after(last.quantized.dropped)
+
+    def thresholds(self, accepted: int) -> tuple[tuple[int, float, float], ...]:
+        """Return (step, β, dropped mass) of each update that stands after so many accepted tokens.
+
+        Behind a block that stands whole, the update of its last token is repeated (SQS Alg. 1).
+        """
+        moved = [
+            (step, each.threshold, each.quantized.dropped)
+            for step, each in enumerate(self.tokens[: accepted + 1], start=self.step)
+            if each.threshold is not None
+        ]
+        if moved and accepted == len(self.tokens):
+            step, threshold, dropped = moved[-1]
+            moved.append((step + 1, threshold.after(dropped), dropped))
+        return tuple((step, threshold.beta, dropped) for step, threshold, dropped in moved)
+
+    def message(self, session: int) -> wire.Block:
+        """Return the block as it travels."""
+        return wire.Block(
+            session=session,
+            round=self.round,
+            step=self.step,
+            prefix_hash=self.prefix_hash & LOW_BITS,
+            count=self.count,
+            resolutions=self.resolutions,
+            decided=self.decided,
+            payload=self.payload,
+        )
+
+
+class Decided(NamedTuple):
+    """The next token of the answer.
+
+    `stands` is True for a token that the device drafted, False for one that took the place of a
+    refused draft, None for one at whose place nothing was drafted.
+    """
+
+    token: int
+    stands: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What one prediction or one verdict led to: tokens `decided`, a `block` to send.
+
+    With `cut` the blocks under way follow another text now, and will not be answered. `judged` is
+    the number of tokens that a verdict was about. `verdicts` has (tokens, accepted, token) of the
+    oldest blocks sent that no verdict had to judge, `thresholds` those of the judged block.
+    """
+
+    decided: tuple[Decided, ...] = ()
+    block: Block | None = None
+    cut: bool = False
+    judged: int = 0
+    verdicts: tuple[tuple[int, int, int], ...] = ()
+    thresholds: tuple[tuple[int, float, float], ...] = ()
+
+
+# The cloud.
+
+
+@dataclass(slots=True)
+class ReadBlock:
+    """A block as the cloud reads it: `tokens` from `step` on.
+
+    `q` are the distributions that they were drafted from, if those travel.
+    """
+
+    step: int
+    tokens: list[int]
+    q: Sequence[Distribution] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """A worker's answer to a block: an encoded distribution for each drafted token, and one more.
+
+    `relevance` is the log-sum-exp of the relevances of the documents that they rest on.
+    """
+
+    relevance: float
+    payloads: tuple[bytes, ...]
+
+
+Judged = VerifyResult | Uploads
