@@ -134,11 +134,10 @@ def members(
     workers: Sequence[str],
     hosts: Sequence[str] = (),
 ) -> tuple[Member, ...]:
-    """The other sides that a device works with: the cloud or, in mode federated, the `workers`.
+    """Return the other sides of a device: the cloud or, in mode federated, the `workers`.
 
-    Each is HOST:PORT, or HOST:PORT=WEIGHT; they are protected and emulated as the cloud is. The
-    cloud may be at several `hosts`, each HOST or HOST:PORT. Raises DragonError for what is none or
-    does not fit.
+    Each worker is HOST:PORT or HOST:PORT=WEIGHT; the cloud may be at several `hosts`, each HOST or
+    HOST:PORT. All are protected and emulated alike. Raises DragonError for what does not fit.
     """
     address = network.device_address(link)
     if not how.several:
@@ -150,23 +149,19 @@ def members(
         raise DragonError("--host and --port name one cloud: name each worker with --worker")
     if not workers:
         raise DragonError("--mode federated needs workers: name each one with --worker")
-    parsed = [_parse(text) for text in workers]
-    given = [weight for _, _, weight in parsed if weight is not None]
-    if given and how.weights == "relevance":
+    found = [_worker(address, text) for text in workers]
+    weighted = ["=" in text for text in workers]
+    if any(weighted) and how.weights == "relevance":
         raise DragonError("--weights relevance finds the weights: give the workers none")
-    if given and len(given) < len(parsed):
+    if any(weighted) and not all(weighted):
         raise DragonError("give every worker a weight, or none of them")
-    places = [(host, port) for host, port, _ in parsed]
-    if len(set(places)) < len(places):
-        raise DragonError("each worker may be named once: give them different ports")
-    return tuple(
-        Member(
-            f"{host}:{port}",
-            replace(address, host=host, port=port),
-            1.0 if weight is None else weight,
-        )
-        for host, port, weight in parsed
-    )
+    return _distinct(found, "worker")
+
+
+def _distinct(found: Sequence[Member], what: str) -> tuple[Member, ...]:
+    if len({each.name for each in found}) < len(found):
+        raise DragonError(f"each {what} may be named once: give them different ports")
+    return tuple(found)
 
 
 def _no_url(text: str) -> None:
@@ -190,27 +185,26 @@ def _cloud(address: Address, hosts: Sequence[str]) -> Member:
             raise DragonError(f"{text!r} is no host: write HOST or HOST:PORT")
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         found.append(Member(name, replace(address, host=host, port=port)))
-    if len({each.name for each in found}) < len(found):
-        raise DragonError("each host may be named once: give them different ports")
     if len(found) < 2:
         return Member("cloud", found[0].address if found else address)
-    return Member("cloud", found[0].address, hosts=tuple(found))
+    return Member("cloud", found[0].address, hosts=_distinct(found, "host"))
 
 
-def _parse(text: str) -> tuple[str, int, float | None]:
+def _worker(address: Address, text: str) -> Member:
     """Parse HOST:PORT or HOST:PORT=WEIGHT."""
     _no_url(text)
-    place, equals, weight = text.partition("=")
+    place, equals, share = text.partition("=")
     found = host_and_port(place)
     try:
-        share = float(weight) if equals else None
+        weight = float(share) if equals else 1.0
     except ValueError:
-        found, share = None, None
+        found = None
     if found is None:
         raise DragonError(f"{text!r} is no worker: write HOST:PORT or HOST:PORT=WEIGHT")
-    if share is not None and not 0 < share < float("inf"):
+    if not 0 < weight < float("inf"):
         raise DragonError(f"the weight of {place} must be above 0")
-    return (*found, share)
+    host, port = found
+    return Member(f"{host}:{port}", replace(address, host=host, port=port), weight)
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:

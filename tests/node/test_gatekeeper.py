@@ -102,25 +102,6 @@ def test_one_device_s_many_questions_do_not_hold_up_another_s() -> None:
     assert max(map(seconds, many)) > 8 / READ_AT_ONCE * 0.5
 
 
-def test_a_device_more_than_there_is_room_for_answers_alone_and_hears_why() -> None:
-    async def ask() -> Answer:
-        limits = CloudLimits(most_devices=1)
-        cloud = SimulatedCloud(SimulatedSide("cloud", lambda _: SCRIPT), limits)
-        sides = [SimulatedSide("device", lambda _: SCRIPT) for _ in range(2)]
-        async with (
-            linked_device(cloud, sides[0], lambda stream: stream),
-            linked_device(cloud, sides[1], lambda stream: stream) as second,
-        ):
-            await asyncio.sleep(1.0)
-            answer = await second.asking(QUESTION, replace(WAITING, on_loss="alone")).ask()
-        await cloud.wait_idle()
-        return answer
-
-    answer = run(ask())
-    assert len(answer.tokens) == QUESTION.max_tokens
-    assert alone(answer)
-
-
 def test_a_bucket_gives_its_drops_and_then_as_many_as_it_takes_in() -> None:
     bucket = Bucket(2.0, 3.0, 10.0)
     assert [bucket.take(10.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]

@@ -56,10 +56,10 @@ class Host:
 
 @dataclass
 class Device:
-    """A device with its fleet, and what it was told."""
+    """A device with the hosts of its cloud, and the notices it got."""
 
     side: SimulatedSide
-    fleet: Hosts
+    hosts: Hosts
     told: list[str] = field(default_factory=list)
 
     async def ask(
@@ -75,7 +75,7 @@ class Device:
 
         resources = Resources(vocabulary=self.side.vocabulary)
         answer = await ClientSession(
-            self.side, {"cloud": self.fleet}, question, how, resources, hear
+            self.side, {"cloud": self.hosts}, question, how, resources, hear
         ).ask()
         await asyncio.gather(*tasks)
         return answer
@@ -97,10 +97,10 @@ async def device_of(**hosts: Host) -> AsyncIterator[Device]:
 
         return Connector(dial)
 
-    fleet = Hosts({name: connector(host) for name, host in hosts.items()}, told.append)
-    await fleet.connect()
-    async with kept(fleet):
-        yield Device(side, fleet, told)
+    cloud = Hosts({name: connector(host) for name, host in hosts.items()}, told.append)
+    await cloud.connect()
+    async with kept(cloud):
+        yield Device(side, cloud, told)
     for host in hosts.values():
         await host.cloud.wait_idle()
 
@@ -135,9 +135,9 @@ def test_an_answer_goes_on_at_the_next_host_and_no_token_changes(how: Settings) 
             found = []
             for number in range(3):
                 question = replace(QUESTION, prompt=f"who is {number}?")
-                peer = device.fleet.for_answer(question).peer
+                peer = device.hosts.for_answer(question).peer
                 assert peer is not None
-                at = {each.peer: name for name, each in device.fleet.connectors.items()}[peer]
+                at = {each.peer: name for name, each in device.hosts.connectors.items()}[peer]
                 victim = hosts[at] if kill and number < 2 else None
                 found.append(await device.ask(question, how, victim))
             assert sum(host.answered for host in hosts.values()) == (5 if kill else 3)
