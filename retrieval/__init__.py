@@ -1,7 +1,7 @@
 """Documents to chunks, chunks to vectors, questions to the chunks that may answer them.
 
-Usable alone: it knows nothing of the models that read what it finds. A name is imported when it is
-used, so that the process that reads documents loads no more than it needs.
+Usable alone. A name is imported when it is used, so that the process that reads documents loads no
+more than it needs.
 
     Index.update(Path("index"), Path("documents"), embedder := Embedder.load())
     hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
@@ -11,54 +11,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .documents import SUFFIXES, Parser
-    from .embedding import Embedder
-    from .failures import DocumentError, MissingKvError, RetrievalError
-    from .index import Hit, Index, Progress, Report
-    from .ingestion import content_hash, index_name
-    from .kv_store import KvStore
-    from .questions import in_context
-    from .retriever import Reranker, Retriever
-    from .store import Chunk, Manifest, Place, Search
-else:
-    _NAMES = {
-        "documents": ("SUFFIXES", "Parser"),
-        "embedding": ("Embedder",),
-        "failures": ("DocumentError", "MissingKvError", "RetrievalError"),
-        "index": ("Hit", "Index", "Progress", "Report"),
-        "ingestion": ("content_hash", "index_name"),
-        "kv_store": ("KvStore",),
-        "questions": ("in_context",),
-        "retriever": ("Reranker", "Retriever"),
-        "store": ("Chunk", "Manifest", "Place", "Search"),
-    }
+    from .documents import SUFFIXES as SUFFIXES
+    from .documents import Parser as Parser
+    from .embedding import Embedder as Embedder
+    from .failures import DocumentError as DocumentError
+    from .failures import MissingKvError as MissingKvError
+    from .failures import RetrievalError as RetrievalError
+    from .index import Hit as Hit
+    from .index import Index as Index
+    from .index import Progress as Progress
+    from .index import Report as Report
+    from .ingestion import content_hash as content_hash
+    from .ingestion import index_name as index_name
+    from .kv_store import KvStore as KvStore
+    from .questions import in_context as in_context
+    from .retriever import Reranker as Reranker
+    from .retriever import Retriever as Retriever
+    from .store import Chunk as Chunk
+    from .store import Manifest as Manifest
+    from .store import Place as Place
+    from .store import Search as Search
 
-    def __getattr__(name: str) -> object:
-        for module, names in _NAMES.items():
-            if name in names:
-                return getattr(import_module(f".{module}", __name__), name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+_MODULES = {
+    **dict.fromkeys(("SUFFIXES", "Parser"), "documents"),
+    **dict.fromkeys(("DocumentError", "MissingKvError", "RetrievalError"), "failures"),
+    **dict.fromkeys(("Hit", "Index", "Progress", "Report"), "index"),
+    **dict.fromkeys(("content_hash", "index_name"), "ingestion"),
+    **dict.fromkeys(("Reranker", "Retriever"), "retriever"),
+    **dict.fromkeys(("Chunk", "Manifest", "Place", "Search"), "store"),
+    "Embedder": "embedding",
+    "KvStore": "kv_store",
+    "in_context": "questions",
+}
 
 
-__all__ = [
-    "SUFFIXES",
-    "Chunk",
-    "DocumentError",
-    "Embedder",
-    "Hit",
-    "Index",
-    "KvStore",
-    "Manifest",
-    "MissingKvError",
-    "Parser",
-    "Place",
-    "Progress",
-    "Report",
-    "Reranker",
-    "RetrievalError",
-    "Retriever",
-    "Search",
-    "content_hash",
-    "in_context",
-    "index_name",
-]
+def __getattr__(name: str) -> object:
+    if module := _MODULES.get(name):
+        return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

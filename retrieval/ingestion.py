@@ -102,12 +102,14 @@ def _parts(pattern: str) -> list[str]:
     return [*parts[:-1], "*"] if parts[-1] == "**" else parts
 
 
-def _matches(name: list[str], pattern: list[str]) -> bool:
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return any(_matches(name[skipped:], pattern[1:]) for skipped in range(len(name)))
-    return bool(name) and fnmatchcase(name[0], pattern[0]) and _matches(name[1:], pattern[1:])
+def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
+    reached = {0}  # how many of the name's parts the pattern's so far may match
+    for part in pattern:
+        if part == "**":
+            reached = set(range(min(reached, default=len(name)), len(name)))
+        else:
+            reached = {n + 1 for n in reached if n < len(name) and fnmatchcase(name[n], part)}
+    return bool(reached)
 
 
 def content_hash(path: Path) -> str:

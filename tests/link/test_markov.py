@@ -21,16 +21,6 @@ def states(rates: MarkovRates, slots: int, seed: int = 1) -> np.ndarray:
     return np.array([channel.rate_at(n * rates.slot_s + middle) == rates.low for n in range(slots)])
 
 
-@pytest.mark.parametrize(("to_low", "to_high"), [(0.05, 0.1), (0.7, 0.2), (0.9, 0.8), (0.5, 0.5)])
-def test_the_states_are_the_chain(to_low: float, to_high: float) -> None:
-    low = states(MarkovRates(1.0, 2.0, to_low, to_high), 40_000)
-    before, after = low[:-1], low[1:]
-    share = to_low / (to_low + to_high)
-    assert low.mean() == pytest.approx(share, abs=0.02)
-    assert after[~before].mean() == pytest.approx(to_low, abs=0.02)
-    assert (~after[before]).mean() == pytest.approx(to_high, abs=0.02)
-
-
 @pytest.mark.parametrize(("to_low", "to_high"), [(0.05, 0.1), (0.9, 0.8), (1e-4, 1e-4)])
 def test_every_slot_follows_from_the_one_before_across_blocks(
     to_low: float, to_high: float
@@ -57,11 +47,6 @@ def test_any_time_can_be_asked_in_any_order() -> None:
     forwards, backwards = MarkovChannel(RATES, 7), MarkovChannel(RATES, 7)
     rates = {time: forwards.rate_at(time) for time in sorted(times)}
     assert {time: backwards.rate_at(time) for time in times} == rates
-
-
-def test_it_starts_in_the_stationary_distribution() -> None:
-    first = [MarkovChannel(RATES, seed).rate_at(0.0) == RATES.low for seed in range(3000)]
-    assert np.mean(first) == pytest.approx(RATES.low_share, abs=0.03)
 
 
 def test_the_seed_and_the_direction_decide() -> None:
@@ -105,14 +90,6 @@ def test_a_link_with_markov_rates_delivers_in_order_and_no_faster_than_they_allo
         if size:
             free = channel.departure_s(max(now, free), 8 * size)
             assert last == pytest.approx(free + 0.2)
-
-
-def test_the_rate_of_a_link_can_be_asked() -> None:
-    model = LinkModel(rates=RATES, seed=4, direction="down", bandwidth=1.0)
-    channel = MarkovChannel(RATES, 4, "down")
-    assert [model.rate_at(n / 3) for n in range(50)] == [channel.rate_at(n / 3) for n in range(50)]
-    assert LinkModel(bandwidth=5e3).rate_at(3.0) == 5e3
-    assert LinkModel().rate_at(3.0) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from retrieval import Embedder, Index, RetrievalError, Retriever, bert
+from retrieval import Embedder, RetrievalError, bert
 from retrieval.bert import BertEncoder, runs_directly
 from retrieval.model_files import fingerprint
 
@@ -66,22 +66,6 @@ def test_packed_weights_compute_the_same(minilm: Embedder, monkeypatch: pytest.M
     assert np.abs(minilm.encode(texts) - plain).max() < 1e-6
 
 
-def test_no_texts_and_very_long_ones(minilm: Embedder) -> None:
-    assert minilm.encode([]).shape == (0, 384)
-    assert np.isfinite(minilm.encode(["word " * 1000, ""])).all()
-
-
-def test_questions_find_documents_by_meaning(
-    tmp_path: Path, documents: Path, minilm: Embedder
-) -> None:
-    Index.update(tmp_path / "index", documents, minilm)
-    retriever = Retriever(Index.open(tmp_path / "index"), minilm, search="dense")
-    hits = retriever.retrieve("From where does my plane take off?", 2)
-    assert hits[0].chunk.source == "travel/flight.txt"
-    hits = retriever.retrieve("Can I leave my suitcase somewhere?", 2)
-    assert hits[0].chunk.source == "travel/hotel.html"
-
-
 def test_the_fingerprint_names_the_version_not_the_place(model: Path) -> None:
     assert fingerprint(model) == fingerprint(MINILM) == Embedder.load().fingerprint
     (model / "config.json").write_text((model / "config.json").read_text() + " ")
@@ -123,17 +107,12 @@ def test_a_model_of_other_modules_does_not_run_directly(model: Path) -> None:
     assert not runs_directly(model)
 
 
-def test_a_directory_without_weights_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RetrievalError, match="holds no model"):
-        Embedder.load(str(tmp_path))
-
-
 def test_an_unknown_model_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(name: str, **_: object) -> str:
         raise OSError("cannot connect\nto the hub")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    with pytest.raises(RetrievalError, match="nobody/nothing is not a directory") as caught:
+    with pytest.raises(RetrievalError) as caught:
         Embedder.load("nobody/nothing")
     assert "\n" not in str(caught.value)
 

@@ -159,13 +159,6 @@ def test_sheets_are_tables(tmp_path: Path) -> None:
     assert document.tables == ((8, 26),)
 
 
-def test_comma_separated_values_are_a_table(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('Name;Price\n"Adults; all";12,5\n\n')
-    document = load(tmp_path / "a.csv")
-    assert document.text == "Name\tPrice\nAdults; all\t12,5"
-    assert document.tables == ((0, len(document.text)),)
-
-
 def epub(path: Path, opf: str) -> Path:
     container = (
         '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
@@ -204,13 +197,6 @@ def message(subject: str, text: str, html: str = "") -> EmailMessage:
 
 
 HEADERS = "From: Tom <tom@example.org>\nTo: me@example.org\nDate: Sat, 21 Nov 2026 20:00:00 +0000"
-
-
-def test_mail_is_titled_by_its_subject(tmp_path: Path) -> None:
-    (tmp_path / "a.eml").write_bytes(message("Käse", "I promise to\nbring it.").as_bytes())
-    document = load(tmp_path / "a.eml")
-    assert document.title == "Käse"
-    assert document.text == f"{HEADERS}\n\nI promise to\nbring it."
 
 
 def test_a_mailbox_has_a_section_for_each_message(tmp_path: Path) -> None:

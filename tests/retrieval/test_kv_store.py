@@ -57,25 +57,6 @@ def test_reading_is_private_and_writable(tmp_path: Path) -> None:
     assert store.read("abc")["layer.0.values"][0, 0] == 0
 
 
-def test_arrays_that_are_not_contiguous_are_stored_as_they_look(tmp_path: Path) -> None:
-    store = KvStore(tmp_path, "m")
-    turned = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    store.write("d", {"x": turned})
-    assert np.array_equal(store.read("d")["x"], turned)
-
-
-def test_models_do_not_share(tmp_path: Path) -> None:
-    KvStore(tmp_path, "one").write("abc", ARRAYS)
-    assert KvStore(tmp_path, "two").stored() == set()
-
-
-def test_what_is_stored_is_named_and_the_rest_is_missing(tmp_path: Path) -> None:
-    store = KvStore(tmp_path, "m")
-    store.write("a", ARRAYS)
-    assert store.stored() == {"a"}
-    assert is_missing(store, "b")
-
-
 def test_every_truncation_is_missing(tmp_path: Path) -> None:
     store = KvStore(tmp_path, "m")
     store.write("a", ARRAYS)
@@ -88,27 +69,6 @@ def test_every_truncation_is_missing(tmp_path: Path) -> None:
     assert is_missing(store, "a")
     path.write_bytes(whole)
     assert not is_missing(store, "a")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        b"[]",
-        b"{",
-        b"\xff\xff",
-        b'{"x": 1}',
-        b'{"x": {"dtype": "F8", "shape": [1], "data_offsets": [0, 1]}}',
-        b'{"x": {"dtype": "U8", "shape": [1], "data_offsets": [-1, 0]}}',
-        b'{"x": {"dtype": "U8", "shape": ["a"], "data_offsets": [0, 1]}}',
-        b'{"x": {"dtype": "U8", "shape": [-1], "data_offsets": [1, 0]}}',
-    ],
-)
-def test_malformed_headers_are_missing(tmp_path: Path, header: bytes) -> None:
-    store = KvStore(tmp_path, "m")
-    store.directory.mkdir(parents=True)
-    data = len(header).to_bytes(8, "little") + header + b"\0"
-    (store.directory / "a.safetensors").write_bytes(data)
-    assert is_missing(store, "a")
 
 
 def test_pruning_leaves_no_trace_in_any_model(tmp_path: Path) -> None:

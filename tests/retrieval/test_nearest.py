@@ -31,11 +31,6 @@ def test_exact_is_the_sorted_product() -> None:
     assert np.allclose(cosines, products[order], atol=1e-6)
 
 
-def test_fewer_vectors_than_asked_for() -> None:
-    vectors = clustered(100)[:3]
-    assert len(nearest.search(nearest.build(vectors, np.arange(3)), vectors[0], 10)) == 3
-
-
 def test_approximate_finds_what_exact_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

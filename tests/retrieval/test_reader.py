@@ -152,11 +152,6 @@ def test_a_reader_that_is_ended_by_a_file_reads_the_next_one(
             assert [text for text, *_ in pieces] == ["The ferry leaves at nine."]
 
 
-def test_a_long_cell_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n1,"' + "cell " * 200_000 + '"\n')
-    assert sum(text.count("cell") for text in read(tmp_path / "a.csv")) == 200_000
-
-
 def test_what_holds_more_text_than_a_file_may_is_skipped(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.epub", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(

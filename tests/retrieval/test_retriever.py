@@ -3,11 +3,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
 from torch.nn import Sigmoid
 
-from retrieval import Embedder, Index, Reranker, RetrievalError, Retriever, Search, sqlite_store
+from retrieval import Embedder, Index, Reranker, Retriever, Search, sqlite_store
 
 from .conftest import WordHashes
 
@@ -62,30 +61,12 @@ def test_nothing_below_the_floor_is_found_whatever_a_reranker_says(
         assert retriever.retrieve(question, 2, 1.1) == []
 
 
-def test_no_texts_have_no_scores() -> None:
-    assert Reranker(None).score("question", []).shape == (0,)
-
-
-@pytest.mark.parametrize("k", [0, -1])
-def test_nothing_asked_nothing_found(index: Index, embedder: Embedder, k: int) -> None:
-    assert Retriever(index, embedder).retrieve("ferry", k) == []
-
-
 def test_an_empty_index_does_not_load_the_model(tmp_path: Path, hashes: WordHashes) -> None:
     (tmp_path / "empty").mkdir()
     Index.update(tmp_path / "index", tmp_path / "empty", hashes.embedder())
     retriever = Retriever(Index.open(tmp_path / "index"), hashes.embedder())
     assert retriever.retrieve("ferry", 2) == []
     assert hashes.encoded == []
-
-
-def test_another_embedding_model_is_refused(
-    index: Index, documents: Path, hashes: WordHashes
-) -> None:
-    with pytest.raises(RetrievalError) as caught:
-        Retriever(index, hashes.embedder("words-2"))
-    assert f"dragonrt index {documents} --index " in str(caught.value)
-    assert np.all(np.isfinite(index.search(hashes.embedder().encode_question("x"), 1)[0].score))
 
 
 @pytest.fixture

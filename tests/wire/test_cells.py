@@ -3,7 +3,7 @@
 import pytest
 
 from dragonrt.wire.frames import FrameDecoder, encode_frame
-from dragonrt.wire.padding import CELL, HEADER_BYTES, PACED, SIZES, cell, content_of, in_cells
+from dragonrt.wire.padding import CELL, HEADER_BYTES, SIZES, cell, content_of, in_cells
 from dragonrt.wire.reasons import RemoteProtocolError
 
 BODIES = [b"", b"a", b"b" * 244, b"c" * 245, bytes(range(256)) * 100, b"d"]
@@ -28,17 +28,6 @@ def test_frames_in_cells_come_out_as_they_went_in(step: int) -> None:
     content = sum(len(encode_frame(body)) for body in BODIES)
     assert decoder.padding_bytes == sum(map(len, cells)) - content
     assert {len(each) for each in cells[:4]} == {256, 1024}
-
-
-def test_a_frame_may_lie_across_cells_and_a_cell_may_be_empty() -> None:
-    frame = encode_frame(b"x" * 100)
-    data = cell(frame[:3], PACED) + cell(b"", PACED) + cell(frame[3:], PACED)
-    found, decoder = bodies(data, 13)
-    assert found == [b"x" * 100]
-    assert decoder.frame_bytes == len(frame)
-    half, decoder = bodies(cell(frame[:50], PACED), 9)
-    assert half == []
-    assert decoder.has_partial_frame
 
 
 @pytest.mark.parametrize("size", [0, 1, 247, 248, 249, 1016, 1017, 16376, 16377, 100_000])

@@ -36,13 +36,6 @@ def test_any_split_gives_the_bodies_back(sent: list[bytes], data: st.DataObject)
     assert not decoder.has_partial_frame
 
 
-def test_byte_by_byte_and_with_trailing_bytes() -> None:
-    stream = encode_frame(b"one") + encode_frame(b"x" * 1000) + b"\x00\x00"
-    decoder = FrameDecoder()
-    assert bodies(decoder, *(bytes([byte]) for byte in stream)) == [b"one", b"x" * 1000]
-    assert decoder.has_partial_frame
-
-
 def test_compression_only_where_it_helps() -> None:
     compressible, short, random = b"ab" * 1000, b"a" * COMPRESS_ABOVE, os.urandom(2000)
     assert len(encode_frame(compressible)) < 100
@@ -103,11 +96,3 @@ def test_reserved_bits_must_be_zero(bit: int) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         decoder.next_body()
     assert caught.value.reason is Reason.MALFORMED
-
-
-def test_the_limit_may_grow_between_two_frames() -> None:
-    decoder = FrameDecoder(limit=3)
-    decoder.feed(encode_frame(b"abc") + encode_frame(b"abcd"))
-    assert decoder.next_body() == b"abc"
-    decoder.limit = 4
-    assert decoder.next_body() == b"abcd"
