@@ -27,8 +27,6 @@ from scripts.papers.dragon.baselines.exchange import (
     Token,
     decode,
     encode,
-    pack,
-    unpack,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -59,17 +57,6 @@ def test_any_bytes_are_a_message_or_are_refused(body: bytes) -> None:
 def test_other_fields_than_the_messages_own_are_refused(fields: list[object]) -> None:
     with pytest.raises(BaselineError):
         decode(msgpack.packb(["Token", *fields]))
-
-
-@given(st.lists(st.integers(0, 2**32 - 1)))
-def test_tokens_are_packed_in_four_bytes_each(tokens: list[int]) -> None:
-    assert unpack(pack(tokens)) == tokens
-    assert len(pack(tokens)) == 4 * len(tokens)
-
-
-def test_half_a_token_is_refused() -> None:
-    with pytest.raises(BaselineError, match="four bytes"):
-        unpack(b"abcde")
 
 
 def test_sides_with_different_models_part() -> None:
