@@ -6,7 +6,6 @@ workers; in this process and in virtual time (`linked`, `played`), or in real pr
 these experiments knows how sides are connected and asked.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -97,17 +96,6 @@ class RealArena(Arena):
             Given((await self.conversation(question, settings, stops).ask(prompt)).answer)
             for prompt in prompts
         ]
-
-    async def ask_at_once(
-        self,
-        prompts: Sequence[str],
-        question: Question,
-        settings: Settings,
-        stops: Sequence[str] = (),
-    ) -> list[Given]:
-        """All prompts at the same time: the same texts in less time, but no costs to measure."""
-        asking = (self.conversation(question, settings, stops).ask(prompt) for prompt in prompts)
-        return [Given(reply.answer) for reply in await asyncio.gather(*asking)]
 
     def round_trip_s(self) -> float | None:
         """The measured round trip to the cloud; None where it was lost."""

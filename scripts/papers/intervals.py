@@ -1,6 +1,5 @@
 """What repeated measurements say: medians with bootstrap intervals, groups of rows. Pure."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -91,19 +90,6 @@ def paired(statistic: Callable[..., Any], *samples: Sequence[float]) -> Interval
         rng=random,
     ).confidence_interval
     return Interval("mean", value, float(low), float(high), columns[0].size)
-
-
-def wilson(successes: int, count: int) -> Interval:
-    """A share and its 95 % score interval (Wilson 1927), which holds for shares near 0 and 1 too.
-
-    Raises DragonError where nothing was counted.
-    """
-    if count < 1:
-        raise DragonError("nothing was counted, so there is no share to estimate")
-    share, z = successes / count, 1.959964
-    spread = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
-    middle, scale = share + z * z / (2 * count), 1 + z * z / count
-    return Interval("mean", share, (middle - spread) / scale, (middle + spread) / scale, count)
 
 
 def exactly(value: float) -> Interval:

@@ -7,21 +7,18 @@ from typing import Any
 
 import pytest
 
-from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes import federated, guards
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.blocks.verifier import BlockVerifier
 from dragonrt.modes.deciding import Deciding, Mixed, mixed
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.drafts import DraftQueue, SideDraft
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.lookahead import Lookahead
-from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES
-from dragonrt.modes.settings import DragonSettings, Weighing
+from dragonrt.modes.settings import Weighing
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.node.answer import Driver
@@ -30,11 +27,10 @@ from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
 from dragonrt.testing.schedule import Schedule
-from dragonrt.wire.padding import PACED
 from scripts.campaign.campaign import explore_many
 from scripts.campaign.exploration import explore, explore_one
 from scripts.campaign.liveness import bound_s
-from scripts.campaign.scenario import CADENCES, DISTRIBUTIONS, FOR_EVER_S, VOCABULARIES, Scenario
+from scripts.campaign.scenario import Scenario
 
 
 @pytest.mark.slow
@@ -44,31 +40,6 @@ def test_no_run_violates_anything(mode: str) -> None:
     found = explore(range(16), mode)
     assert [run for run in found if run.violation is not None] == []
     assert 0.15 < max(run.slowest for run in found) < 1, "the bound of liveness says something"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_scenarios_differ_in_everything_that_may_go_wrong(mode: str) -> None:
-    drawn = [Scenario.draw(seed, mode) for seed in range(200)]
-    assert {len(scenario.requests) for scenario in drawn} == {1, 2, 3}
-    assert {len(scenario.schedules) for scenario in drawn} == {1, 2}
-    assert {len(scenario.weights) for scenario in drawn} == (
-        {2, 3, 4} if mode == "federated" else {1}
-    )
-    links = [link for scenario in drawn for link in scenario.schedules[0]]
-    assert {type(fault).__name__ for link in links for fault in link.faults} == {
-        "Cut",
-        "HalfOpen",
-        "Stall",
-    }
-    requests = [request for scenario in drawn for request in scenario.requests]
-    assert {type(request.settings) for request in requests} == {MODES[mode].settings}
-    losses = {request.settings.on_loss for request in requests}
-    assert losses == ({"wait"} if mode == "federated" else {"alone", "wait"})
-    assert {asked.stops for asked in requests if asked.end_s is not None} == {True, False}
-    stalls = {scenario.stall.length_s for scenario in drawn if scenario.stall is not None}
-    assert {0.5, FOR_EVER_S} < stalls
-    assert any(scenario.killed_s for scenario in drawn)
-    assert any(not scenario.faulty for scenario in drawn)
 
 
 @pytest.mark.parametrize(
@@ -99,54 +70,6 @@ def test_the_bound_counts_the_questions_that_a_cloud_reads_one_after_another() -
     assert limit_s(0, 0, 0) == limit_s(0, 0, 0, 0) == pytest.approx(limit_s(0) + 2 * (0.8 - 0.5))
     slow = replace(link, device_prepare_s=3.0)  # a device reads all of its questions at once
     assert limit_s(0, 0, 0, link=slow) == limit_s(0, link=slow)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_models_samplers_and_documents_differ_too(mode: str) -> None:
-    drawn = [Scenario.draw(seed, mode) for seed in range(200)]
-    assert {scenario.vocabulary for scenario in drawn} == set(VOCABULARIES)
-    assert {scenario.documents for scenario in drawn} == {True, False}
-    samplers = [each.question.sampler for scenario in drawn for each in scenario.requests]
-    assert {sampler.top_k for sampler in samplers} == set(range(6))
-    assert {sampler.top_p for sampler in samplers} == {0.9, 1.0}
-    plain = [Scenario.draw_plain(seed, mode) for seed in range(5)]
-    assert [each.schedules for each in plain] == [each.schedules for each in drawn[:5]]
-
-
-def test_what_is_looked_up_comes_true_at_times_and_goes_wrong_at_others() -> None:
-    """Without such documents nothing would ever be looked up in a simulated answer."""
-    lookups: list[tuple[int, int]] = []
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Lookup, "learn", lambda lookup, *of: lookups.append(of))
-        explore(range(12), "dragon")
-    right = [right for guessed, right in lookups if guessed]
-    assert len(right) > 30
-    assert 0 < sum(each > 0 for each in right) < len(right)
-
-
-def test_what_a_device_may_choose_is_drawn_together() -> None:
-    drawn = [Scenario.draw(seed, "dragon") for seed in range(400)]
-    chosen = [
-        (scenario, request.settings)
-        for scenario in drawn
-        for request in scenario.requests
-        if isinstance(request.settings, DragonSettings)
-    ]
-    for level in Disclosure:
-        some = [(scenario, each) for scenario, each in chosen if each.disclose is level]
-        assert {each.branches for _, each in some} >= {"0", "1", "2", "4", "7", "auto"}
-        assert {each.codec for _, each in some} == set(DISTRIBUTIONS)
-        assert {each.pads for _, each in some} == {False, True}
-        assert {each.cadence for _, each in some} == {None, *CADENCES}
-        assert {each.rule for _, each in some} >= {"coupled"}
-        assert any(
-            scenario.faulty and each.cadence and each.most_branches for scenario, each in some
-        )
-    assert {each.aggregator for _, each in chosen} == set(Aggregator)
-    for scenario, each in chosen:
-        bits_per_s = scenario.schedules[0][0].bandwidth
-        if each.cadence is not None and bits_per_s is not None:
-            assert 8 * PACED / each.cadence_s <= bits_per_s, "the link must carry it"
 
 
 def test_all_modes_are_drawn_and_each_is_the_run_of_its_name() -> None:

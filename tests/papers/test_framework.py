@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragonrt.errors import DragonError
-from dragonrt.experiments.picture import WIDTH_INCHES
 from scripts.papers import figures
 from scripts.papers.charts import errors, lines, looks, picture
 from scripts.papers.framework import (
@@ -143,13 +142,6 @@ def test_what_is_no_csv_of_rows_is_one_line(where: Files, text: str | None) -> N
         draw_again(Doubling(), where)
 
 
-def test_rows_that_differ_in_columns_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match="other columns"):
-        write_rows([{"a": 1}, {"b": 1}], tmp_path / "rows.csv")
-    with pytest.raises(ExperimentError, match="no rows"):
-        write_rows([], tmp_path / "rows.csv")
-
-
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(min_size=1)
 )
@@ -196,15 +188,6 @@ def test_the_estimate_is_the_median_within_its_interval() -> None:
         estimate([])
 
 
-@pytest.mark.slow
-def test_a_picture_is_a_png_of_the_common_width(tmp_path: Path) -> None:
-    path = tmp_path / "line.png"
-    with picture(path, height_inches=2) as (figure, axes):
-        axes[0, 0].plot([1, 2], [3, 4], label="line")
-        assert figure.get_size_inches()[0] == WIDTH_INCHES
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 def test_lines_stand_apart_with_their_intervals_and_without_those_that_are_missing(
     tmp_path: Path,
 ) -> None:
@@ -220,8 +203,3 @@ def test_lines_stand_apart_with_their_intervals_and_without_those_that_are_missi
             (1.9, 7.0),
         ]
         assert (list(last.lines[0].get_xdata()), last.lines[2]) == ([1.1], ())
-
-
-def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DragonError, match="cannot write"), picture(tmp_path / "no" / "where.png"):
-        pass

@@ -1,6 +1,5 @@
 """The files of deploy/ are what the programs they are for take, as far as those are here."""
 
-import configparser
 import os
 import re
 import shutil
@@ -59,18 +58,6 @@ def test_systemd_takes_the_units(
     unit.write_text(text.replace(program, "/bin/true"))
     verify = [analyze, *options, "verify", "--man=no", str(unit)]
     assert run(*verify, XDG_RUNTIME_DIR=str(tmp_path)) == ""
-
-
-@pytest.mark.parametrize("name", ["dragonrt@.service", "dragonrt-user@.service"])
-def test_a_unit_is_bounded_and_says_when_it_is_ready(name: str) -> None:
-    unit = configparser.RawConfigParser(strict=False)
-    unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read(DEPLOY / name)
-    assert unit["Service"]["Type"] == "notify"
-    assert {"MemoryMax", "TasksMax", "TimeoutStartSec", "TimeoutStopSec"} <= {*unit["Service"]}
-    assert {"StartLimitBurst", "StartLimitIntervalSec"} <= {*unit["Unit"]}
-    hidden = unit["Service"].get("ProtectHome", "no") != "no"
-    assert hidden == (name == "dragonrt@.service"), "a person's own unit reads their documents"
 
 
 def test_the_compose_file_fits_the_others() -> None:

@@ -70,14 +70,6 @@ def test_it_needs_root_and_touches_nothing_without(lab: Lab) -> None:
     assert lab.called() == []
 
 
-@pytest.mark.parametrize("arguments", [("--delay", "fast"), ("--jitter", "1;2"), ("--delay",)])
-def test_a_wrong_number_is_a_mistake_of_the_caller(lab: Lab, arguments: tuple[str, ...]) -> None:
-    done = lab.run(*arguments)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert lab.called() == []
-
-
 @pytest.mark.parametrize(
     ("fails_at", "says"),
     [

@@ -20,7 +20,7 @@ from dragonrt import bundled
 from scripts.train.models.adapter import Settings, batch_of, train
 from scripts.train.models.adapter_articles import Articles
 from scripts.train.models.adapter_model import Adapter, Llama
-from scripts.train.models.adapter_notes import joined, noted
+from scripts.train.models.adapter_notes import noted
 from scripts.train.models.adapter_rows import Encoder, Reading
 from scripts.train.models.average import average
 from scripts.train.models.sample import UNKNOWN
@@ -53,20 +53,6 @@ def base(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenize
     return path
 
 
-def test_a_branch_reads_the_document_and_itself_only(
-    base: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    encoder = Encoder(tokenizer)
-    model = Llama.read(base)
-    adapter = Adapter(model, Random(0))
-    whole = encoder.encoded(READING)
-    alone = [encoder.encoded(Reading(READING.document, [b])) for b in READING.branches]
-    assert whole is not None
-    logits = model.logits(batch_of([whole]), adapter)
-    separate = [model.logits(batch_of([a]), adapter) for a in alone if a is not None]
-    torch.testing.assert_close(logits, torch.cat(separate), atol=0.05, rtol=0.05)
-
-
 def test_the_frozen_model_gives_the_logits_of_transformers(
     base: Path, tokenizer: PreTrainedTokenizerBase
 ) -> None:
@@ -93,13 +79,6 @@ def test_notes_hold_nearly_all_answers() -> None:
 
 def re_spaced(text: str) -> str:
     return "".join(text.lower().replace("-\n", "").split())
-
-
-def test_joined_notes_are_asked_together_and_alone() -> None:
-    both, first, second = joined(Random(2))
-    questions = {both[1][0][0][0], first[1][0][0][0], second[1][0][0][0]}
-    assert len(questions) == 1
-    assert len(both[0]) > max(len(first[0]), len(second[0]))
 
 
 def test_a_question_is_answered_by_one_chunk_and_refused_by_others() -> None:

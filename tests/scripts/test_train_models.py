@@ -22,9 +22,9 @@ from scripts.train.models.build_corpus import build
 from scripts.train.models.cleaning import clean
 from scripts.train.models.compositions import composition
 from scripts.train.models.corpus import Corpus
-from scripts.train.models.evaluate import agreement, load, question_sets, score
+from scripts.train.models.evaluate import load
 from scripts.train.models.gaps import gaps
-from scripts.train.models.mixture import sources, write
+from scripts.train.models.mixture import sources
 from scripts.train.models.notes import note
 from scripts.train.models.sample import UNKNOWN, Sample
 from scripts.train.models.statements import is_held_out, statements
@@ -136,17 +136,6 @@ def test_what_is_left_out_of_a_sentence_is_in_the_document_and_not_in_the_questi
     assert {"who", "what", "when", "where", "how"} <= words
 
 
-def test_asking_for_the_unknown_only_yields_no_answer() -> None:
-    r = Random(2)
-    answers = [a for _ in range(50) for a in turns(note(r, asking="unknown"))[1]]
-    assert set(answers) == {UNKNOWN}
-
-
-def test_a_tenth_of_the_statements_is_held_out() -> None:
-    held_out = sum(s.held_out for s in statements())
-    assert 0.05 < held_out / len(statements()) < 0.15
-
-
 def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None:
     r = Random(3)
     for _, generator in sources(Corpus.read(directory)):
@@ -158,27 +147,6 @@ def test_samples_of_every_sort_follow_the_prompt_format(directory: Path) -> None
                 if role == "answer":
                     assert text.startswith(" ")
                     assert text.endswith("\n")
-
-
-def test_samples_that_ask_are_kept_each_in_a_file(directory: Path, tmp_path: Path) -> None:
-    corpus = Corpus.read(directory)
-    for name in ("first", "again"):
-        write(corpus, 5, tmp_path / name)
-    files = sorted((tmp_path / "first").iterdir())
-    assert [file.name for file in files] == [f"0000{index}.txt" for index in range(5)]
-    for file in files:
-        assert "\nAnswer:" in file.read_text()
-        assert file.read_text() == (tmp_path / "again" / file.name).read_text()
-
-
-def test_a_corpus_of_text_alone_is_enough(directory: Path, tmp_path: Path) -> None:
-    (tmp_path / "harbor.txt").write_text((directory / "harbor.txt").read_text())
-    assert len(sources(Corpus.read(tmp_path))) == len(sources(Corpus.read(directory))) - 2
-
-
-def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="holds no"):
-        Corpus.read(tmp_path)
 
 
 def test_samples_of_a_row_do_not_see_each_other(directory: Path) -> None:
@@ -245,13 +213,6 @@ def test_two_models_are_averaged(tmp_path: Path) -> None:
         assert torch.equal(doubled[name], 2 * weight)
 
 
-def test_a_state_of_another_size_is_refused(trained: tuple[Settings, Any]) -> None:
-    settings, config = trained
-    wider = LlamaConfig(**{**config.to_dict(), "intermediate_size": 96})
-    with pytest.raises(ValueError, match="another size"):
-        train(replace(settings, steps=STEPS + 3), wider)
-
-
 def clone(clones: Path, name: str, files: dict[str, str]) -> None:
     """A git repository as a user would have cloned it."""
     repository = clones / name
@@ -280,12 +241,3 @@ def test_a_corpus_is_built_from_the_clones_there_are(tmp_path: Path) -> None:
     assert (tmp_path / "corpus/se-a-b_c.txt").read_text() == clean(sentence * 8) + "\n"
     fields = json.loads((tmp_path / "corpus/factbook_facts.json").read_text())
     assert fields == [{"country": "Lund", "climate": "mild, with long winters"}]
-
-
-def test_the_models_of_a_run_can_be_scored(trained: tuple[Settings, Any], directory: Path) -> None:
-    model = load(trained[0].out / "dragon-tiny")
-    sets = question_sets(Corpus.read(directory), 1)
-    assert {"notes, unseen forms", "facts, not in the document", "hand-written"} <= sets.keys()
-    scores = score(model, sets["notes, known forms"])
-    assert all(0 <= share <= 1 for share in scores.values())
-    assert agreement(model, model, sets["notes, known forms"])["same_best_token"] == 1

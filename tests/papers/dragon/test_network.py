@@ -9,7 +9,7 @@ from dragonrt import bundled
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
 from dragonrt.node.endpoints import Address
-from scripts.papers.dragon import first_token, pipeline
+from scripts.papers.dragon import first_token
 from scripts.papers.framework import Settings
 from scripts.papers.lineup import asked_of
 
@@ -43,19 +43,6 @@ def test_the_first_token_over_a_network_has_the_measured_round_trip(
     assert list(first_token.summarise(rows)["2 documents a side"]) == ["CRCG/device", "DRAGON"]
     first_token.plot([{**row, "model": "dragon-small"} for row in rows], tmp_path / "ttft.png")
     assert (tmp_path / "ttft.png").stat().st_size > 10_000
-
-
-@pytest.mark.slow
-def test_the_pipeline_over_a_network_is_the_devices(cloud: Address, tmp_path: Path) -> None:
-    rows = pipeline.run(settings(cloud, tmp_path), lambda done, total: None)
-    assert {row["side"] for row in rows} == {"device"}
-    summary = pipeline.summarise(rows)
-    assert list(summary) == [way.name for way in pipeline.WAYS]
-    for way in summary.values():
-        assert way["tokens"] == pipeline.TOKENS_QUICK
-        assert list(way["forwards"]) == ["device"]
-    pipeline.plot(rows, tmp_path / "pipeline.png")
-    assert (tmp_path / "device.jsonl").exists()
 
 
 @pytest.mark.slow

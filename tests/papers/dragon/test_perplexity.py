@@ -17,23 +17,6 @@ from scripts.papers.texts import read_corpus
 TEXT = "The ferry to Vardo leaves from pier two at half past nine. " * 60
 
 
-@pytest.mark.parametrize("files", [2, 5, 11])
-def test_each_fifth_file_is_evaluated_and_none_is_retrieved_too(tmp_path: Path, files: int) -> None:
-    for number in range(files):
-        (tmp_path / f"{number:02}.md").write_text(f"Note {number}.")
-    corpus = read_corpus(tmp_path)
-    assert len(corpus.evaluated.split("\n\n")) == max(1, files // 5)
-    assert len(corpus.retrieved) == files - max(1, files // 5)
-    assert not set(corpus.evaluated.split("\n\n")) & set(corpus.retrieved)
-
-
-def test_the_last_fifth_of_a_file_is_evaluated(tmp_path: Path) -> None:
-    file = tmp_path / "book.txt"
-    file.write_text("a" * 80 + "b" * 20)
-    corpus = read_corpus(file)
-    assert (corpus.retrieved, corpus.evaluated) == (("a" * 80,), "b" * 20)
-
-
 def test_nothing_to_read_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DragonError, match="neither a text file nor a directory"):
         read_corpus(tmp_path)

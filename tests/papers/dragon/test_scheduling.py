@@ -14,23 +14,7 @@ from scripts.papers.dragon import recorded_acceptance
 from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
 from scripts.papers.model_sides import document_side, run
 from scripts.papers.sample_sides import LoadedSide, sample_settings
-from scripts.papers.virtual_arena import Pace, linked, replayed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("aggregator", SCHEDULERS.values())
-def test_the_runtime_accepts_what_the_sequence_says(aggregator: Aggregator) -> None:
-    acceptances = Acceptances(
-        (True, False, False, True, True, False) * 4, (True, True, False, False, True, True) * 4
-    )
-    answer = replayed(acceptances, aggregator, Pace(0.02, 0.03, 0.1), 16)
-    counts = answer.counts
-    assert counts.accepted["device"] <= sum(acceptances.device)
-    if counts.compared["device"] == 24:
-        assert counts.accepted["device"] == sum(acceptances.device)
-        assert counts.accepted["cloud"] == sum(acceptances.cloud)
-    assert counts.compared["cloud"] > 0
-    assert len(answer.tokens) == 24
+from scripts.papers.virtual_arena import linked
 
 
 @pytest.mark.slow

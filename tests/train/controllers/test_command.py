@@ -42,15 +42,3 @@ def test_a_controller_is_trained_compared_and_kept(call: Run, tmp_path: Path) ->
     assert first_words == ["untrained", "learned", "best", "heuristic,"]
     assert f"saved as {out}.safetensors and {out}.json" in outcome.errors
     assert isinstance(controller(str(out)), Learned)
-
-
-def test_what_is_wrong_is_one_line(call: Run, tmp_path: Path) -> None:
-    trace = tmp_path / "trace.npz"
-    record(trace)
-    for options, line in (
-        (("--codec", "ksqs:8:100"), "the recording is of qs:100"),
-        (("--link", "lte"), "the link lte has no Markov rates upwards"),
-    ):
-        outcome = call("controller", "--trace", str(trace), "--out", str(tmp_path / "x"), *options)
-        assert outcome.code == 1
-        assert outcome.line.startswith(line)

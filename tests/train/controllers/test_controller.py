@@ -1,6 +1,5 @@
 """Training of a controller: it learns what no fixed action can do, and says from what."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,11 +7,9 @@ import numpy as np
 import pytest
 
 from dragonrt.control.learned import Learned
-from dragonrt.errors import LinkError, TrainingError
 from dragonrt.link.markov import MarkovRates
 from scripts.train.artefact import save_controller
 from scripts.train.controllers.controller import (
-    CONFIDENCES,
     compare,
     encoding,
     train_controller,
@@ -42,18 +39,6 @@ def two_kinds() -> PairRecording:
 
     texts = tuple(text(stands) for stands in (1.0, 0.1) * 3)
     return PairRecording("small", "large", "qs:100", (10, 100), 8192, texts)
-
-
-def test_the_encoding_scales_the_rates_of_the_uplink() -> None:
-    made = encoding(RATES, (1, 2), (10,))
-    shares = np.array([RATES.low_share, 1 - RATES.low_share])
-    away = (np.log([20e3, 150e3]) - made.log_rate_mean) / made.log_rate_deviation
-    assert made.confidences == CONFIDENCES
-    assert shares @ away == pytest.approx(0, abs=1e-9)
-    assert shares @ away**2 == pytest.approx(1)
-    one = encoding(MarkovRates(50e3, 50e3, 0.5, 0.5), (1,), (10,))
-    assert one.log_rate_mean == pytest.approx(math.log(50e3))
-    assert one.log_rate_deviation == 0.1
 
 
 @pytest.mark.slow
@@ -93,25 +78,3 @@ def test_a_plan_makes_a_controller_that_says_what_it_learned_from(tmp_path: Path
     assert list(about["held_out_tokens_per_s"].values()) == pytest.approx(
         [score.tokens_per_s for score in compared.rows().values()], abs=1e-3
     )
-
-
-def test_what_cannot_be_trained_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="the link lte has no Markov rates upwards: choose"):
-        replace(PLAN, link="lte").costs(8192)
-    with pytest.raises(LinkError, match="there is no link profile 'moon'"):
-        replace(PLAN, link="moon").costs(8192)
-    for other in (replace(PLAN, codec="ksqs:8:100"), replace(PLAN, resolutions=(10,))):
-        with pytest.raises(TrainingError, match="is of qs:100 at the resolutions 10, 100: make"):
-            other.train(two_kinds(), None, lambda done, of: None)
-
-
-def test_costs_are_those_of_the_link() -> None:
-    costs = PLAN.costs(8192)
-    assert (costs.up, costs.down_rate, costs.round_trip_s) == (RATES, 1e6, 0.01)
-
-
-def test_two_thirds_are_learned_from() -> None:
-    made = two_kinds()
-    seen, held_out = made.split()
-    assert seen.texts + held_out.texts == made.texts
-    assert len(seen.texts) == 4

@@ -55,17 +55,6 @@ def test_a_frame_takes_the_bits_that_the_wire_adds_to_a_block(place: tuple[int, 
     assert IterationCosts(RATES, 8192).frame_bits == pytest.approx(8 * added, abs=8 * 4)
 
 
-def test_the_state_is_of_the_block_before_and_all_known_confidences() -> None:
-    course = Course(IterationCosts(RATES, 8192), seed=0)
-    state = course.state(0.3)
-    assert (state.confidences, state.next_confidence) == ((), 0.3)
-    assert (state.accepted, state.drafted) == (0, 0)
-    course.iteration(3, 100, 3, [0.9, 0.5, 0.4])
-    course.iteration(4, 100, 1, [0.8, 0.1])
-    assert course.state(1.0).confidences == (0.9, 0.5, 0.4, 0.8, 0.1)
-    assert (course.state(1.0).accepted, course.state(1.0).drafted) == (1, 2)
-
-
 def test_the_estimate_of_accepted_tokens_has_the_right_mean() -> None:
     """By enumeration of all blocks of two tokens, over three that depend on the one before."""
     generator = np.random.default_rng(2)

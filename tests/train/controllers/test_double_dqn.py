@@ -1,7 +1,5 @@
 """Double DQN: its targets, its parts, and a problem whose best policy is known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from scripts.train.controllers.double_dqn import (
     Features,
     Hyperparameters,
     QNetwork,
-    Replay,
     learn,
     targets,
 )
@@ -69,16 +66,6 @@ def test_a_problem_with_a_known_best_policy_is_solved() -> None:
         best = 0.8 * best - 0.02
 
 
-@pytest.mark.slow
-def test_the_same_seed_learns_the_same() -> None:
-    short = replace(SETTINGS, steps=400)
-    one, other, third = (
-        values(learn(Corridor(), 2, short, seed, lambda done, of: None)) for seed in (3, 3, 4)
-    )
-    assert one.tobytes() == other.tobytes()
-    assert one.tobytes() != third.tobytes()
-
-
 def constant(actions: list[float]) -> QNetwork:
     """A network that gives the same values to everything."""
     network = QNetwork(2, 3, len(actions))
@@ -98,23 +85,3 @@ def test_the_network_chooses_and_an_older_copy_values() -> None:
         discount=0.5,
     )
     assert wanted.tolist() == [1 + 0.5 * 7, -2 + 0.5 * 7]
-
-
-def test_replay_keeps_the_newest() -> None:
-    replay = Replay(3, 1)
-    for number in range(5):
-        at = np.array([number], np.float32)
-        replay.add(at, number, number / 10, at + 1)
-        assert len(replay) == min(number + 1, 3)
-    before, actions, rewards, after = replay.sample(200, np.random.default_rng(0))
-    assert set(actions.tolist()) == {2, 3, 4}
-    assert torch.equal(before[:, 0], actions.float())
-    assert torch.equal(after, before + 1)
-    assert torch.allclose(rewards, actions / 10)
-
-
-def test_exploration_falls_over_the_first_half() -> None:
-    settings = Hyperparameters(steps=100, discount=0.5, first_epsilon=0.9, last_epsilon=0.1)
-    assert [settings.epsilon(step) for step in (0, 25, 50, 99)] == pytest.approx(
-        [0.9, 0.5, 0.1, 0.1]
-    )

@@ -1,7 +1,6 @@
 """A pair of real models: what is read, recorded, and drafted live over an uplink."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +8,11 @@ import pytest
 from dragonrt.backends import LanguageModel
 from dragonrt.backends.prompt import Prompt
 from dragonrt.control.policies import Action, Controller, Heuristic, Static
-from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts
 from scripts.train.controllers.live import LiveEnvironment
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair, Tasks
-from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
+from scripts.train.controllers.task_prompts import bundled_prompts
 
 pytestmark = pytest.mark.slow
 
@@ -94,31 +92,3 @@ def test_a_recording_holds_what_both_models_gave(pair: ModelPair) -> None:
         assert (text.bits >= formula).all()
         ranks = text.bits - np.array(formula)
         assert (ranks <= (3, 6)).all()
-
-
-def test_models_must_share_a_tokenizer(pair: ModelPair) -> None:
-    other = LanguageModel.load("dragon-draft")
-    other.tokenizer_fingerprint = "another"
-    with pytest.raises(TrainingError, match="have different tokenizers: choose a pair with one"):
-        ModelPair(other, pair.target)
-    with pytest.raises(TrainingError, match="cut in other ways"):
-        ModelPair(other, pair.draft)
-
-
-def test_prompts_from_a_corpus(pair: ModelPair, tmp_path: Path) -> None:
-    path = tmp_path / "corpus.txt"
-    path.write_text("The harbour lies north of the town and is closed in winter. " * 40)
-    prompts = corpus_prompts(pair.target, path)
-    assert len(prompts) > 3
-    assert {(len(prompt.tokens), prompt.stops) for prompt in prompts} == {(64, ())}
-    asked = "Document: The key is red.\n\nQuestion: Which colour has the key?\nAnswer:"
-    path.write_text(f"{asked} red\nQuestion: Is it blue?\nAnswer: no\n")
-    first, second = corpus_prompts(pair.target, path)
-    assert pair.target.decode(first.tokens) == asked
-    assert first.tokens == second.tokens[: len(first.tokens)]
-    assert first.stops == pair.target.answer_stops
-    path.write_text("Too short.")
-    with pytest.raises(TrainingError, match="no text of 64 tokens"):
-        corpus_prompts(pair.target, path)
-    with pytest.raises(TrainingError, match="no file or directory"):
-        corpus_prompts(pair.target, path.with_name("missing.txt"))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from dragonrt.control.policies import Action, Heuristic, Static
-from dragonrt.errors import TrainingError
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts
 from scripts.train.controllers.evaluation import best, evaluate, grid
@@ -51,34 +50,6 @@ def test_a_recording_is_kept(tmp_path: Path) -> None:
             assert getattr(old, name).tobytes() == getattr(new, name).tobytes()
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "made.npz"
-    with pytest.raises(TrainingError, match="cannot read the recording"):
-        PairRecording.load(path)
-    for content in (b"", b"text", b"PK\x03\x04 no archive"):
-        path.write_bytes(content)
-        with pytest.raises(TrainingError, match="is not a recording"):
-            PairRecording.load(path)
-    recording(text(3)).save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    for change in (
-        {"p": np.zeros(2)},
-        {"overlap": np.zeros((3, 1))},
-        {"ends": np.array([0, 3])},
-        {"ends": np.array([], int)},
-    ):
-        np.savez_compressed(path, **(arrays | change))
-        with pytest.raises(TrainingError, match="is a damaged recording"):
-            PairRecording.load(path)
-    del arrays["q"]
-    np.savez_compressed(path, **arrays)
-    with pytest.raises(TrainingError, match="is not a recording"):
-        PairRecording.load(path)
-    with pytest.raises(TrainingError, match="cannot write"):
-        recording(text(3)).save(tmp_path / "missing" / "made.npz")
-
-
 def test_accepted_tokens_have_the_law_of_the_recording() -> None:
     environment = RecordedEnvironment(recording(text(1000, stands=0.6)), COSTS)
     environment.reset(1)
@@ -90,31 +61,6 @@ def test_accepted_tokens_have_the_law_of_the_recording() -> None:
         assert step.reward == pytest.approx((accepted + 1) / step.seconds)
     expected = 250 * np.array([0.4, 0.4 * 0.6, 0.4 * 0.36, 0.216])
     assert (((counts - expected) ** 2) / expected).sum() < 16.3  # chi-square, 3 degrees: p = 0.001
-
-
-def test_a_text_is_gone_through_once() -> None:
-    environment = RecordedEnvironment(recording(text(30), text(17), text(1)), COSTS)
-    for seed in range(20):
-        environment.reset(seed)
-        total, done = 0, False
-        while not done:
-            step = environment.step(Action(1 + seed % 5, 100))
-            assert 0 < step.tokens <= 2 + seed % 5
-            total, done = total + step.tokens, step.done
-        assert total in (30, 17, 1)
-
-
-def test_a_block_that_stands_to_the_end_ends_there() -> None:
-    environment = RecordedEnvironment(recording(text(3, stands=1.0), text(9, stands=1.0)), COSTS)
-    seed = next(seed for seed in range(9) if episode_length(environment, seed) == 3)
-    environment.reset(seed)
-    step = environment.step(Action(8, 10))
-    assert (step.tokens, step.done) == (3, True)
-    assert (step.state.accepted, step.state.drafted) == (3, 3)
-
-
-def episode_length(environment: RecordedEnvironment, seed: int) -> int:
-    return evaluate(Static(Action(1, 10)), environment, [seed]).tokens
 
 
 def test_the_seed_decides_the_text_its_verdicts_and_the_uplink() -> None:

@@ -38,21 +38,3 @@ def test_it_trains_and_says_how_well(call: Run, tmp_path: Path) -> None:
     pair = (made.pair.draft_fingerprint, made.pair.target_fingerprint)
     found = Verifier.for_pair(*pair, "sprinter")
     assert found.trained_on == made.trained_on, "a sprinter finds it by its models"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (("--samples", "10"), "10 samples are too few: take 400"),
-        (("--lambda", "0"), "lambda 0.0 must be a finite number above 0"),
-        (("--threshold", "1"), "threshold 1.0 must lie between 0 and 1"),
-    ],
-)
-def test_a_mistake_is_one_line(call: Run, arguments: tuple[str, ...], line: str) -> None:
-    outcome = call("verifier", "--corpus", DOCUMENTS, "--out", "made", *arguments)
-    assert (outcome.code, outcome.line) == (1, line)
-
-
-def test_a_corpus_that_is_not_there_is_one_line(call: Run) -> None:
-    outcome = call("verifier", "--corpus", "none", "--out", "made")
-    assert (outcome.code, outcome.line) == (1, "there is no file or directory none")

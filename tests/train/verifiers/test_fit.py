@@ -27,19 +27,6 @@ def test_separable_data_are_separated() -> None:
     assert accuracy(layer, data(3, 0)) > 0.97
 
 
-def test_noise_is_not_learned_by_heart() -> None:
-    few, held_out = data(4, 1e6, 60), data(5, 1e6)
-    layer = fit(few, held_out, epochs=500, seed=0)
-    assert layer.epochs < 100
-    assert layer.loss < np.log(2) + 0.01
-
-
-def test_the_same_seed_gives_the_same_layer() -> None:
-    first, second = (fit(data(1, 1, 300), data(2, 1, 300), epochs=3, seed=7) for _ in range(2))
-    assert np.array_equal(first.weight, second.weight)
-    assert first.bias == second.bias
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("refusal_weight", "predicted"), [(1.0, 0.75), (6.0, 1 / 3)])
 def test_soft_labels_are_predicted_in_the_weighted_odds(

@@ -1,18 +1,14 @@
 """What a verifier learns from: the right numbers of the right tokens, in equal share."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from dragonrt import bundled
 from dragonrt.backends import LanguageModel
 from dragonrt.control.verifier import confidences
-from dragonrt.errors import TrainingError
 from scripts.train.verifiers.models import BatchedModel, BatchedPair
 from scripts.train.verifiers.samples import Samples, _drawn, collect
-from scripts.train.verifiers.texts import PASSAGE, SHORTEST, Passage, read_texts
+from scripts.train.verifiers.texts import Passage
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +49,6 @@ def test_a_batch_says_what_each_text_alone_says(name: str) -> None:
             rows.append(torch.tensor([after[step] for after in more]))
 
 
-def test_every_kind_of_prefix_has_the_same_share(samples: Samples) -> None:
-    assert len(samples) == 100
-    assert np.bincount(samples.kind).tolist() == [25, 25, 25, 25]
-    assert samples.features(True).shape == (100, samples.hidden.shape[1] + 3)
-    assert samples.features(False) is samples.hidden
-
-
-@pytest.mark.slow
-def test_samples_follow_from_their_seed(
-    pair: BatchedPair, passages: list[Passage], samples: Samples
-) -> None:
-    again, other = (collect(pair, passages, 103, seed, lambda *_: None) for seed in (5, 6))
-    assert np.array_equal(again.log_ratio, samples.log_ratio)
-    assert not np.array_equal(other.log_ratio, samples.log_ratio)
-
-
 def test_a_verifier_at_run_time_reads_the_same_features(
     pair: BatchedPair, samples: Samples
 ) -> None:
@@ -92,13 +72,6 @@ def test_labels_are_the_ratio_and_the_acceptance() -> None:
     assert made.acceptance() == pytest.approx([1, 1, 1 / 1.19, 1 / 1.21, 0.25])
 
 
-@pytest.mark.slow
-def test_a_model_accepts_all_of_its_own_drafts(pair: BatchedPair, passages: list[Passage]) -> None:
-    same = BatchedPair(pair.draft, BatchedModel.load("dragon-draft", "cpu"))
-    own = collect(same, passages, 80, 1, lambda *_: None)
-    np.testing.assert_allclose(own.log_ratio, 0, atol=1e-4)
-
-
 def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     p = torch.tensor((0.4, 0.001, 0.3, 0.2, 0.049, 0.05))
     rows = p.log().expand(60_000, -1)
@@ -106,40 +79,6 @@ def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     expected = 60_000 * p.numpy()
     counts = np.bincount(drawn.numpy(), minlength=6)
     assert float(((counts - expected) ** 2 / expected).sum()) < 20.5  # 1 in 1000, 5 degrees
-
-
-def test_a_pair_with_two_tokenizers_is_refused(pair: BatchedPair) -> None:
-    other = BatchedModel.load("dragon-draft", "cpu")
-    other.tokenizer_fingerprint = "other"
-    with pytest.raises(TrainingError, match="different tokenizers: choose a pair with one"):
-        BatchedPair(pair.draft, other)
-
-
-def test_a_prompt_is_cut_where_the_answer_begins() -> None:
-    random = np.random.default_rng(0)
-    prompt = Passage(tuple(range(40)), prompt=30)
-    assert prompt.cut(random) == (list(range(30)), list(range(30, 40)), True)
-    cuts = [Passage(tuple(range(SHORTEST))).cut(random) for _ in range(50)]
-    assert all(cut.prefix + cut.rest == list(range(SHORTEST)) for cut in cuts)
-    assert {len(cut.prefix) for cut in cuts} == set(range(SHORTEST // 2, SHORTEST))
-    assert not any(cut.is_answer for cut in cuts)
-
-
-def test_a_text_with_questions_is_read_as_prompts(pair: BatchedPair, tmp_path: Path) -> None:
-    encode = pair.draft.encode
-    expected = []
-    for number in range(10):
-        first = f"Document: The door is {number} m high.\n\nQuestion: How high is it?\nAnswer:"
-        second = f"{first} {number} m\nQuestion: How wide?\nAnswer:"
-        (tmp_path / f"{number}.txt").write_text(f"{second} I don't know.\n")
-        expected.append(
-            {
-                Passage((*encode(first), *encode(f" {number} m\n")), len(encode(first))),
-                Passage((*encode(second), *encode(" I don't know.\n")), len(encode(second))),
-            }
-        )
-    parts = [set(passages) for passages in read_texts(tmp_path, pair.draft, seed=0).values()]
-    assert [sum(file <= part for file in expected) for part in parts] == [7, 1, 2]
 
 
 @pytest.mark.slow
@@ -156,28 +95,3 @@ def test_an_answer_ends_where_it_would_at_run_time(pair: BatchedPair) -> None:
     hidden = answered.hidden[answered.kind == 0]
     assert np.allclose(hidden, hidden[0], atol=1e-4)
     assert not np.allclose(going_on.hidden[going_on.kind == 0], hidden[0], atol=1e-4)
-
-
-def test_whole_files_are_held_out(pair: BatchedPair) -> None:
-    directory = bundled.documents("cloud")
-    texts = read_texts(directory, pair.draft, seed=1)
-    seen = {part: {piece.tokens for piece in texts[part]} for part in texts}
-    assert not seen["training"] & seen["test"]
-    assert not seen["training"] & seen["validation"]
-    total = sum(map(len, texts.values()))
-    assert len(texts["training"]) / total == pytest.approx(0.7, abs=0.03)
-    assert all(SHORTEST <= len(piece.tokens) <= PASSAGE for piece in texts["training"])
-
-
-def test_one_file_is_held_out_by_passages_and_too_little_text_is_refused(
-    pair: BatchedPair, tmp_path: Path
-) -> None:
-    file = tmp_path / "text.txt"
-    file.write_text("The ferry leaves at noon. " * 1000)
-    texts = read_texts(file, pair.draft, seed=0)
-    assert sum(not piece.prompt for pieces in texts.values() for piece in pieces) > 20
-    file.write_text("The ferry leaves at noon.")
-    with pytest.raises(TrainingError, match="a corpus needs 10 or more"):
-        read_texts(file, pair.draft, seed=0)
-    with pytest.raises(TrainingError, match="there is no file or directory"):
-        read_texts(file.with_name("none"), pair.draft, seed=0)

@@ -14,19 +14,7 @@ from safetensors.numpy import load
 
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.torch_.document import DocumentKV
-from scripts.papers.dragon.baselines.exchange import (
-    BaselineError,
-    BaselineRequest,
-    Channel,
-    Drawn,
-    Score,
-    Scored,
-    StoredKv,
-    Text,
-    Token,
-    pack,
-    unpack,
-)
+from scripts.papers.dragon.baselines.exchange import BaselineError, Channel, pack, unpack
 from scripts.papers.dragon.baselines.reading import BaselineSide, RetrievedText, log_probability
 
 NOTICE = (
@@ -45,11 +33,10 @@ class Asked:
     temperature: float
     tokens: int
 
-    def request(self, what: str) -> BaselineRequest:
-        """The same for the cloud."""
-        return BaselineRequest(
-            what, self.question, self.documents, self.seed, float(self.temperature), self.tokens
-        )
+    def request(self, what: str) -> tuple[str, str, int, int, float, int]:
+        """Return the fields of a request to the cloud for `what`."""
+        temperature = float(self.temperature)
+        return what, self.question, self.documents, self.seed, temperature, self.tokens
 
 
 @dataclass(slots=True)
@@ -89,15 +76,15 @@ class BaselineDevice:
 
     async def crcg_cloud(self, asked: Asked, show: Callable[[int], None]) -> None:
         """The cloud alone, its own documents in the context; the device shows its tokens."""
-        await self.channel.send(asked.request("answer"))
+        await self.channel.send("BaselineRequest", *asked.request("answer"))
         for _ in range(asked.tokens):
-            show((await self.channel.receive(Token)).token)
+            show(*await self.channel.receive("Token"))
 
     async def drcg_text(self, asked: Asked, show: Callable[[int], None]) -> None:
         """The device alone, with both sides' documents in the context: it fetches the texts."""
-        await self.channel.send(asked.request("texts"))
-        texts = await self.channel.receive_until_end(Text)
-        fetched = [RetrievedText(each.title, each.text, each.score) for each in texts]
+        await self.channel.send("BaselineRequest", *asked.request("texts"))
+        texts = await self.channel.receive_until_end("Text")
+        fetched = [RetrievedText(*each) for each in texts]
         await self._decode(await self._read(fetched, asked), asked, show)
 
     async def drcg_kv(self, asked: Asked, show: Callable[[int], None]) -> None:
@@ -106,12 +93,12 @@ class BaselineDevice:
         KV of separate documents cannot be put one behind another without computing it anew, so the
         outputs are aggregated; nothing but the question is prefilled.
         """
-        await self.channel.send(asked.request("kv"))
+        await self.channel.send("BaselineRequest", *asked.request("kv"))
         hits = await self.side.find(asked.question, asked.documents)
         stored, scores = await self.side.kv(hits), [hit.score for hit in hits]
-        for fetched in await self.channel.receive_until_end(StoredKv):
-            stored.append(_document(fetched))
-            scores.append(fetched.score)
+        for data, score in await self.channel.receive_until_end("StoredKv"):
+            stored.append(_document(data))
+            scores.append(score)
         reader = await self.side.read_rows(stored, scores, asked.question, asked.tokens)
         await self._decode(reader, asked, show)
 
@@ -130,20 +117,20 @@ class BaselineDevice:
     async def _sequence(self, what: str, asked: Asked, show: Callable[[int], None]) -> None:
         """Of both sequences y the likelier one: η_l p_l(y) + η_r p_r(y), REPLUG's weights."""
         side, channel = self.side, self.channel
-        await channel.send(asked.request(what))
+        await channel.send("BaselineRequest", *asked.request(what))
         hits = await side.find(asked.question, asked.documents)
         scores = [hit.score for hit in hits]
         reader = await side.read_rows(await side.kv(hits), scores, asked.question, asked.tokens)
         decoded = side.decode(reader, asked.seed, asked.temperature, asked.tokens)
         own, p = zip(*[each async for each in decoded], strict=True)
-        await channel.send(Score(pack(own)))
-        drawn = await channel.receive(Drawn)
-        theirs = unpack(drawn.tokens)
+        await channel.send("Score", pack(own))
+        tokens, relevance, along = await channel.receive("Drawn")
+        theirs = unpack(tokens)
         theirs_here = log_probability(theirs, await side.distributions(reader, theirs))
-        own_there = _log_probability(what, (await channel.receive(Scored)).said, own)
-        h = reader.relevance, drawn.relevance
+        own_there = _log_probability(what, (await channel.receive("Scored"))[0], own)
+        h = reader.relevance, relevance
         own_score = np.logaddexp(h[0] + log_probability(own, p), h[1] + own_there)
-        theirs_there = _log_probability(what, drawn.said, theirs)
+        theirs_there = _log_probability(what, along, theirs)
         theirs_score = np.logaddexp(h[0] + theirs_here, h[1] + theirs_there)
         for token in own if own_score >= theirs_score else theirs:
             show(token)
@@ -170,9 +157,9 @@ BASELINES: dict[str, Callable[[BaselineDevice, Asked, Callable[[int], None]], Aw
 }
 
 
-def _document(message: StoredKv) -> DocumentKV:
+def _document(data: bytes) -> DocumentKV:
     try:
-        return DocumentKV.from_arrays(load(message.data))
+        return DocumentKV.from_arrays(load(data))
     except SafetensorError as error:
         raise BaselineError(f"the KV that came cannot be read: {error}") from None
 

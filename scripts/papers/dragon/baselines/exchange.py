@@ -6,8 +6,7 @@ Greeting, which is not a message of the normal protocol and makes a normal side 
 
 import struct
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import msgpack
 
@@ -17,139 +16,51 @@ from dragonrt.wire.frames import FrameDecoder, encode_frame
 
 LARGEST_FRAME = 64 * 1024 * 1024
 """One document's KV travels in one frame."""
-
 PROTOCOL = "dragonrt baselines, an experiment"
+KINDS: dict[str, list[type]] = {
+    "Greeting": [str, str],  # the protocol, the fingerprint of the model
+    "BaselineRequest": [str, str, int, int, float, int],  # what is asked for, and of `Asked` all
+    "Text": [str, str, float],  # a retrieved document: title, text, score
+    "StoredKv": [bytes, float],  # its keys and values as safetensors, score
+    "End": [],  # of documents
+    "Token": [int],  # of an answer that the cloud makes alone
+    "Drawn": [bytes, float, bytes],  # the cloud's sequence, its h̃, and what its model says along it
+    "Score": [bytes],  # the device's sequence, for the cloud to score
+    "Scored": [bytes],  # what the cloud's model says along that
+}
+"""Every message with the types of its fields. Sequences are packed tokens. What is said along one
+is all distributions, float32 one after another, or its log-probability, one float64."""
 
 
 class BaselineError(DragonError):
     """Two sides of a baseline that do not understand each other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """Both sides' first message: what they speak, and the fingerprint of the model and its KV."""
-
-    protocol: str
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class BaselineRequest:
-    """The device asks for `what`: "texts", "kv", "answer" or "sequence".
-
-    `documents` are to be retrieved for `question`; an answer or sequence has `tokens` tokens.
-    """
-
-    what: str
-    question: str
-    documents: int
-    seed: int
-    temperature: float
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """One retrieved document, in the clear."""
-
-    title: str
-    text: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKv:
-    """One retrieved document's keys and values, as safetensors."""
-
-    data: bytes
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """No more documents follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token of an answer that the cloud makes alone."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """The cloud's own sequence: packed tokens, its h̃, and what the cloud's model says along it.
-
-    `said` is all distributions, float32 one after another, or where scores were asked for the
-    sequence's log-probability, one float64.
-    """
-
-    tokens: bytes
-    relevance: float
-    said: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """The device's own sequence, packed, for the cloud to score."""
-
-    tokens: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What the cloud's model says along the device's sequence, in the same form."""
-
-    said: bytes
-
-
-Message = Greeting | BaselineRequest | Text | StoredKv | End | Token | Drawn | Score | Scored
-M = TypeVar("M", bound=Message)
-
-_KINDS: tuple[type[Message], ...] = (
-    Greeting,
-    BaselineRequest,
-    Text,
-    StoredKv,
-    End,
-    Token,
-    Drawn,
-    Score,
-    Scored,
-)
-
-
 def pack(tokens: Sequence[int]) -> bytes:
-    """Four bytes a token."""
+    """Return four bytes a token."""
     return struct.pack(f"<{len(tokens)}I", *tokens)
 
 
 def unpack(packed: bytes) -> list[int]:
-    """The inverse of `pack`; BaselineError for another length."""
+    """Invert `pack`; raises BaselineError for another length."""
     if len(packed) % 4:
         raise BaselineError("packed tokens must be four bytes each")
     return list(struct.unpack(f"<{len(packed) // 4}I", packed))
 
 
-def encode(message: Message) -> bytes:
-    """The body of a frame: the message's name and its fields."""
-    return bytes(msgpack.packb([type(message).__name__, *astuple(message)]))
+def encode(kind: str, *fields: Any) -> bytes:
+    """Return the body of a frame: the message's name and its fields."""
+    return bytes(msgpack.packb([kind, *fields]))
 
 
-def decode(body: bytes) -> Message:
-    """The message in a frame; BaselineError for anything else."""
+def decode(body: bytes) -> tuple[str, list[Any]]:
+    """Return the message in a frame; raises BaselineError for anything else."""
     try:
-        values: Any = msgpack.unpackb(body, max_array_len=16, max_map_len=0, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise BaselineError(f"what came is no message of the baselines: {error}") from None
-    name = values[0] if isinstance(values, list) and values else None
-    for kind in _KINDS:
-        if kind.__name__ == name:
-            types = [field.type for field in fields(kind)]
-            if [type(value) for value in values[1:]] != types:
-                raise BaselineError(f"a {name} of the baselines has other fields than these")
-            return kind(*values[1:])
+        kind, *fields = msgpack.unpackb(body, max_array_len=16, max_map_len=0, max_ext_len=0)
+        if list(map(type, fields)) == KINDS[kind]:
+            return kind, fields
+    except (ValueError, TypeError, KeyError, msgpack.UnpackException):
+        pass
     raise BaselineError("what came is no message of the baselines")
 
 
@@ -162,33 +73,33 @@ class Channel:
         self._stream = stream
         self._frames = FrameDecoder(LARGEST_FRAME)
 
-    async def send(self, message: Message) -> None:
+    async def send(self, kind: str, *fields: Any) -> None:
         """Send one message, waiting while the stream has too much unsent."""
-        frame = encode_frame(encode(message))
+        frame = encode_frame(encode(kind, *fields))
         self.bytes_sent += len(frame)
         self._stream.write(frame)
         await self._stream.drain()
 
-    async def receive(self, expected: type[M]) -> M:
-        """The next message, which must be of this kind.
+    async def receive(self, expected: str) -> list[Any]:
+        """Return the fields of the next message, which must be of this kind.
 
         Raises BaselineError for another one or at the end of the stream.
         """
-        message = await self._next()
-        if not isinstance(message, expected):
-            raise BaselineError(f"a {type(message).__name__} of the baselines may not come now")
-        return message
+        kind, fields = await self._next()
+        if kind != expected:
+            raise BaselineError(f"a {kind} of the baselines may not come now")
+        return fields
 
-    async def receive_until_end(self, expected: type[M]) -> list[M]:
-        """All messages of this kind up to the End behind them; BaselineError as in `receive`."""
-        received: list[M] = []
-        while not isinstance(message := await self._next(), End):
-            if not isinstance(message, expected):
-                raise BaselineError(f"a {type(message).__name__} of the baselines may not come now")
-            received.append(message)
+    async def receive_until_end(self, expected: str) -> list[list[Any]]:
+        """Return all messages of this kind up to the End; BaselineError as in `receive`."""
+        received: list[list[Any]] = []
+        while (message := await self._next())[0] != "End":
+            if message[0] != expected:
+                raise BaselineError(f"a {message[0]} of the baselines may not come now")
+            received.append(message[1])
         return received
 
-    async def _next(self) -> Message:
+    async def _next(self) -> tuple[str, list[Any]]:
         while (body := self._frames.next_body()) is None:
             data = await self._stream.receive()
             if not data:
@@ -199,9 +110,8 @@ class Channel:
 
     async def greet(self, model: str) -> None:
         """Exchange greetings; BaselineError if the sides do not fit together."""
-        await self.send(Greeting(PROTOCOL, model))
-        other = await self.receive(Greeting)
-        if other.protocol != PROTOCOL or other.model != model:
+        await self.send("Greeting", PROTOCOL, model)
+        if await self.receive("Greeting") != [PROTOCOL, model]:
             raise BaselineError("both sides of a baseline need the same model and dragonrt")
 
     async def close(self) -> None:

@@ -9,11 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import TcpStream, listen
 from dragonrt.node import main as programs
-from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.process import complete_library, load_model, local_side
 from dragonrt.node.side_settings import SideSettings
@@ -31,12 +29,13 @@ def baseline_side(side: LocalSide) -> BaselineSide:
     return BaselineSide(side.side, side.model, side.library, side.librarian, side.librarian)
 
 
-async def run_server(settings: SideSettings, model: LanguageModel, library: Library | None) -> None:
+async def serve(settings: SideSettings) -> None:
     """Serve until SIGINT or SIGTERM; the port is the end of a line on stderr."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with local_side(settings, model, library) as local:
+    model = load_model(settings)
+    async with local_side(settings, model, complete_library(settings, model)) as local:
         side = baseline_side(local)
 
         async def handle(stream: TcpStream) -> None:
@@ -48,22 +47,9 @@ async def run_server(settings: SideSettings, model: LanguageModel, library: Libr
             await stopped.wait()
 
 
-def main(arguments: list[str]) -> int:
-    """The exit code; a mistake is one line on stderr."""
-    if len(arguments) != 2:
-        print("usage: server DOCUMENTS MODEL", file=sys.stderr)
-        return 2
-    documents, name = arguments
-    try:
-        settings = SideSettings("cloud", model=name, documents=(Path(documents),))
-        model = load_model(settings)
-        library = complete_library(settings, model)
-        programs.run(run_server(settings, model, library))
-    except DragonError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    documents, name = sys.argv[1:]
+    try:
+        programs.run(serve(SideSettings("cloud", model=name, documents=(Path(documents),))))
+    except DragonError as error:
+        sys.exit(str(error))

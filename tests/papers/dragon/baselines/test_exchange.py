@@ -16,43 +16,34 @@ from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from dragonrt.wire.reasons import HandshakeError, RemoteProtocolError
 from scripts.papers.dragon.baselines.exchange import (
+    KINDS,
     BaselineError,
-    BaselineRequest,
     Channel,
-    End,
-    Greeting,
-    Message,
-    StoredKv,
-    Text,
-    Token,
     decode,
     encode,
     pack,
     unpack,
 )
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-floats = st.floats(allow_nan=False)
-messages = st.one_of(
-    st.builds(
-        BaselineRequest, texts, texts, st.integers(0, 99), st.integers(0, 9), floats, st.just(3)
-    ),
-    st.builds(Text, texts, texts, floats),
-    st.builds(StoredKv, st.binary(max_size=99), floats),
-    st.builds(Token, st.integers(0, 2**31)),
-    st.just(End()),
-)
+VALUES = {
+    str: st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+    bytes: st.binary(max_size=99),
+    int: st.integers(0, 2**31),
+    float: st.floats(allow_nan=False),
+}
 
 
-@given(messages)
-def test_what_is_encoded_is_decoded(message: Message) -> None:
-    assert decode(encode(message)) == message
+@given(st.data(), st.sampled_from(sorted(KINDS)))
+def test_what_is_encoded_is_decoded(data: st.DataObject, kind: str) -> None:
+    fields = [data.draw(VALUES[each]) for each in KINDS[kind]]
+    assert decode(encode(kind, *fields)) == (kind, fields)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_are_a_message_or_are_refused(body: bytes) -> None:
     with contextlib.suppress(BaselineError):
-        assert decode(encode(decode(body))) == decode(body)
+        kind, fields = decode(body)
+        assert decode(encode(kind, *fields)) == (kind, fields)
 
 
 @pytest.mark.parametrize("fields", [[], ["x"], [1, 2], [True], [1.5]])
@@ -64,12 +55,8 @@ def test_other_fields_than_the_messages_own_are_refused(fields: list[object]) ->
 @given(st.lists(st.integers(0, 2**32 - 1)))
 def test_tokens_are_packed_in_four_bytes_each(tokens: list[int]) -> None:
     assert unpack(pack(tokens)) == tokens
-    assert len(pack(tokens)) == 4 * len(tokens)
-
-
-def test_half_a_token_is_refused() -> None:
-    with pytest.raises(BaselineError, match="four bytes"):
-        unpack(b"abcde")
+    with pytest.raises(BaselineError):
+        unpack(pack(tokens) + b"e")
 
 
 def test_sides_with_different_models_part() -> None:
@@ -83,29 +70,23 @@ def test_sides_with_different_models_part() -> None:
 def test_a_message_out_of_turn_and_a_hang_up_are_errors() -> None:
     async def talk() -> None:
         one, other = map(Channel, memory_streams())
-        await one.send(Token(1))
-        with pytest.raises(BaselineError, match="may not come now"):
-            await other.receive(Text)
-        await one.send(Token(1))
-        with pytest.raises(BaselineError, match="may not come now"):
-            await other.receive_until_end(Text)
+        for receive in (other.receive, other.receive_until_end):
+            await one.send("Token", 1)
+            with pytest.raises(BaselineError):
+                await receive("Text")
         await one.close()
-        with pytest.raises(BaselineError, match="hung up"):
-            await other.receive(Text)
+        with pytest.raises(BaselineError):
+            await other.receive("Text")
 
     loop.run(talk())
 
 
 @pytest.mark.parametrize(
     "message",
-    [
-        Greeting("p", "m"),
-        BaselineRequest("texts", "q", 2, 1, 0.0, 20),
-        BaselineRequest("kv", "", 1, 0, 0.0, 1),
-    ],
+    [("Greeting", "p", "m"), ("BaselineRequest", "kv", "", 1, 0, 0.0, 1)],
 )
-def test_a_normal_cloud_understands_none_of_it(message: Message) -> None:
+def test_a_normal_cloud_understands_none_of_it(message: tuple[object, ...]) -> None:
     hello = Hello(PROTOCOL_VERSION, bytes(NONCE_BYTES), "cloud", "t", 8, "m", "s")
     cloud = Connection("cloud", hello)
     with pytest.raises((HandshakeError, RemoteProtocolError)):
-        cloud.receive_data(encode_frame(encode(message)))
+        cloud.receive_data(encode_frame(msgpack.packb(message)))

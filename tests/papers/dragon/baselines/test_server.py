@@ -14,20 +14,11 @@ from dragonrt.wire.connection import Connection
 from dragonrt.wire.limits import NONCE_BYTES
 from dragonrt.wire.messages import PROTOCOL_VERSION, Hello
 from retrieval import Chunk, Hit
-from scripts.papers.dragon.baselines import server
 from scripts.papers.dragon.baselines.cloud import serve_baselines
 from scripts.papers.dragon.baselines.device import Asked
 from scripts.papers.dragon.baselines.reading import BaselineSide
 from scripts.papers.lineup import ALL, real_processes
 from scripts.papers.model_sides import PacedWorker
-
-
-def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert server.main(["only one"]) == 2
-    assert server.main(["/nowhere", "no-such-model"]) == 1
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "usage: server DOCUMENTS MODEL"
-    assert "no-such-model" in lines[-1]
 
 
 class NoDocuments:
