@@ -7,9 +7,9 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import create_app_session
@@ -86,51 +86,35 @@ async def talk(
     lines = lines or BetweenAnswers()
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-    if question is None:
-        await _chat(conversation, console, lines, as_json=as_json)
-        return
-    # Ctrl-C ends it with what there is.
-    with _interrupt_stops(conversation), lines.answering():
-        if as_json:
-            await _print_json(conversation, question)
-        else:
-            await _stream(conversation, question, console)
+    ask = _print_json if as_json else _stream
 
+    async def answer(question: str) -> None:
+        with lines.answering():
+            try:
+                await ask(conversation, question, console)
+            except DragonError as error:
+                if as_json:
+                    _print({"question": question, "error": str(error)})
+                else:
+                    console.print(Text(str(error), style="red"), soft_wrap=True)
 
-async def _chat(
-    conversation: Conversation, console: Console, lines: BetweenAnswers, *, as_json: bool
-) -> None:
-    """Questions from the terminal, or line by line from a pipe, until there are no more."""
-    answer = _chat_json if as_json else _chat_text
-    if not sys.stdin.isatty():
-        async for question in _piped_questions():
-            with _interrupt_stops(conversation), lines.answering():
-                await answer(conversation, question, console)
-        return
-    if not as_json:
-        console.print(GREETING)
-        mixes = entry_of(conversation.device.settings).unread is None
-        console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
-    # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
-    with _interrupt_stops(conversation):
-        async for question in _typed_questions():
-            with lines.answering():
-                await answer(conversation, question, console)
-
-
-async def _chat_text(conversation: Conversation, question: str, console: Console) -> None:
-    try:
-        await _stream(conversation, question, console)
-    except DragonError as error:
-        console.print(Text(str(error), style="red"), soft_wrap=True)
-
-
-async def _chat_json(conversation: Conversation, question: str, console: Console) -> None:
-    try:
-        await _print_json(conversation, question)
-    except DragonError as error:
-        failure = {"question": question, "error": str(error)}
-        print(json.dumps(failure, ensure_ascii=False), flush=True)
+    if question is not None:
+        # Ctrl-C ends it with what there is.
+        with _interrupt_stops(conversation), lines.answering():
+            await ask(conversation, question, console)
+    elif not sys.stdin.isatty():
+        async for each in _piped_questions():
+            with _interrupt_stops(conversation):
+                await answer(each)
+    else:
+        if not as_json:
+            console.print(GREETING)
+            mixes = entry_of(conversation.device.settings).unread is None
+            console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
+        # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
+        with _interrupt_stops(conversation):
+            async for each in _typed_questions():
+                await answer(each)
 
 
 async def _stream(conversation: Conversation, question: str, console: Console) -> None:
@@ -144,10 +128,13 @@ async def _stream(conversation: Conversation, question: str, console: Console) -
         view.end(reply)
 
 
-async def _print_json(conversation: Conversation, question: str) -> None:
+async def _print_json(conversation: Conversation, question: str, console: Console) -> None:
     with _terminates_after_the_answer(conversation):
-        reply = await conversation.ask(question)
-        print(json.dumps(reply.to_json(), ensure_ascii=False), flush=True)
+        _print((await conversation.ask(question)).to_json())
+
+
+def _print(entry: dict[str, Any]) -> None:
+    print(json.dumps(entry, ensure_ascii=False), flush=True)
 
 
 async def _piped_questions() -> AsyncIterator[str]:
@@ -189,30 +176,29 @@ def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
             limits.append(loop.call_later(timeouts.answer_s, conversation.stop))
 
     try:
-        loop.add_signal_handler(signal.SIGTERM, terminate)
-    except NotImplementedError:  # Windows
-        yield
-        return
-    try:
-        yield
+        with _on_signal(signal.SIGTERM, terminate):
+            yield
     finally:
-        loop.remove_signal_handler(signal.SIGTERM)
         for limit in limits:
             limit.cancel()
     if limits:
         raise SystemExit(128 + signal.SIGTERM)
 
 
-@contextmanager
-def _interrupt_stops(conversation: Conversation) -> Iterator[None]:
+def _interrupt_stops(conversation: Conversation) -> AbstractContextManager[None]:
     """Ctrl-C stops the answer under way, not the program."""
+    return _on_signal(signal.SIGINT, conversation.stop)
+
+
+@contextmanager
+def _on_signal(number: signal.Signals, act: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     try:
-        loop.add_signal_handler(signal.SIGINT, conversation.stop)
-    except NotImplementedError:  # Windows: Ctrl-C ends the program
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:  # Windows: it ends the program
         yield
         return
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(number)

@@ -43,7 +43,7 @@ async def test_a_second_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_answer_that_does_not_end_is_stopped() -> None:
     device, side = reciting_device({"a?": "abcdefgh"}, halt_at=5)
-    side.timeouts = Timeouts(reach_s=0.0, answer_s=0.0)
+    side.timeouts = Timeouts(reach_s=0.0, answer_s=0.01)
     side.on_prepare = lambda: os.kill(os.getpid(), signal.SIGTERM)
     talk = Conversation(device, Question(max_tokens=40))
     with pytest.raises(SystemExit):

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from contextlib import aclosing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,66 +56,69 @@ class AnswerResponse:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self._request.warnings
-        async with aclosing(self._events()) as events:
+        # A stream that is cut off is cancelled again and again: what has to end well ends here.
+        async with AsyncExitStack() as stack:
             try:
-                first = await _while_there(receive, self._begun(events))
+                begun = await _while_there(receive, self._begun(stack))
             except ClientGoneError:
                 return
             except ApiError as error:
                 self._desk.metrics.refused(error.status)
                 await error.response(scope, receive, send)
                 return
-            if isinstance(first, dict):
-                await JSONResponse(first, headers=headers)(scope, receive, send)
+            if isinstance(begun, dict):
+                await JSONResponse(begun, headers=headers)(scope, receive, send)
                 return
-            encoded = _encoded(first, events)
-            await EventSourceResponse(encoded, headers=headers, sep="\n")(scope, receive, send)
+            stream = EventSourceResponse(_encoded(*begun), headers=headers, sep="\n")
+            await stream(scope, receive, send)
 
-    async def _begun(self, events: AsyncIterator[Events]) -> Events | dict[str, Any]:
-        """Return the first events of a stream, or the object of the whole answer."""
+    async def _begun(
+        self, stack: AsyncExitStack
+    ) -> tuple[Events, AsyncIterator[Events]] | dict[str, Any]:
+        """Return the first events of a stream and those to come, or the whole answer's object."""
+        await stack.enter_async_context(self._desk.admission.place())
+        events = self._events(await stack.enter_async_context(self._asked()))
+        stack.push_async_callback(events.aclose)
         first = await anext(events)
         if self._request.stream:
-            return first
+            return first, events
         async for _ in events:
             pass
         return self._form.whole(self._reply)
 
-    async def _events(self) -> AsyncGenerator[Events, None]:
+    async def _events(self, news: AsyncIterator[News]) -> AsyncGenerator[Events, None]:
         """Yield the events of each moment. Raises ApiError for a failure before the first ones."""
         form, begun, trace = self._form, False, LiveTrace(self._desk.device)
-        async with self._desk.admission.place(), aclosing(self._news()) as news:
-            try:
-                async for each in news:
-                    events = [] if begun else [*form.begin()]
-                    begun = True
-                    if self._request.traced:
-                        events += form.trace(trace.events(each))
-                    text, tokens = self._pieces(each)
-                    if text:
-                        events += form.text(text, tokens)
-                    yield events
-            except DragonError as error:
-                failure = api_error(error, self._request)
-                if not begun or not self._request.stream:
-                    raise failure from error
-                yield [*form.failed(failure)]
-                return
-            yield [*([] if begun else form.begin()), *form.end(self._reply)]
+        try:
+            async for each in news:
+                events = [] if begun else [*form.begin()]
+                begun = True
+                if self._request.traced:
+                    events += form.trace(trace.events(each))
+                text, tokens = self._pieces(each)
+                if text:
+                    events += form.text(text, tokens)
+                yield events
+        except DragonError as error:
+            failure = api_error(error, self._request)
+            if not begun or not self._request.stream:
+                raise failure from error
+            yield [*form.failed(failure)]
+            return
+        yield [*([] if begun else form.begin()), *form.end(self._reply)]
 
-    async def _news(self) -> AsyncGenerator[News, None]:
-        """Ask, and yield what came since the last time; then the reply is there.
+    @asynccontextmanager
+    async def _asked(self) -> AsyncIterator[AsyncIterator[News]]:
+        """Ask, and yield what comes, some at a time; then the reply is there.
 
-        What nobody has read yet is kept: at most an answer's tokens and what they cost. Raises
-        DragonError if the answer fails; an answer that is not over when this ends is stopped.
+        What nobody has read yet is kept: at most an answer's tokens and what they cost. Reading
+        raises DragonError if the answer fails. It is stopped if it is not over when this ends.
         """
         request, came = self._request, asyncio.Event()
         unread: News = []
-        wants_records = request.traced or request.question.top_logprobs is not None
-        question = replace(request.question, history=())
-        history = list(request.question.history)
-        conversation = Conversation(
-            self._desk.device, question, request.seed, request.stops, history
-        )
+        question, history = replace(request.question, history=()), list(request.question.history)
+        stops = request.stops
+        conversation = Conversation(self._desk.device, question, request.seed, stops, history)
 
         def hear(news: AnswerPiece | Record) -> None:
             unread.append(news)
@@ -126,6 +129,16 @@ class AnswerResponse:
             self._desk.metrics.over(None if failed else asking.result())
             came.set()
 
+        async def read() -> AsyncIterator[News]:
+            while not asking.done() or unread:
+                await came.wait()
+                came.clear()
+                news, unread[:] = unread[:], []
+                if news:
+                    yield news
+            self._reply = asking.result()
+
+        wants_records = request.traced or question.top_logprobs is not None
         asking = asyncio.create_task(
             conversation.ask(
                 question.prompt,
@@ -136,13 +149,7 @@ class AnswerResponse:
         )
         asking.add_done_callback(over)
         try:
-            while not asking.done() or unread:
-                await came.wait()
-                came.clear()
-                if unread:
-                    news, unread = unread, []
-                    yield news
-            self._reply = await asking
+            yield read()
         finally:
             if not asking.done():
                 await asyncio.sleep(0)  # a task that has not begun has nothing to stop

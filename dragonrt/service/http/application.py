@@ -57,12 +57,8 @@ class HttpService:
         admission: Admission,
         metrics: HttpMetrics,
     ) -> None:
-        self._documents = documents
-        self._device = device
-        self._model = device.side.model.name
-        self._defaults = defaults
-        self._admission = admission
-        self._metrics = metrics
+        self._device, self._model = device, device.side.model.name
+        self._documents, self._defaults = documents, defaults
         self._desk = AnswerDesk(device, admission, metrics)
         self._began = int(time.time())  # a date, as clients of this API expect
 
@@ -111,7 +107,7 @@ class HttpService:
             )
         embedder = side.library.embedder
         _check_model(body.take("model", TEXT), [name := embedder_name(embedder)])
-        async with self._admission.place():
+        async with self._desk.admission.place():
             return await embeddings(body, name, embedder, side)
 
     async def _models(self, request: Request) -> Response:
@@ -141,28 +137,23 @@ class HttpService:
         """
         connected = {name: each.connected for name, each in self._device.connectors.items()}
         alone = self._device.settings.goes_alone
-        ready = not self._admission.closing and (alone or any(connected.values()))
-        following = self._device.side.following
-        if following is None:
-            return JSONResponse({"ready": ready, "connected": connected}, 200 if ready else 503)
-        problem = following.stopped or following.failed
-        ready = ready and not (problem and self._documents.changeable)
-        documents = {"problem": problem or None, "restarts": following.restarts}
-        about = {"ready": ready, "connected": connected, "documents": documents}
-        return JSONResponse(about, 200 if ready else 503)
+        about: dict[str, Any] = {
+            "ready": not self._desk.admission.closing and (alone or any(connected.values())),
+            "connected": connected,
+        }
+        if (following := self._device.side.following) is not None:
+            problem = following.stopped or following.failed
+            about["documents"] = {"problem": problem or None, "restarts": following.restarts}
+            about["ready"] &= not (problem and self._documents.changeable)
+        return JSONResponse(about, 200 if about["ready"] else 503)
 
     async def _version(self, request: Request) -> Response:
-        return JSONResponse(
-            {
-                "dragonrt": __version__,
-                "protocol": PROTOCOL_VERSION,
-                "model": self._model,
-                "mode": entry_of(self._device.settings).name,
-            }
-        )
+        mode = entry_of(self._device.settings).name
+        versions = {"dragonrt": __version__, "protocol": PROTOCOL_VERSION}
+        return JSONResponse({**versions, "model": self._model, "mode": mode})
 
     async def _numbers(self, request: Request) -> Response:
-        page = await asyncio.to_thread(self._metrics.page)
+        page = await asyncio.to_thread(self._desk.metrics.page)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _listing(self, request: Request) -> Response:
@@ -181,7 +172,7 @@ class HttpService:
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
-        self._metrics.refused(error.status)
+        self._desk.metrics.refused(error.status)
         return error.response
 
     async def _wrong_route(self, request: Request, error: Exception) -> Response:

@@ -30,9 +30,11 @@ from dragonrt.service.http.side_metrics import (
     gauge,
     side_metrics,
 )
-from dragonrt.service.http.web_server import listen_on, serving
+from dragonrt.service.http.web_server import listen_on, serving, url_of
 from dragonrt.traces.events import AnswerClosed, Record
 from dragonrt.wire.reasons import BusyError
+
+CONNECTIONS = "Devices that connected, each time anew; more than there are devices connected again."
 
 
 class CloudStatus:
@@ -57,8 +59,7 @@ class CloudStatus:
         host, port = self._where.http_host, self._where.http_port or 0
         with listen_on(host, port) as listening:
             async with serving(self._application(cloud), listening, None, Places(HttpBounds())):
-                name = f"[{host}]" if ":" in host else host
-                self._on_ready(f"http://{name}:{listening.getsockname()[1]}")
+                self._on_ready(url_of(host, listening))
                 yield
 
     def _application(self, cloud: Cloud) -> Starlette:
@@ -90,15 +91,12 @@ class CloudStatus:
         yield gauge("sessions", "Sessions that devices have open.", gatekeeper.sessions)
         yield gauge("strangers", "Connections that have not said who they are.", len(lobby))
         yield counter("strangers_refused", "Those that never did.", lobby.turned_away)
-        yield counter(
-            "device_connections",
-            "Devices that connected, each time anew; more than there are devices connected again.",
-            gatekeeper.admitted,
+        about = (
+            "Devices that connected, each time anew; more than there are devices connected again."
         )
-        yield counter(
-            "busy", "Devices and sessions that were to come back later.", gatekeeper.sent_away
-        )
-        yield counter(
-            "answers", "Answers that are over, by how they ended.", self._answers, "finish"
-        )
+        yield counter("device_connections", about, gatekeeper.admitted)
+        about = "Devices and sessions that were to come back later."
+        yield counter("busy", about, gatekeeper.sent_away)
+        about = "Answers that are over, by how they ended."
+        yield counter("answers", about, self._answers, "finish")
         yield from side_metrics(cloud.side, self._news)

@@ -80,7 +80,9 @@ class PrivateDocuments:
             raise ApiError(415, f"files of these kinds are read: {' '.join(SUFFIXES)}")
         unfinished = path.with_name(f".{name}.part")  # hidden: not yet a document
         try:
-            await _write(unfinished, data)
+            with create(unfinished) as file:
+                async for piece in bounded(data, LARGEST_FILE):
+                    await asyncio.to_thread(file.write, piece)
             content = await asyncio.to_thread(content_hash, unfinished)
             unfinished.replace(path)
         except OSError as error:
@@ -148,9 +150,3 @@ async def _contents(side: LocalSide) -> dict[str, str]:
     if library is None:
         return {}
     return await side.librarian.run(lambda: library.retriever.index.files())
-
-
-async def _write(path: Path, data: AsyncIterable[bytes]) -> None:
-    with create(path) as file:
-        async for piece in bounded(data, LARGEST_FILE):
-            await asyncio.to_thread(file.write, piece)

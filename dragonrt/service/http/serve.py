@@ -1,5 +1,7 @@
 """The device as a service: connected to its other sides, open to HTTP clients until it is ended."""
 
+import asyncio
+import signal
 from collections.abc import Callable, Sequence
 
 from dragonrt.backends.model import LanguageModel
@@ -7,6 +9,7 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.node.addresses import Member
+from dragonrt.node.ending import on_signals
 from dragonrt.node.library import Library
 from dragonrt.node.main import device
 from dragonrt.node.reindexing import OnReport
@@ -19,7 +22,7 @@ from dragonrt.service.http.http_settings import HttpSettings
 from dragonrt.service.http.private_documents import PrivateDocuments
 from dragonrt.service.http.request_body import Defaults
 from dragonrt.service.http.side_metrics import IndexNews
-from dragonrt.service.http.web_server import listen_on, serve_until_signalled
+from dragonrt.service.http.web_server import listen_on, serving, url_of
 from retrieval import Report
 
 SHARE_OF_CONTEXT = 4
@@ -50,27 +53,26 @@ async def serve_device(
     admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
     documents = PrivateDocuments(settings, http.uploads)
-    skipped = 0 if library is None else library.skipped
-    news = IndexNews(skipped)
+    news = IndexNews(0 if library is None else library.skipped)
 
     def reported(report: Report | DragonError) -> None:
         documents.heard(report)
         news.heard(report)
         on_report(report)
 
+    stopped, said = asyncio.Event(), (on_notice, reported, metrics.take)
     with listen_on(http.http_host, http.http_port) as listening:
-        async with device(
-            settings, model, library, members, how, on_notice, reported, metrics.take
-        ) as connected:
+        async with device(settings, model, library, members, how, *said) as connected:
             metrics.read_from(connected, admission, places, news)
             service = HttpService(connected, documents, defaults, admission, metrics)
-            scheme = "https" if context else "http"
-            host = f"[{http.http_host}]" if ":" in http.http_host else http.http_host
-            await serve_until_signalled(
-                service.application(keys),
-                admission,
-                listening,
-                context,
-                places,
-                lambda port: on_ready(f"{scheme}://{host}:{port}"),
-            )
+            async with serving(service.application(keys), listening, context, places) as server:
+
+                def stop() -> None:
+                    admission.closing = True
+                    if stopped.is_set():
+                        server.stop()
+                    stopped.set()
+
+                on_signals((signal.SIGINT, signal.SIGTERM), stop, stop)
+                on_ready(url_of(http.http_host, listening, "https" if context else "http"))
+                await stopped.wait()

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -34,30 +35,21 @@ class ReadWhenAsked(Collector):
 
 
 def gauge(
-    name: str, text: str, values: Mapping[str, float] | float, label: str | None = None
+    name: str,
+    text: str,
+    values: Mapping[str, float] | float,
+    label: str | None = None,
+    kind: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily,
 ) -> Metric:
-    """Return a gauge with its value, or with one for each value of `label`."""
-    return _of_values(GaugeMetricFamily(PREFIX + name, text, labels=_labels(label)), values)
-
-
-def counter(
-    name: str, text: str, values: Mapping[str, float] | float, label: str | None = None
-) -> Metric:
-    """Return a counter as `gauge` does; its name ends in _total where it is printed."""
-    return _of_values(CounterMetricFamily(PREFIX + name, text, labels=_labels(label)), values)
-
-
-def _labels(label: str | None) -> list[str]:
-    return [] if label is None else [label]
-
-
-def _of_values(
-    family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str, float] | float
-) -> Metric:
-    each = values.items() if isinstance(values, Mapping) else [(None, values)]
-    for of, value in each:
+    """Return a metric with its value, or with one for each value of `label`."""
+    family = kind(PREFIX + name, text, labels=[] if label is None else [label])
+    for of, value in values.items() if isinstance(values, Mapping) else [(None, values)]:
         family.add_metric([] if of is None else [of], value)
     return family
+
+
+counter = partial(gauge, kind=CounterMetricFamily)
+"""A counter's name ends in _total where it is printed."""
 
 
 class IndexNews:
@@ -109,14 +101,10 @@ def _of_index(library: Library, news: IndexNews) -> Iterator[Metric]:
     yield gauge("index_files", "Files in the index.", manifest.files)
     yield gauge("index_chunks", "Chunks in the index.", manifest.chunks)
     yield gauge("index_bytes", "On disk, of the index and of stored KV.", sizes, "of")
-    yield gauge(
-        "index_changed_timestamp_seconds",
-        "When the index last changed.",
-        news.changed_s or changed_s,
-    )
-    yield gauge(
-        "index_incomplete", "Whether documents are still to be indexed.", library.incomplete
-    )
+    newest_s = news.changed_s or changed_s
+    yield gauge("index_changed_timestamp_seconds", "When the index last changed.", newest_s)
+    about = "Whether documents are still to be indexed."
+    yield gauge("index_incomplete", about, library.incomplete)
     yield gauge("files_skipped", "Files that could not be read.", news.skipped)
     yield counter("index_updates", "Updates of the index, by how they ended.", news.updates, "end")
 

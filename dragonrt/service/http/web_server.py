@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
@@ -13,8 +12,6 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from dragonrt.errors import DragonError
-from dragonrt.node.ending import on_signals
-from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
 
 ENDING_S = 30
@@ -84,14 +81,17 @@ def listen_on(host: str, port: int) -> socket.socket:
         raise DragonError(f"cannot listen on {host}:{port}: {error.strerror}") from None
 
 
+def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
+    """Return the address of a socket that listens on that host."""
+    port = listening.getsockname()[1]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 @asynccontextmanager
 async def serving(
-    app: ASGIApp,
-    listening: socket.socket,
-    context: ssl.SSLContext | None,
-    places: Places,
+    app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None, places: Places
 ) -> AsyncIterator[WebServer]:
-    """The server, until the context ends: then it waits for answers under way."""
+    """Yield the server, until the context ends: then it waits for answers under way."""
     server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
@@ -99,26 +99,3 @@ async def serving(
     finally:
         server.stop()
         await running
-
-
-async def serve_until_signalled(
-    app: ASGIApp,
-    admission: Admission,
-    listening: socket.socket,
-    context: ssl.SSLContext | None,
-    places: Places,
-    on_ready: Callable[[int], None],
-) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` hears the port."""
-    stopped = asyncio.Event()
-    async with serving(app, listening, context, places) as server:
-
-        def stop() -> None:
-            admission.closing = True
-            if stopped.is_set():
-                server.stop()
-            stopped.set()
-
-        on_signals((signal.SIGINT, signal.SIGTERM), stop, stop)
-        on_ready(listening.getsockname()[1])
-        await stopped.wait()
