@@ -130,3 +130,8 @@ def estimates(
         if samples:
             found[key] = estimate(samples, statistic)
     return found
+
+
+def averages(rows: Iterable[Row], value: str, *columns: str) -> dict[tuple[Any, ...], Interval]:
+    """Return the estimate of the mean of `value` in each group of rows, as `estimates` does."""
+    return estimates(rows, value, *columns, statistic="mean")

@@ -17,7 +17,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, averages, grouped, having, mean
 from scripts.papers.theory import expected_acceptance_coupled
 
 if TYPE_CHECKING:
@@ -101,18 +101,15 @@ def _measure(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Means over positions: measured with its interval, expected, and how far they are apart."""
-    measured = estimates(rows, "accepted", "rule", "temperature", statistic="mean")
-    expected = estimates(rows, "expected", "rule", "temperature", statistic="mean")
-    by_side = estimates(rows, "accepted", "rule", "temperature", "side", statistic="mean")
+    measured = averages(rows, "accepted", "rule", "temperature")
+    expected = averages(rows, "expected", "rule", "temperature")
+    by_side = averages(rows, "accepted", "rule", "temperature", "side")
     summary: dict[str, Any] = {
         "positions": len({(row["question"], row["step"]) for row in rows}),
         "mean_total_variation": {
             str(heat): round(each.value, 4)
-            for (heat,), each in estimates(
-                [row for row in rows if row["rule"] == "coupled"],
-                "total_variation",
-                "temperature",
-                statistic="mean",
+            for (heat,), each in averages(
+                [row for row in rows if row["rule"] == "coupled"], "total_variation", "temperature"
             ).items()
         },
     }
@@ -138,14 +135,14 @@ def _difference(rows: list[Row], name: str, heat: float) -> dict[str, float | in
         for row in rows
         if (row["rule"], row["temperature"]) == (name, heat) and row["expected"] is not None
     ]
-    found = estimates(apart, "apart", statistic="mean")
+    found = averages(apart, "apart")
     return found[()].to_json() if found else None
 
 
 def plot(rows: list[Row], path: Path) -> None:
     """Means over temperature, and at temperature 0.8 every position over the two sides' TV."""
-    measured = estimates(rows, "accepted", "rule", "temperature", statistic="mean")
-    expected = estimates(rows, "expected", "rule", "temperature", statistic="mean")
+    measured = averages(rows, "accepted", "rule", "temperature")
+    expected = averages(rows, "expected", "rule", "temperature")
     looks = charts.looks(RULES)
     with charts.picture(path, columns=2, height_inches=3.9, sharey=True) as (_, axes):
         left, right = axes[0]

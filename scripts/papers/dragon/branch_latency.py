@@ -20,7 +20,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script
 from scripts.papers import charts
 from scripts.papers.framework import Clock, ExperimentError, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, played, scripted
 
@@ -98,9 +98,7 @@ def measure(case: BranchCase) -> Row:
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Means, and each as a multiple of what it is without latency and without branches."""
     summary: dict[str, Any] = {}
-    means = estimates(
-        rows, "ms_per_token", "disagreement", "level", "rtt_ms", "branches", statistic="mean"
-    )
+    means = averages(rows, "ms_per_token", "disagreement", "level", "rtt_ms", "branches")
     for (disagreement, level), group in grouped(rows, "disagreement", "level").items():
         floor = means[disagreement, level, 0, "0"].value
         accepted = round(mean(group, "accepted"), 3)
@@ -133,9 +131,7 @@ def plot(rows: list[Row], path: Path) -> None:
             place = distinct(rows, "disagreement").index(disagreement)
             axis = axes[levels.index(level), place]
             for branches, look in looks.items():
-                found = estimates(
-                    having(some, branches=branches), "ms_per_token", "rtt_ms", statistic="mean"
-                )
+                found = averages(having(some, branches=branches), "ms_per_token", "rtt_ms")
                 xs = [rtt_ms for (rtt_ms,) in found]
                 ys = [each.value for each in found.values()]
                 axis.plot(xs, ys, marker="o", color=look.colour, label=branches)

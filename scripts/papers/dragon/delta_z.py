@@ -14,7 +14,7 @@ from dragonrt.control.scheduler import Aggregator, Estimate, latency_difference
 from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimates, exactly, grouped, mean
+from scripts.papers.intervals import Row, averages, exactly, grouped, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, replayed
 
@@ -98,7 +98,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     keys = ("device_acceptance", "cloud_acceptance", "device_ms")
     measured = [row for row in rows if row["measured_ms"] is not None]
-    means = estimates(measured, "measured_ms", *keys, statistic="mean")
+    means = averages(measured, "measured_ms", *keys)
     for key, group in grouped(measured, *keys).items():
         expected = mean(group, "expected_ms")
         found[f"acceptance {key[0]:g}/{key[1]:g}, device {key[2]:g} ms"] = {
@@ -120,7 +120,7 @@ def plot(rows: list[Row], path: Path) -> None:
         if row["sample"] is None
     }
     measured = [row for row in named if row["sample"] is not None]
-    points = estimates(measured, "measured_ms", "rates", "device_ms", statistic="mean")
+    points = averages(measured, "measured_ms", "rates", "device_ms")
     with charts.picture(path, height_inches=4.2) as (_, axes):
         axis = axes[0, 0]
         for (device, cloud), look in looks.items():

@@ -24,7 +24,7 @@ from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimates, exactly, having, mean
+from scripts.papers.intervals import Row, averages, exactly, having, mean
 from scripts.papers.parallel import measure_all
 from scripts.papers.virtual_arena import Pace, replayed
 
@@ -139,10 +139,8 @@ def expected_ms(row: Row, side: Side) -> float:
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """By γ: acceptance of both sides, measured and expected, and ms per token by aggregator."""
     once = having(rows, aggregator=AGGREGATORS[0].value)
-    measured = {
-        side: estimates(once, f"accepted_{side}", "gamma", statistic="mean") for side in SIDES
-    }
-    times = estimates(rows, "ms_per_token", "gamma", "aggregator", statistic="mean")
+    measured = {side: averages(once, f"accepted_{side}", "gamma") for side in SIDES}
+    times = averages(rows, "ms_per_token", "gamma", "aggregator")
     found: dict[str, Any] = {
         "positions": rows[0]["positions"],
         "smallest gain from γ = 0 to 1 at any position": {
@@ -175,7 +173,7 @@ def plot(rows: list[Row], path: Path) -> None:
         left, right = axes[0]
         for side in SIDES:
             colour = charts.SIDE_COLOURS[side]
-            found = estimates(once, f"accepted_{side}", "gamma", statistic="mean")
+            found = averages(once, f"accepted_{side}", "gamma")
             points = {(side, gamma): each for (gamma,), each in found.items()}
             dots = charts.Look(colour, "o", "", label=f"{side}'s drafts, measured")
             charts.lines(left, points, {side: dots})
@@ -184,7 +182,7 @@ def plot(rows: list[Row], path: Path) -> None:
             for column, style in (("most", "--"), ("least", ":")):
                 height = mean(once, f"{column}_{side}")
                 left.axhline(height, color=colour, linestyle=style, linewidth=0.9)
-        times = estimates(rows, "ms_per_token", "aggregator", "gamma", statistic="mean")
+        times = averages(rows, "ms_per_token", "aggregator", "gamma")
         for each, look in charts.looks(AGGREGATORS).items():
             if each not in FIXED:
                 charts.lines(right, times, {each.value: replace(look, label="greedy, measured")})

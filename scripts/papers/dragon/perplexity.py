@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Interval, Row, distinct, estimates, having
+from scripts.papers.intervals import Interval, Row, averages, distinct, having
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
@@ -169,7 +169,7 @@ def _log_likelihoods(
 
 def perplexities(rows: Sequence[Row]) -> dict[tuple[int, str], Interval]:
     """exp of the mean nats per token by documents and method, with its 95 % interval."""
-    means = estimates(rows, "nats_per_token", "documents", "method", statistic="mean")
+    means = averages(rows, "nats_per_token", "documents", "method")
     return {key: each.map(math.exp) for key, each in means.items()}
 
 

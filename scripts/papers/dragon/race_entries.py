@@ -36,7 +36,7 @@ from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
 
 NAME = "race"
 SUMMARY = "Entries, bytes and requests of the codec race over its threshold (SPEC 1.8; 5 minutes)"
@@ -202,7 +202,7 @@ def _whole(code: Codec, pair: Pair) -> Row:
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Bytes, entries and requests by source, temperature and codec, and the ratios to top-p."""
     summary: dict[str, Any] = {"reported_by_concord": REPORTED}
-    sizes = estimates(rows, "bytes", "source", "temperature", "codec", statistic="mean")
+    sizes = averages(rows, "bytes", "source", "temperature", "codec")
     for (source, temperature), group in grouped(rows, "source", "temperature").items():
         top_p, dense = (
             mean(having(group, codec=name), "bytes") for name in ("topp:0.8", "dense:fp32")

@@ -29,7 +29,7 @@ from dragonrt.wire.encoding import encode
 from dragonrt.wire.messages import Draft
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having
+from scripts.papers.intervals import Row, averages, distinct, estimates, grouped, having
 
 NAME = "wire"
 SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"
@@ -170,8 +170,8 @@ def _bits(number: int) -> int:
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Median and mean bytes of each codec and source, and how many times smaller than JSON."""
     medians = estimates(rows, "bytes", "source", "vocabulary", "codec")
-    means = estimates(rows, "bytes", "source", "vocabulary", "codec", statistic="mean")
-    messages = estimates(rows, "message_bytes", "source", "vocabulary", "codec", statistic="mean")
+    means = averages(rows, "bytes", "source", "vocabulary", "codec")
+    messages = averages(rows, "message_bytes", "source", "vocabulary", "codec")
     summary: dict[str, Any] = {"reported_by_dragon": {"times_smaller_than_json": REPORTED}}
     for (source, vocabulary), group in grouped(rows, "source", "vocabulary").items():
         dense = means[source, vocabulary, "dense:fp16"].value
@@ -211,7 +211,7 @@ def plot(rows: list[Row], path: Path) -> None:
     """Bytes by codec and source; and by entropy for what depends on it."""
     rows = [row | {"law": f"{row['source']}, V = {row['vocabulary']:,}"} for row in rows]
     looks = charts.looks(distinct(rows, "law"))
-    means = estimates(rows, "bytes", "law", "codec", statistic="mean")
+    means = averages(rows, "bytes", "law", "codec")
     with charts.picture(path, rows=2, height_inches=8.0) as (_, axes):
         upper, lower = axes[:, 0]
         charts.bars(upper, means, looks, WAYS)

@@ -22,7 +22,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.sampling.verification import residual, speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimates
+from scripts.papers.intervals import Row, averages
 from scripts.papers.rouge import rouge_n
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 
@@ -167,10 +167,7 @@ def first_token_law(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Means with their intervals over texts, and how far each way is from the cloud alone."""
-    found = {
-        metric: estimates(rows, metric, "way", "temperature", statistic="mean")
-        for metric in METRICS
-    }
+    found = {metric: averages(rows, metric, "way", "temperature") for metric in METRICS}
     summary: dict[str, Any] = {
         "largest_tv_of_q_s": max(row["tv"] for row in rows if row["way"].startswith("Q-S")),
         "largest_tv_of_s_q": max(row["tv"] for row in rows if row["way"].startswith("S-Q")),
@@ -196,7 +193,7 @@ def plot(rows: list[Row], path: Path) -> None:
         )
     with charts.picture(path, columns=3, height_inches=3.6, legend=5) as (_, axes):
         for axis, metric, label in zip(axes[0], METRICS, labels, strict=True):
-            found = estimates(rows, metric, "way", "temperature", statistic="mean")
+            found = averages(rows, metric, "way", "temperature")
             charts.lines(axis, found, looks, apart=0.012)
             axis.set(xlabel="temperature", ylabel=label)
             axis.set_ylim(bottom=-0.03 * axis.get_ylim()[1])

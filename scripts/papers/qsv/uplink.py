@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimate, estimates, grouped
+from scripts.papers.intervals import Row, averages, estimate, estimates, grouped
 
 if TYPE_CHECKING:
     from scripts.papers.model_sides import PromptCase
@@ -128,7 +128,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
         "outstanding",
     )
     calls = estimates(rows, "tokens_per_call", "codec", "outstanding")
-    stood = estimates(rows, "drafts_per_call", "codec", "outstanding", statistic="mean")
+    stood = averages(rows, "drafts_per_call", "codec", "outstanding")
     summary: dict[str, Any] = {"zero_distribution_against_best_sqs": _against(rows)}
     for (codec, outstanding), per_call in calls.items():
         measured = bits.get((codec, outstanding))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having
+from scripts.papers.intervals import Row, averages, distinct, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
@@ -125,9 +125,9 @@ def _measure(
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Throughput and bytes by method, workers and rate, and what blocks gain."""
     keys = ("codec", "workers", "rate")
-    speeds = estimates(rows, "tokens_per_s", "block_tokens", *keys, statistic="mean")
-    sizes = estimates(rows, "bytes_per_token", "block_tokens", *keys, statistic="mean")
-    gains = estimates(_gains(rows), "speedup", "block_tokens", *keys, statistic="mean")
+    speeds = averages(rows, "tokens_per_s", "block_tokens", *keys)
+    sizes = averages(rows, "bytes_per_token", "block_tokens", *keys)
+    gains = averages(_gains(rows), "speedup", "block_tokens", *keys)
     texts = grouped(rows, "codec", "workers", "text")
     points = {}
     for point in grouped(rows, *keys):
@@ -140,7 +140,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
             }
             for length in LENGTHS
         }
-    acceptance = estimates(rows, "acceptance", "workers", "block_tokens", statistic="mean")
+    acceptance = averages(rows, "acceptance", "workers", "block_tokens")
     return {
         "same_text": all(len({row["digest"] for row in group}) == 1 for group in texts.values()),
         "acceptance": {
@@ -180,7 +180,7 @@ def plot(rows: list[Row], path: Path) -> None:
             (speed, speed, size),
             strict=True,
         ):
-            found = estimates(some, column, "method", over, statistic="mean")
+            found = averages(some, column, "method", over)
             charts.lines(axis, found, looks)
             axis.set(ylabel=label, xlabel=f"workers, {MIDDLE_RATE / 1e6:g} Mbit/s each")
         left, middle, right = axes[0]

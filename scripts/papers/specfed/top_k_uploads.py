@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dragonrt.distributions import Distribution, codec, mix
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped
+from scripts.papers.intervals import Row, averages, distinct, grouped
 from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def summarise(rows: list[Row], column: str) -> dict[str, Any]:
     """Means over positions beside the bound, and whether the bound holds at every one of them."""
     excess = [row[column] - row["bound"] for row in rows]
     keys = ("weights", "temperature", "k")
-    means = estimates(rows, column, *keys, "reconstruction", statistic="mean")
-    bounds = estimates(rows, "bound", *keys, statistic="mean")
+    means = averages(rows, column, *keys, "reconstruction")
+    bounds = averages(rows, "bound", *keys)
     by_weights: dict[str, Any] = {}
     for (weights, temperature, k), bound in bounds.items():
         by_temperature = by_weights.setdefault(weights, {})
@@ -140,7 +140,7 @@ class TopKUploads:
         ) as (figure, axes):
             for axis, key in zip(axes.flat, product(weightings, heats), strict=True):
                 some = panels[key]
-                bounds = estimates(some, "bound", "k", statistic="mean")
+                bounds = averages(some, "bound", "k")
                 axis.plot(
                     [k for (k,) in bounds],
                     [each.value for each in bounds.values()],
@@ -149,7 +149,7 @@ class TopKUploads:
                     zorder=3,
                     label="bound $\\sum_i w_i r_i$",
                 )
-                found = estimates(some, self.column, "reconstruction", "k", statistic="mean")
+                found = averages(some, self.column, "reconstruction", "k")
                 charts.lines(axis, found, charts.looks(FORMS))
                 axis.set_xscale("log", base=4)
                 axis.set_xticks(KS[::2], [str(k) for k in KS[::2]])

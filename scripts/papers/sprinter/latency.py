@@ -30,8 +30,8 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import (
     Interval,
     Row,
+    averages,
     distinct,
-    estimates,
     exactly,
     grouped,
     having,
@@ -218,7 +218,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     intervals over texts, and ratios of means: the speed-ups over speculative decoding and the
     target alone."""
     keys = ("pair", "kind", "temperature", "rtt_ms", "method")
-    found = {metric: estimates(rows, metric, *keys, statistic="mean") for metric in METRICS}
+    found = {metric: averages(rows, metric, *keys) for metric in METRICS}
     summary: dict[str, Any] = {}
     for key, group in grouped(rows, *keys).items():
         *common, method = key
@@ -296,4 +296,4 @@ def _stack(axis: Any, rows: list[Row]) -> None:
 
 
 def _means(rows: list[Row], metric: str, by: str = "pair") -> dict[tuple[Any, ...], Interval]:
-    return estimates(rows, metric, by, "method", statistic="mean")
+    return averages(rows, metric, by, "method")

@@ -22,7 +22,7 @@ from dragonrt.testing.scripted import SimulatedSaid
 from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, estimates, having
+from scripts.papers.intervals import Row, averages, having
 from scripts.papers.parallel import measure_all
 from scripts.papers.sprinter.sprinting import KnownRates, Lockstep
 from scripts.papers.theory import (
@@ -170,7 +170,7 @@ def _mean_run(case: SprinterCase) -> float:
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """For each theorem: the points whose interval holds the formula, and the largest distance."""
     apart = [{**row, "apart": row["measured"] - row["expected"]} for row in rows]
-    found = estimates(apart, "apart", "theorem", "eta_tp", "eta_fp", statistic="mean")
+    found = averages(apart, "apart", "theorem", "eta_tp", "eta_fp")
     summary = {}
     for theorem in TITLES:
         points = [each for key, each in found.items() if key[0] == theorem]
@@ -197,7 +197,7 @@ def plot(rows: list[Row], path: Path) -> None:
                 value: replace(look, line="", label=f"{named} = {value:g}")
                 for value, look in charts.looks(values).items()
             }
-            found = estimates(some, "measured", fixed, over, statistic="mean")
+            found = averages(some, "measured", fixed, over)
             charts.lines(axis, found, looks)
             xs = np.linspace(0, 1, 101)
             for value, look in looks.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
-from scripts.papers.intervals import Row, distinct, estimates, grouped, having, mean
+from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
 
 if TYPE_CHECKING:
     from scripts.papers.model_sides import PromptCase
@@ -165,8 +165,7 @@ def summarise(rows: list[Row]) -> dict[str, Any]:
     """
     summary: dict[str, Any] = {"crossover": _crossover(rows)}
     found = {
-        metric: estimates(rows, metric, "method", "parameter", "temperature", statistic="mean")
-        for metric in METRICS
+        metric: averages(rows, metric, "method", "parameter", "temperature") for metric in METRICS
     }
     for method, parameter, heat in found["latency_s"]:
         name = f"{method}, {parameter}" if parameter else method
@@ -221,7 +220,7 @@ def plot(rows: list[Row], path: Path) -> None:
         axes,
     ):
         for metric, row_axes in zip(METRICS, axes, strict=False):
-            found = estimates(named, metric, "setting", "temperature", statistic="mean")
+            found = averages(named, metric, "setting", "temperature")
             for axis, settings in zip(row_axes, columns.values(), strict=True):
                 charts.lines(axis, found, settings, apart=0.012)
         for (title, _), (upper, lower) in zip(columns.items(), axes.T, strict=True):
