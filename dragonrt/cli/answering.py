@@ -103,7 +103,7 @@ def cloud(
     loaded, library = load(side)
 
     def listens(port: int) -> None:
-        say_listening(f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}")
+        say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}")
 
     bounds = settings(CloudLimits, limits)
     if where.http_port is None:

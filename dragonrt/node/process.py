@@ -140,7 +140,8 @@ def open_library(
             index = Index.open(directory, settings.store)
             return Retriever(index, embedder, reranker, settings.search)
 
-        return Library(newest(), embedder, kv, newest, reranker, settings.kv_type, incomplete)
+        found = newest()
+        return Library(model, found, embedder, kv, newest, reranker, settings.kv_type, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -159,18 +160,16 @@ def complete_library(
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:
-        prefill(library, model)
+        prefill(library)
     return library
 
 
-def prefill(
-    library: Library, model: LanguageModel, progress: Callable[[int, int], None] | None = None
-) -> None:
+def prefill(library: Library, progress: Callable[[int, int], None] | None = None) -> None:
     """Compute the KV that chunks lack, as far as there is room; `progress` hears how many."""
     missing = MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
-        missing.store(chunk, model.document_kv(library.tokens(model, chunk)))
+        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
         if progress is not None:
             progress(total - len(missing), total)
 
@@ -181,7 +180,7 @@ _embedder = functools.cache(Embedder.load)
 
 def _kv_limit(settings: SideSettings, model: LanguageModel) -> int:
     if settings.kv_memory is None:
-        return usual_limit(model.on)
+        return usual_limit(model.backend.info.device_memory)
     return parse_size(settings.kv_memory)
 
 
@@ -234,7 +233,7 @@ async def local_side(
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice
             await librarian.run(lambda: library.find(WARM_UP.prompt, 1))
-            changed = await stack.enter_async_context(prefilling(library, model, engine))
+            changed = await stack.enter_async_context(prefilling(library, engine))
 
             def reported(report: Report | DragonError) -> None:
                 changed()

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from unittest.mock import patch
 
 from dragonrt.backends.torch_.transformer import Transformer
-from dragonrt.backends.transformers_.backend import HubDecoder
+from dragonrt.backends.transformers_.decoder import TransformersDecoder
 from dragonrt.link.stream import TcpStream
 from dragonrt.node import engine
 from dragonrt.node.peer import Peer
@@ -28,7 +28,7 @@ bytes, loop its rest."""
 
 _TIMED: tuple[tuple[str, Any, str], ...] = (
     ("forward", Transformer, "forward"),
-    ("forward", HubDecoder, "forward"),
+    ("forward", TransformersDecoder, "forward"),
     ("head", engine, "_outcome"),
     ("wire", Peer, "send"),
     ("wire", Connection, "receive_data"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.backend import Preemption
 from dragonrt.errors import DragonError
 from dragonrt.experiments.sample_sides import LoadedSide, sample_settings
 from dragonrt.modes.prefix import TokenPrefix, start_hash

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.batch import PIECE, Batch
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.threads import usual_threads
-from dragonrt.backends.torch_.document import DocumentKV
-from dragonrt.backends.torch_.process import keep_freed_memory
+from dragonrt.backends.torch_.process import keep_freed_memory, usual_threads
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
@@ -213,7 +212,7 @@ def _readers(
     def text(length: int) -> list[int]:
         return [int(token) for token in chance.integers(4, model.vocabulary, length)]
 
-    stored: list[DocumentKV] = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
+    stored: list[Document] = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
     weighing = Weighing(chance.normal(size=documents))
     capacity = PROMPT_TOKENS + max(tokens, FEWEST_TOKENS) + 1
     return [

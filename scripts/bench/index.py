@@ -187,15 +187,17 @@ def _beside_indexing(size: IndexSize, seed: int) -> dict[str, list[float]]:
 def _decoding() -> Iterator[float]:
     """Milliseconds of each token of dragon-small behind two documents, without an end."""
     from dragonrt.backends.model import LanguageModel
+    from dragonrt.backends.reader import RowWeights
 
     model = LanguageModel.load("dragon-small", "cpu")
     paths = sorted(bundled.documents("cloud").glob("*.md"))[:2]
     stored = [model.document_kv(model.encode(path.read_text(encoding="utf-8"))) for path in paths]
     question = model.encode("Question: What is this?\nAnswer:")
+    even = RowWeights([0.0] * len(stored)).logs
     for _ in count():
         sequence = model.sequence(stored, capacity=len(question) + 64)
-        token = int(sequence.extend(question)[0].argmax())
+        token = int(sequence.extend(question).mixed(even).argmax())
         for _ in range(63):
             start = time.perf_counter()
-            token = int(sequence.extend([token])[0].argmax())
+            token = int(sequence.extend([token]).mixed(even).argmax())
             yield _ms_since(start)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.errors import DragonError
 from dragonrt.experiments.arena import Arena
 from dragonrt.modes.prefix import start_hash
@@ -104,7 +104,7 @@ def bench_memory(
 
 async def _held(
     model: LanguageModel,
-    stored: Sequence[DocumentKV],
+    stored: Sequence[Document],
     pool: KvPool,
     question: Question,
     prompts: Sequence[Sequence[int]],
@@ -166,7 +166,7 @@ async def _ask(arena: Arena, question: Question, number: int, heard: Any) -> Non
 def _side(
     side: Side,
     model: LanguageModel,
-    stored: Sequence[DocumentKV],
+    stored: Sequence[Document],
     pool: KvPool,
     prompts: Sequence[Sequence[int]],
 ) -> ReadingSide:

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 
 _COMMON: Mapping[str, Any] = {
     "vocab_size": 151_936,
@@ -78,7 +78,9 @@ def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
 
 def random_model(name: str, dtype: torch.dtype, seed: int = 1) -> LanguageModel:
     """The same, with a tokenizer that is not its own: for token ids alone."""
-    return LanguageModel(name, Checkpoint(random_weights(name, dtype, seed), _tokenizer(), name))
+    return LanguageModel(
+        name, backend_of(Checkpoint(random_weights(name, dtype, seed), _tokenizer(), name))
+    )
 
 
 def related_models(vocabulary: int, count: int, seed: int) -> list[LanguageModel]:
@@ -101,7 +103,9 @@ def related_models(vocabulary: int, count: int, seed: int) -> list[LanguageModel
         model = copy.deepcopy(first)
         noise = torch.randn_like(model.lm_head.weight)
         model.lm_head.weight.data += APART * number * SHARPNESS / HIDDEN**0.5 * noise
-        found.append(LanguageModel(f"random {number}", Checkpoint(model, tokenizer, "random")))
+        found.append(
+            LanguageModel(f"random {number}", backend_of(Checkpoint(model, tokenizer, "random")))
+        )
     return found
 
 
@@ -132,7 +136,9 @@ def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[Languag
         for parameter in model.parameters():
             parameter.data += 0.02 * number * torch.randn_like(parameter)
         weights = model.to(dtype).eval().requires_grad_(False)
-        found.append(LanguageModel(f"small {number}", Checkpoint(weights, _tokenizer(), "small")))
+        found.append(
+            LanguageModel(f"small {number}", backend_of(Checkpoint(weights, _tokenizer(), "small")))
+        )
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.backends import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import Prompt
 from dragonrt.control import Action, Controller, Heuristic, Static
 from dragonrt.errors import TrainingError
