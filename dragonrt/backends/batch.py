@@ -9,14 +9,13 @@ thread.
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from dragonrt.backends.decoder import Output
-from dragonrt.backends.preemption import Preempted
+from dragonrt.backends.backend import Preempted, RowLogits
 from dragonrt.backends.sequence import Extension, ExtensionProgress, advance, extend_together
 from dragonrt.errors import DragonError
 
 T = TypeVar("T")
 
-Reading = Generator[Extension, Output, T]
+Reading = Generator[Extension, list[RowLogits], T]
 """Yields what is to be read next; ModelError and Preempted are thrown in."""
 
 Done = Callable[[T | BaseException], None]
@@ -95,7 +94,7 @@ class _Task:
         """The forward failed."""
         self._resume(error)
 
-    def _resume(self, result: Output | BaseException | None) -> None:
+    def _resume(self, result: list[RowLogits] | BaseException | None) -> None:
         self.progress = None
         try:
             if isinstance(result, BaseException):
@@ -119,10 +118,10 @@ def read_alone(reading: Reading[T]) -> T:
         extension = next(reading)
         while True:
             (result,) = extend_together([extension])
-            if isinstance(result, Output):
-                extension = reading.send(result)
-            else:
+            if isinstance(result, Exception):
                 extension = reading.throw(result)
+            else:
+                extension = reading.send(result)
     except StopIteration as stop:
         value: T = stop.value
         return value

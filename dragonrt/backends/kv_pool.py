@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
-from dragonrt.backends.torch_.document import DocumentKV
+from dragonrt.backends.backend import Document
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
 
@@ -20,10 +18,10 @@ _UNKNOWN = 16 * 2**30  # bytes of a machine that does not say
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
-def usual_limit(on: str) -> int:
-    """A quarter of the memory where the model runs (cpu, cuda or mps), or of the container's."""
-    if on == "cuda":
-        return int(torch.cuda.mem_get_info()[1]) // _SHARE
+def usual_limit(device_memory: int | None) -> int:
+    """Return a quarter of the accelerator's own memory; else of the machine's or container's."""
+    if device_memory is not None:
+        return device_memory // _SHARE
     found = _UNKNOWN
     if hasattr(os, "sysconf"):
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -51,22 +49,18 @@ class KvPool:
         self._used = 0
         # Memory is given back in any thread, and in the midst of anything.
         self._lock = threading.RLock()
-        self._documents: weakref.WeakValueDictionary[str, DocumentKV] = (
-            weakref.WeakValueDictionary()
-        )
+        self._documents: weakref.WeakValueDictionary[str, Document] = weakref.WeakValueDictionary()
 
     @property
     def used(self) -> int:
         """The bytes taken, or set aside."""
         return self._used
 
-    def document(self, name: str) -> DocumentKV | None:
+    def document(self, name: str) -> Document | None:
         """The document of that name, if anybody reads it now."""
         return self._documents.get(name)
 
-    def keep(
-        self, name: str, document: DocumentKV, beside: Sequence[DocumentKV] = ()
-    ) -> DocumentKV:
+    def keep(self, name: str, document: Document, beside: Sequence[Document] = ()) -> Document:
         """The same document as sessions share it, as long as any refers to it.
 
         Where memory cannot be shared it is counted with each session that copies it. `beside` is
@@ -77,13 +71,13 @@ class KvPool:
         """
         document = document.shared()
         with self._lock:
-            if document.pages is None or name in self._documents:
+            if not document.is_shared or name in self._documents:
                 return self._documents.get(name, document)
             self._take(document, document.bytes, beside)
             self._documents[name] = document
             return document
 
-    def room(self, size: int, beside: Sequence[DocumentKV] = ()) -> Room:
+    def room(self, size: int, beside: Sequence[Document] = ()) -> Room:
         """So many bytes for a session that reads the documents `beside`.
 
         Raises:
@@ -93,8 +87,8 @@ class KvPool:
         self._take(room, size, beside)
         return room
 
-    def _take(self, holder: object, size: int, beside: Sequence[DocumentKV]) -> None:
-        shared = {id(each): each.bytes for each in beside if each.pages is not None}
+    def _take(self, holder: object, size: int, beside: Sequence[Document]) -> None:
+        shared = {id(each): each.bytes for each in beside if each.is_shared}
         needed = size + sum(shared.values())
         with self._lock:
             if needed > self.limit:

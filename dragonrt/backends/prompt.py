@@ -8,10 +8,9 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
-from jinja2 import TemplateError
-
+from dragonrt.backends.backend import Tokenizer
 from dragonrt.errors import ModelError
 from retrieval.files import read_text
 
@@ -113,23 +112,6 @@ PLAIN = PromptTemplate(
 """For models without a chat template; the bundled ones were trained on it."""
 
 
-class PromptFormat(Protocol):
-    """A model's prompt, cut in two."""
-
-    @property
-    def template(self) -> PromptTemplate:
-        """The words around documents and questions."""
-
-    def document_text(self, title: str, text: str) -> str:
-        """Render what precedes the question."""
-
-    def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Render earlier questions with their answers, then this one, up to its answer.
-
-        The `instructions`, if there are any, come first.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
     """Running text. `start` is the text of the model's first token, if it expects one."""
@@ -154,7 +136,7 @@ class PlainPrompt:
 class ChatPrompt:
     """The prompt of a model with a chat template: the document opens the first user message."""
 
-    tokenizer: Any
+    tokenizer: Tokenizer
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
@@ -175,30 +157,24 @@ class ChatPrompt:
             messages.append({"role": "assistant", "content": answer})
             messages.append({"role": "user", "content": self.template.later(following)})
         if not self.template.system:
-            return self._applied(messages)
+            return self.tokenizer.chat(messages)
         system = {"role": "system", "content": self.template.system}
         try:
-            return self._applied([system, *messages])
-        except TemplateError:  # Gemma's, for one, has no system message
+            return self.tokenizer.chat([system, *messages])
+        except ModelError:  # Gemma's template, for one, has no system message
             messages[0]["content"] = f"{self.template.system}\n\n{opening}"
-            return self._applied(messages)
-
-    def _applied(self, messages: list[dict[str, str]]) -> str:
-        rendered: str = self.tokenizer.apply_chat_template(
-            messages,
-            tokenize=False,
-            add_generation_prompt=True,
-            enable_thinking=False,  # of Qwen3 and SmolLM3; other templates do not read it
-        )
-        return rendered
+            return self.tokenizer.chat(messages)
 
 
-def prompt_format(tokenizer: Any, template: PromptTemplate | None = None) -> PromptFormat:
+PromptFormat = PlainPrompt | ChatPrompt
+"""A model's prompt, cut in two: the document's text, and the text of the question behind it."""
+
+
+def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
     """Choose the chat format if the tokenizer has a chat template, else running text."""
-    if tokenizer.chat_template:
+    if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)
-    starts = tokenizer.bos_token_id is not None and tokenizer.bos_token_id in tokenizer.encode("")
-    return PlainPrompt(template or PLAIN, start=tokenizer.bos_token if starts else "")
+    return PlainPrompt(template or PLAIN, start=tokenizer.start)
 
 
 def _with_title(title: str, text: str) -> str:

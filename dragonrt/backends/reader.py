@@ -4,6 +4,7 @@ All of it belongs to the model's thread, or for what is computed of the rows to 
 never to the event loop.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Tokens
@@ -12,14 +13,10 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from dragonrt.backends.backend import Preemption, RowLogits
 from dragonrt.backends.batch import Reading, read_alone
-from dragonrt.backends.decoder import Output, RowOutputs
-from dragonrt.backends.preemption import Preemption
-from dragonrt.backends.relevance import RowWeights
 from dragonrt.backends.sequence import Extension, Sequence
 
 REMEMBERED_WEIGHINGS = 8
@@ -50,34 +47,61 @@ class Weighing:
     refusal: int | None = None
     doubt: float = 0.0
 
-    def doubts(self, log_probabilities: Tensor) -> Relevances:
-        """Return what to add to the relevances of rows that say this after the prompt.
+    def doubts(self, rows: RowLogits) -> Relevances:
+        """Return what to add to the relevances, from what the rows predict after the prompt.
 
         A row that is about to say that it does not know is no witness: doubt * log(1 - P(refusal)),
-        for the whole answer. `log_probabilities` are float32 [rows, vocabulary].
+        for the whole answer.
         """
         if self.refusal is None:
             return np.zeros_like(self.initial)
-        refused = log_probabilities[:, self.refusal].double().exp().numpy(force=True)
-        found: Relevances = self.doubt * np.log1p(-np.minimum(refused, SUREST))
+        refused = np.minimum(rows.probability(self.refusal), SUREST)
+        found: Relevances = self.doubt * np.log1p(-refused)
         return found
 
 
+class RowWeights:
+    """The weights of one side's rows: the softmax of their relevances (DRAGON Eq. 2).
+
+    Made once for all the steps that they hold for. `weights` are ω̃, float64 [rows]; `logs` are
+    their logarithms, float32; `relevance` is h̃ = logsumexp(relevances), by which the other side
+    weighs this one.
+    """
+
+    def __init__(self, relevances: Tokens[float] | Relevances) -> None:
+        """One number per row, already divided by the temperature."""
+        found = np.asarray(relevances, dtype=np.float64)
+        scores = found.tolist()
+        self.relevance = log_sum_exp(scores)
+        self.weights: NDArray[np.float64] = np.exp(found - found.max())
+        self.weights /= self.weights.sum()
+        self.logs = np.array([score - self.relevance for score in scores], np.float32)
+
+
+def log_sum_exp(relevances: Tokens[float]) -> float:
+    """Return h = log Σ exp(relevance), by which a side's distribution is weighed."""
+    highest = max(relevances)
+    return highest + math.log(sum(math.exp(score - highest) for score in relevances))
+
+
 class Mixture:
-    """What a side's model says after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
+    """What a side predicts after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
     Nothing is computed before it is asked for, and nothing twice.
     """
 
-    def __init__(self, rows: RowOutputs, weigh: Callable[[], RowWeights]) -> None:
-        """`weigh` gives what the documents count after the prefix."""
+    def __init__(self, rows: RowLogits, weigh: Callable[[], RowWeights]) -> None:
+        """`weigh` gives the weights of the rows after the prefix."""
         self._rows = rows
         self._weigh = weigh
 
     @cached_property
     def p(self) -> NDArray[np.float32]:
-        """The locally aggregated distribution [vocabulary], before any sampler."""
-        return self._weighed.mixed(self._rows.log_probabilities)
+        """The locally aggregated distribution [vocabulary], before any sampler.
+
+        It sums to 1 up to float32's rounding; a codec makes the sum exact.
+        """
+        return self._rows.mixed(self._weighed.logs)
 
     @property
     def relevance(self) -> float:
@@ -87,8 +111,7 @@ class Mixture:
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
         """What the output layer read [hidden], the rows weighed like their distributions."""
-        rows = self._rows.hidden.numpy(force=True)
-        hidden: NDArray[np.float32] = (self.weights @ rows).astype(np.float32)
+        hidden: NDArray[np.float32] = (self.weights @ self._rows.hidden()).astype(np.float32)
         return hidden
 
     @property
@@ -97,10 +120,9 @@ class Mixture:
         return self._weighed.weights
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """What each row gives to the probabilities of these tokens [rows, tokens]."""
-        rows = self._rows.log_probabilities
-        said = rows.index_select(1, torch.from_numpy(tokens).to(rows.device)).double()
-        shares: NDArray[np.float64] = np.exp(said.numpy(force=True)) * self.weights[:, None]
+        """Return what each row gives to the probabilities of these tokens [rows, tokens]."""
+        p = np.exp(self._rows.at(tokens).astype(np.float64))
+        shares: NDArray[np.float64] = p * self.weights[:, None]
         return shares
 
     @cached_property
@@ -120,7 +142,7 @@ class Reader:
         self,
         rows: Sequence,
         last: int,
-        prompt: RowOutputs | None,
+        prompt: RowLogits | None,
         weighing: Weighing,
         doubts: Relevances,
         start: int,
@@ -173,8 +195,8 @@ class Reader:
     ) -> Reading[Self]:
         """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
         said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
-        weighing, after = weighing or Weighing(np.zeros(rows.rows)), _own(said)
-        doubts = weighing.doubts(after.log_probabilities)
+        weighing, after = weighing or Weighing(np.zeros(rows.rows)), said[0].copy()
+        doubts = weighing.doubts(after)
         return cls(rows, prompt[-1], after, weighing, doubts, start, in_blocks=in_blocks)
 
     def fork(self) -> "Reader":
@@ -218,7 +240,7 @@ class Reader:
         if self._rows.length < self._prompt_length or (first == 0 and self._prompt is None):
             self._rows.truncate(self._prompt_length - 1)
             said = yield Extension(self._rows, [self._last], False, preemption, prompt=True)
-            self._prompt = _own(said)
+            self._prompt = said[0].copy()
         keep = self.kept(hashes, first)
         self._rows.truncate(self._prompt_length + keep)
         self._hashes = hashes
@@ -228,8 +250,8 @@ class Reader:
             keep = first - 1
         after = {} if self._prompt is None else {0: self._prompt}
         for start, block in self._blocks(tokens, keep):
-            output = yield Extension(self._rows, block, True, preemption)
-            after.update((start + 1 + place, output.after(place)) for place in range(len(block)))
+            said = yield Extension(self._rows, block, True, preemption)
+            after.update(enumerate(said, start + 1))
         if first:  # where answers go on; [rows, vocabulary] is much to keep for who begins again
             self._prompt = None
         return [
@@ -244,9 +266,7 @@ class Reader:
             length -= 1
         return min(length, max(first - 1, 0))
 
-    def _mixture(
-        self, rows: RowOutputs, tokens: list[int], hashes: list[int], step: int
-    ) -> Mixture:
+    def _mixture(self, rows: RowLogits, tokens: list[int], hashes: list[int], step: int) -> Mixture:
         """What `rows` say after `step` tokens, weighed as the text up to there asks for."""
         weighing = self._weighing
         again = weighing.again
@@ -270,8 +290,3 @@ class Reader:
         size = max(len(tokens) - keep, 1) if self.in_blocks else 1
         for start in range(keep, len(tokens), size):
             yield start, tokens[start : start + size]
-
-
-def _own(said: Output) -> RowOutputs:
-    """What follows a prompt, in memory of its own: others' logits lie beside it."""
-    return RowOutputs(*(part.clone() for part in said.after(0)))

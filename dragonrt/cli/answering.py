@@ -84,7 +84,7 @@ def cloud(*, own: CloudOptions | None = None) -> None:
     loaded, library = load(side)
 
     def listens(port: int) -> None:
-        say_listening(f"cloud: {loaded.name} on {loaded.on} listens on {address.host}:{port}")
+        say_listening(f"cloud: {loaded.name} on {loaded.device} listens on {address.host}:{port}")
 
     run = partial(programs.run_cloud, side, loaded, library, address, say, listens, limits)
     if where.http_port is None:

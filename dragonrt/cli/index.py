@@ -48,7 +48,7 @@ def index(
     assert library is not None  # it has documents
     library.on_notice = lambda text: say(text, "yellow")
     with counting("computing KV") as progress:
-        prefill(library, loaded, progress)
+        prefill(library, progress)
 
 
 def profile(
@@ -68,7 +68,7 @@ def profile(
     path = save_profile(loaded.name, fit)
     first, last = DOCUMENT_TOKENS + 1, loaded.context_length
     output.print(
-        f"{loaded.name} on {loaded.on}, {rows} documents: delay at context length t = "
+        f"{loaded.name} on {loaded.device}, {rows} documents: delay at context length t = "
         f"{1e6 * fit.k_a / fit.k_b:.3f} us * t + {1e3 * fit.k_c:.3f} ms",
         markup=False,
         soft_wrap=True,

@@ -16,7 +16,7 @@ from typing import Literal
 
 from dragonrt import __version__
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.threads import usual_threads
+from dragonrt.backends.torch_.process import usual_threads
 from dragonrt.errors import DragonError
 from dragonrt.link.probe import BandwidthEstimator
 from dragonrt.link.stream import Stream
@@ -121,8 +121,8 @@ def _model(side: SideSettings, model: LanguageModel) -> Iterator[Finding]:
     yield Finding("ok", "model", seen)
     threads = usual_threads() if side.threads is None else side.threads
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    where = f"{model.on} in {model.dtype}, {threads} of {cores} cores"
-    if model.on == "cpu" and Path("/proc/driver/nvidia/version").exists():
+    where = f"{model.device} in {model.dtype}, {threads} of {cores} cores"
+    if model.device == "cpu" and Path("/proc/driver/nvidia/version").exists():
         remedy = "install a build of torch for CUDA, or say --on cpu"
         yield Finding("warn", "device", f"{where}; there is a GPU, which torch cannot use", remedy)
     elif cores is not None and threads > cores:

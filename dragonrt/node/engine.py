@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.batch import PIECE, Batch, Reading
-from dragonrt.backends.preemption import Preempted, Preemption
 from dragonrt.backends.reader import Reader
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended

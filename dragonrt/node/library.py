@@ -1,4 +1,4 @@
-"""The documents of one side: their index, and the KV that the side's model made of them."""
+"""The documents of one side: their index, and the KV that the model computed of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.side import KvType
 from retrieval import (
     Chunk,
@@ -26,14 +26,14 @@ PROMPT, BYTES = 64, 4
 
 @dataclass(slots=True)
 class Library:
-    """What a side retrieves from: `kv` holds the stored KV of the chunks in `retriever`'s index.
+    """The documents of a side: `kv` holds what `model` computed of the chunks of `retriever`.
 
-    `newest` opens the index as it is by then; to retrieve from it, make it the `retriever`. It is
-    `incomplete` as long as documents are still to be indexed; of the first ones so many were
-    `skipped`. `on_notice` hears, in any thread, of
-    what a person should know; each thing once.
+    `newest` opens the index as it is then; assign the result to `retriever` to use it. The library
+    is `incomplete` while documents are still to be indexed; `skipped` counts files that could not
+    be read. `on_notice` receives each notice for a person once, in any thread.
     """
 
+    model: LanguageModel
     retriever: Retriever
     embedder: Embedder
     kv: KvStore
@@ -46,62 +46,56 @@ class Library:
     _noticed: set[str] = field(default_factory=set)
 
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
-        """The `k` most relevant chunks with their scores, none of a cosine below `floor`."""
+        """Return the `k` most relevant chunks with their scores, none of a cosine below `floor`."""
         return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
-        """The relevance of given chunks to a text: the re-ranker's score, else the cosine."""
+        """Return the relevance of chunks to a text: the re-ranker's score, else the cosine."""
         texts = [chunk.text for chunk in chunks]
         if self.reranker is not None:
             return [float(score) for score in self.reranker.score(text, texts)]
         question = self.embedder.encode_question(text)
         return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
 
-    def tokens(self, model: LanguageModel, chunk: Chunk) -> list[int]:
-        """A chunk as `model` reads it: its first tokens, with a notice, if it is longer than fits.
-
-        Half of the context is for what comes after it.
-        """
-        tokens = model.encode(model.prompt.document_text(chunk.title, chunk.text))
-        most = model.context_length // 2
+    def tokens(self, chunk: Chunk) -> list[int]:
+        """Return the tokens of a chunk, cut with a notice at half of the model's context."""
+        tokens = self.model.encode(self.model.prompt.document_text(chunk.title, chunk.text))
+        most = self.model.context_length // 2
         if len(tokens) > most:
             self.notice(
-                f"{chunk.source} has pieces of more than {most} tokens, of which {model.name} does "
-                "not read the rest: index it with fewer --chunk-words"
+                f"{chunk.source} has pieces of more than {most} tokens, of which {self.model.name} "
+                "does not read the rest: index it with fewer --chunk-words"
             )
         return tokens[:most]
 
-    def check(self, model: LanguageModel) -> None:
-        """Give notice of the files with pieces that are longer than `model` reads."""
-        least = max(0, model.context_length // 2 - PROMPT) // BYTES
+    def check(self) -> None:
+        """Give notice of the files with chunks that are longer than the model reads."""
+        least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
-            self.tokens(model, chunk)
+            self.tokens(chunk)
 
-    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
-        """The stored KV of a chunk; computed now, and stored if possible, where it is missing."""
+    def document_kv(self, chunk: Chunk) -> Document:
+        """Return the KV of a chunk; if it is not stored it is computed, and stored if possible."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored
-        return self.store_kv(chunk, model.document_kv(self.tokens(model, chunk)))
+        return self.store_kv(chunk, self.model.document_kv(self.tokens(chunk)))
 
-    def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
-        """The KV of a chunk, if it is stored."""
+    def stored_kv(self, chunk: Chunk) -> Document | None:
+        """Return the KV of a chunk, if it is stored."""
         try:
-            return DocumentKV.from_arrays(self.kv.read(chunk.digest))
+            return self.model.backend.load(self.kv.read(chunk.digest))
         except MissingKvError:
             return None
 
-    def store_kv(self, chunk: Chunk, made: DocumentKV) -> DocumentKV:
-        """Store the KV of a chunk if possible; the same as it would be read again."""
-        arrays = made.to_arrays(self.kv_type)
-        self.written(chunk, arrays)
-        return DocumentKV.from_arrays(arrays)
+    def store_kv(self, chunk: Chunk, made: Document) -> Document:
+        """Store the KV of a chunk if possible; return it as a later read would."""
+        arrays = made.dump(self.kv_type)
+        self.write(chunk, arrays)
+        return self.model.backend.load(arrays)
 
-    def written(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store arrays of KV; the bytes they take, 0 with a notice where that is not possible.
-
-        The answer does not depend on it.
-        """
+    def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
+        """Store arrays of KV; return their bytes, or 0 with a notice where that is not possible."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -109,16 +103,16 @@ class Library:
             return 0
 
     def notice(self, text: str) -> None:
-        """Say something, unless it was said before."""
+        """Pass a notice on, unless it was before."""
         if text not in self._noticed:
             self._noticed.add(text)
             self.on_notice(text)
 
 
 class MissingKv:
-    """The chunks of a library's newest snapshot whose KV is not stored, one after another.
+    """Iterates over the chunks of a library's newest snapshot whose KV is not stored.
 
-    There are none any more when the disk is full or has what the limit allows: a notice says so.
+    It ends when the disk is full or the store's limit is reached; a notice says so.
     """
 
     def __init__(self, library: Library) -> None:
@@ -133,7 +127,7 @@ class MissingKv:
         return len(self._numbers)
 
     def next(self) -> Chunk | None:
-        """The next chunk that lacks its KV."""
+        """Return the next chunk that lacks its KV."""
         if self._numbers and self._room <= self._last:
             self._library.notice(
                 "stored KV has reached --kv-cache: the rest is computed when a question needs it"
@@ -145,9 +139,9 @@ class MissingKv:
                 return chunk
         return None
 
-    def store(self, chunk: Chunk, made: DocumentKV) -> None:
+    def store(self, chunk: Chunk, made: Document) -> None:
         """Store what was computed of a chunk."""
-        self._last = self._library.written(chunk, made.to_arrays(self._library.kv_type))
+        self._last = self._library.write(chunk, made.dump(self._library.kv_type))
         self._room -= self._last
         if not self._last:
             self._numbers = []

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.batch import Reading
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Relevances, Weighing
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
@@ -133,27 +132,27 @@ class LocalSide:
         self.pinned[asked] = hits
         return hits
 
-    async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[DocumentKV]:
+    async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[Document]:
         """The KV of what was found, each once in memory; computed where it is not stored."""
         library, model, pool = self.library, self.model, self.pool
         if library is None or not hits:
             return [model.document_kv(())]
 
-        kept: list[DocumentKV] = []
+        kept: list[Document] = []
 
-        def keep(chunk: Chunk, kv: DocumentKV) -> DocumentKV:
+        def keep(chunk: Chunk, kv: Document) -> Document:
             kept.append(pool.keep(chunk.digest, kv, kept))
             return kept[-1]
 
-        def stored(chunk: Chunk) -> DocumentKV | None:
+        def stored(chunk: Chunk) -> Document | None:
             if (found := pool.document(chunk.digest)) is not None:
                 kept.append(found)
                 return found
             kv = library.stored_kv(chunk)
             return None if kv is None else keep(chunk, kv)
 
-        async def computed(chunk: Chunk) -> DocumentKV:
-            tokens = library.tokens(model, chunk)
+        async def computed(chunk: Chunk) -> Document:
+            tokens = library.tokens(chunk)
             made = await self.engine.read(lambda: model.reading_document(tokens, preemption))
             return keep(chunk, await self.librarian.run(lambda: library.store_kv(chunk, made)))
 
@@ -167,7 +166,7 @@ class LocalSide:
     def _prefill(
         self,
         question: Question,
-        documents: Sequence[DocumentKV],
+        documents: Sequence[Document],
         hits: Sequence[Hit],
         preemption: Preemption,
         *,

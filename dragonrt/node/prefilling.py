@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.engine import Engine
 from dragonrt.node.library import Library, MissingKv
@@ -13,26 +12,24 @@ from retrieval import RetrievalError
 
 
 @asynccontextmanager
-async def prefilling(
-    library: Library, model: LanguageModel, engine: Engine
-) -> AsyncIterator[Callable[[], None]]:
+async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable[[], None]]:
     """Compute the KV that chunks lack whenever no answer is open, until the context ends.
 
     One chunk at a time; a question stops it between two layers, and it begins anew when no answer
-    is open any more. Gives what has it turn to the library's newest snapshot, of which files that
-    `model` does not read whole are named.
+    is open any more. Gives a function that turns it to the library's newest snapshot. Files
+    that the model does not read whole are named in a notice.
     """
     changed = asyncio.Event()
     changed.set()
 
     async def compute() -> None:
-        await asyncio.to_thread(library.check, model)
+        await asyncio.to_thread(library.check)
         missing = await asyncio.to_thread(MissingKv, library)
         while (chunk := await asyncio.to_thread(missing.next)) is not None:
             if changed.is_set():
                 return
-            tokens = library.tokens(model, chunk)
-            made = await engine.read_idle(partial(model.reading_document, tokens))
+            tokens = library.tokens(chunk)
+            made = await engine.read_idle(partial(library.model.reading_document, tokens))
             await asyncio.to_thread(missing.store, chunk, made)
 
     async def run() -> None:

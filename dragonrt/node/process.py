@@ -135,7 +135,8 @@ def open_library(
             index = Index.open(directory, settings.store)
             return Retriever(index, embedder, reranker, settings.search)
 
-        return Library(newest(), embedder, kv, newest, reranker, settings.kv_type, incomplete)
+        found = newest()
+        return Library(model, found, embedder, kv, newest, reranker, settings.kv_type, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -154,18 +155,16 @@ def complete_library(
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:
-        prefill(library, model)
+        prefill(library)
     return library
 
 
-def prefill(
-    library: Library, model: LanguageModel, progress: Callable[[int, int], None] | None = None
-) -> None:
+def prefill(library: Library, progress: Callable[[int, int], None] | None = None) -> None:
     """Compute the KV that chunks lack, as far as there is room; `progress` hears how many."""
     missing = MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
-        missing.store(chunk, model.document_kv(library.tokens(model, chunk)))
+        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
         if progress is not None:
             progress(total - len(missing), total)
 
@@ -201,7 +200,9 @@ async def local_side(
         )
         recorder.event(0, start(model.name))
         memory = settings.kv_memory
-        kv_bytes = usual_limit(model.on) if memory is None else parse_size(memory)
+        kv_bytes = (
+            usual_limit(model.backend.info.device_memory) if memory is None else parse_size(memory)
+        )
         followed = library is not None and (settings.watch or library.incomplete)
         following = Following() if followed else None
         side = LocalSide(
@@ -227,7 +228,7 @@ async def local_side(
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice
             await librarian.run(lambda: library.find(WARM_UP.prompt, 1))
-            changed = await stack.enter_async_context(prefilling(library, model, engine))
+            changed = await stack.enter_async_context(prefilling(library, engine))
 
             def reported(report: Report | DragonError) -> None:
                 changed()

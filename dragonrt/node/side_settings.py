@@ -7,7 +7,7 @@ from typing import Literal
 from dragonrt.bundled import DEFAULT_MODEL
 from dragonrt.errors import DragonError
 from dragonrt.settings import setting
-from dragonrt.side import Backend, KvType, Precision, Side
+from dragonrt.side import KvType, Precision, Side, TorchDevice
 
 Search = Literal["hybrid", "dense", "words"]
 Parser = Literal["pdfium", "docling"]
@@ -32,7 +32,7 @@ class SideSettings:
         letter="m",
         daily=True,
     )
-    on: Backend = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
+    on: TorchDevice = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
     dtype: Precision = setting(
         "auto", "Its numbers: auto, float32, bfloat16, float16, int8 or int4."
     )

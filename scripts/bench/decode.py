@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from transformers import StoppingCriteria
 
@@ -99,10 +100,11 @@ def _extend(
     document = model.document_kv(prompt[: len(prompt) // 2])
     question = prompt[len(prompt) // 2 :]
     sequence = model.sequence([document] * rows, capacity=len(question) + new)
-    tokens = [int(sequence.extend(question)[0].argmax())]
+    every = np.arange(model.vocabulary)
+    tokens = [int(sequence.extend(question).at(every)[0].argmax())]
     start_s = time.perf_counter()
     while len(tokens) < new:
-        tokens.append(int(sequence.extend(tokens[-1:])[0].argmax()))
+        tokens.append(int(sequence.extend(tokens[-1:]).at(every)[0].argmax()))
     return tokens, 1000 * (time.perf_counter() - start_s) / (new - 1)
 
 

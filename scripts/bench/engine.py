@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.threads import usual_threads
-from dragonrt.backends.torch_.process import keep_freed_memory
+from dragonrt.backends.torch_.process import keep_freed_memory, usual_threads
 from dragonrt.cli.options import option
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -178,7 +178,7 @@ def _readers(
     def text(length: int) -> list[int]:
         return [int(token) for token in chance.integers(4, model.vocabulary, length)]
 
-    stored = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
+    stored: list[Document] = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
     weighing = Weighing(chance.normal(size=documents))
     capacity = PROMPT_TOKENS + max(tokens, FEWEST_TOKENS) + 1
     rows = (model.sequence(stored, capacity) for _ in range(count))

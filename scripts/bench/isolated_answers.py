@@ -11,11 +11,10 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
+from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.batch import Batch, Reading
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -51,7 +50,7 @@ class IsolatedAnswers:
     model: LanguageModel
     asked: Question
     how: DragonSettings = field(default_factory=DragonSettings)
-    _documents: dict[str, DocumentKV] = field(default_factory=dict)
+    _documents: dict[str, Document] = field(default_factory=dict)
 
     def reading(
         self, prompt: str, device: Sequence[Hit], cloud: Sequence[Hit], ways: Iterable[Way] = WAYS
@@ -96,7 +95,7 @@ class IsolatedAnswers:
         return reader
 
     def _behind(
-        self, question: Question, documents: Sequence[DocumentKV], scores: Sequence[float]
+        self, question: Question, documents: Sequence[Document], scores: Sequence[float]
     ) -> Reading[Reader]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.batch import Reading
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
@@ -154,7 +154,7 @@ class EngineSide(SimulatedSide):
 
     model: LanguageModel
     engine: Engine
-    documents_kv: Sequence[DocumentKV]
+    documents_kv: Sequence[Document]
     pool: KvPool
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:

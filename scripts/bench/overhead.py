@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product
 
 from dragonrt import bundled
-from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.backend import Preemption
 from dragonrt.experiments.comparison import LEADERLESS, costs
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import GREEDY, Question

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 
 SHARPNESS = 5.0
 """The deviation of the logits, so that a few tokens have most of the probability, as in texts."""
@@ -56,7 +56,8 @@ def random_weights(name: str, dtype: torch.dtype, seed: int = 1) -> Any:
 
 def random_model(name: str, dtype: torch.dtype, seed: int = 1) -> LanguageModel:
     """Return the same with a tokenizer that is not its own: for token ids alone."""
-    return LanguageModel(name, Checkpoint(random_weights(name, dtype, seed), _tokenizer(), name))
+    weights = random_weights(name, dtype, seed)
+    return LanguageModel(name, backend_of(Checkpoint(weights, _tokenizer(), name)))
 
 
 def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[LanguageModel]:
@@ -80,7 +81,9 @@ def small_pair(architecture: str, dtype: torch.dtype, seed: int) -> list[Languag
         for parameter in model.parameters():
             parameter.data += 0.02 * number * torch.randn_like(parameter)
         weights = model.to(dtype).eval().requires_grad_(False)
-        found.append(LanguageModel(f"small {number}", Checkpoint(weights, _tokenizer(), "small")))
+        found.append(
+            LanguageModel(f"small {number}", backend_of(Checkpoint(weights, _tokenizer(), "small")))
+        )
     return found
 
 

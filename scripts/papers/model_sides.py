@@ -13,8 +13,8 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader, Weighing
 from dragonrt.link.profile import LinkProfile
@@ -113,7 +113,7 @@ def document_reader(side: LoadedSide, question: Question) -> Reader:
     model, library = side.model, side.library
     hits = library.find(question.prompt, question.documents)
     prompt = model.encode(model.prompt.question_text((), question.prompt))
-    stored = [library.document_kv(model, hit.chunk) for hit in hits]
+    stored = [library.document_kv(hit.chunk) for hit in hits]
     rows = model.sequence(stored, len(prompt) + question.max_tokens)
     relevances = np.array([hit.score for hit in hits]) / question.relevance_temperature
     weighing = Weighing(relevances, refusal=model.refusal, doubt=question.doubt)

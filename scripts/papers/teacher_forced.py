@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt import bundled
-from dragonrt.backends.preemption import Preemption
+from dragonrt.backends.backend import Preemption
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.sampling.aggregation import side_weights

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,13 +14,13 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragonrt import bundled
-from dragonrt.backends import LanguageModel, ModelError, Sequence
-from dragonrt.backends.decoder import Decoder
-from dragonrt.backends.sequence import document_kv
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.sequence import Sequence
 from dragonrt.backends.torch_.adapter import Adapter
-from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.int4 import Groups, can_multiply_int4
-from dragonrt.backends.torch_.weights import LayerFactory, between_rounded_weights, floats, int4
+from dragonrt.backends.torch_.weights import Format, between_rounded_weights, floats, int4
+from dragonrt.errors import ModelError
 
 LINE = [5, 60, 70, 80, 90, 17, 33, 44, 61, 12]
 TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -91,11 +92,15 @@ def expected(model: Any) -> Tensor:
     return logits.log_softmax(-1)
 
 
-def decoded(decoder: Decoder[Any] | None, size: int = len(LINE)) -> Tensor:
-    assert decoder is not None
-    rows = Sequence(decoder, [document_kv(decoder, [])], 16)
-    parts = [rows.extend_all(LINE[at : at + size]) for at in range(0, len(LINE), size)]
-    return torch.cat(parts, dim=1)[0]
+def decoded(
+    model: Any, form: Format, adapter: Adapter | None = None, size: int = len(LINE)
+) -> Tensor:
+    tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
+    backend = backend_of(Checkpoint(model, tokenizer, "", form=form, adapter=adapter))
+    rows = Sequence(backend, [backend.empty()], 16)
+    blocks = (LINE[at : at + size] for at in range(0, len(LINE), size))
+    found = [each.at(np.arange(97)) for block in blocks for each in rows.extend_all(block)]
+    return torch.from_numpy(np.concatenate(found))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +119,10 @@ def test_a_merged_adapter_is_that_of_w_plus_ba(
     changes = written(model, tmp_path, **options)
     adapter = Adapter.read(tmp_path)
     adapter.fit(model)
-    decoder = transformer(model, LayerFactory(model, form=floats(torch.float32), adapter=adapter))
     wanted = expected(changed(model, changes, lambda weight: weight))
-    torch.testing.assert_close(decoded(decoder), wanted, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        decoded(model, floats(torch.float32), adapter), wanted, atol=1e-4, rtol=0
+    )
     adapter.merge(model)
     torch.testing.assert_close(expected(model), wanted, atol=1e-5, rtol=0)
 
@@ -128,16 +134,15 @@ def test_beside_4_bits_the_weights_keep_their_codes_and_every_block_its_bits(
     changes = written(model, tmp_path)
     form, adapter = int4(), Adapter.read(tmp_path)
     rounded = copy.deepcopy(model).to(form.dtype)
-    decoder = transformer(rounded, LayerFactory(rounded, form=form, adapter=adapter))
     wanted = expected(
         changed(model, changes, lambda weight: Groups.rounded(weight.to(form.dtype)).dense())
     )
-    said = decoded(decoder)
+    said = decoded(rounded, form, adapter)
     assert float((wanted.exp() * (wanted - said)).sum(dim=1).mean()) < 2e-3
-    without = decoded(transformer(rounded, LayerFactory(rounded, form=form)))
+    without = decoded(rounded, form)
     assert float((wanted.exp() * (wanted - without)).sum(dim=1).mean()) > 2e-2
     for size in (1, 2, 3, 4, 5):
-        assert torch.equal(decoded(decoder, size), said)
+        assert torch.equal(decoded(rounded, form, adapter, size), said)
 
 
 def test_it_is_part_of_the_fingerprint(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dragonrt.backends import DocumentKV
-from dragonrt.backends.decoder import Geometry, LayerShape
 from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
+from dragonrt.backends.torch_.backend import Geometry, LayerShape
+from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.kv_cache import KvCache
 from dragonrt.backends.torch_.linear import has_fast_bfloat16
 

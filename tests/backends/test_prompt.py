@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from dragonrt import bundled
 from dragonrt.backends.prompt import ChatPrompt, PlainPrompt, PromptTemplate, prompt_format
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
 
 CHAT = (
@@ -26,7 +27,7 @@ def tokenizer() -> Any:
 
 
 def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
-    prompt = prompt_format(tokenizer)
+    prompt = prompt_format(TransformersTokenizer(tokenizer))
     assert prompt == PlainPrompt()
     text = prompt.document_text("Notes", "Tea at five.") + prompt.question_text(
         [("Who comes?", "Ada")], "When is tea?"
@@ -38,22 +39,17 @@ def test_the_plain_form_is_the_one_of_training(tokenizer: Any) -> None:
     assert prompt.question_text([], "When?", "Be brief.").startswith("Be brief.\n\nQuestion: When?")
 
 
-def test_a_tokenizer_that_starts_texts_starts_the_document() -> None:
-    class Starting:
-        chat_template = None
-        bos_token, bos_token_id = "<s>", 1
-
-        def encode(self, text: str) -> list[int]:
-            return [1]
-
-    prompt = prompt_format(Starting())
+def test_a_tokenizer_that_starts_texts_starts_the_document(tokenizer: Any) -> None:
+    wrapped = TransformersTokenizer(tokenizer)
+    wrapped.start = "<s>"
+    prompt = prompt_format(wrapped)
     assert prompt.document_text("", "Tea.") == "<s>Document: Tea.\n\n"
     assert not prompt.question_text([], "When?").startswith("<s>")
 
 
 def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
     tokenizer.chat_template = CHAT
-    prompt = prompt_format(tokenizer, TEMPLATE)
+    prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     assert isinstance(prompt, ChatPrompt)
     start = prompt.document_text("Notes", "  Tea at five.")
     assert start == "<|endoftext|><system>Be right.</><user>Read: Notes\n  Tea at five."
@@ -67,7 +63,7 @@ def test_a_chat_template_is_split_behind_the_document(tokenizer: Any) -> None:
 
 def test_the_titles_line_is_left_out_where_the_text_begins_with_it(tokenizer: Any) -> None:
     tokenizer.chat_template = CHAT
-    prompt = prompt_format(tokenizer, TEMPLATE)
+    prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     for title, text in (("", "Tea."), ("Tea at five", "Tea  at five."), ("Tea at…", "Tea at five")):
         assert prompt.document_text(title, text).endswith(f"Read: {text}")
 
@@ -76,7 +72,7 @@ def test_a_template_without_system_messages_gets_it_in_the_first_question(tokeni
     tokenizer.chat_template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}" + CHAT
     )
-    prompt = prompt_format(tokenizer, TEMPLATE)
+    prompt = prompt_format(TransformersTokenizer(tokenizer), TEMPLATE)
     start = prompt.document_text("", "Tea.")
     assert start == "<|endoftext|><user>Be right.\n\nRead: Tea."
 
@@ -85,7 +81,7 @@ def test_what_a_document_says_is_never_taken_for_the_template(tokenizer: Any) ->
     text = "Use {question} and {document}."
     assert text in PlainPrompt().document_text("", text)
     assert PlainPrompt().question_text([], text).count(text) == 1
-    assert ChatPrompt(tokenizer).template.refusal
+    assert ChatPrompt(TransformersTokenizer(tokenizer)).template.refusal
 
 
 def test_a_template_of_ones_own(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from dragonrt.backends import batch, reader
-from dragonrt.backends.decoder import RowOutputs
+from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preempted, Preemption
-from dragonrt.backends.reader import Mixture, Reader, Weighing
-from dragonrt.backends.relevance import RowWeights
+from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
 from dragonrt.backends.sequence import Extended, Extension, extend_together
+from dragonrt.backends.torch_.backend import TorchLogits
 
 START = 5
 PROMPT = "What do I do?"
@@ -114,7 +113,7 @@ def test_who_begins_again_reads_the_end_of_the_prompt_again_with_the_same_bits(
 
 def test_rows_are_mixed_by_relevance() -> None:
     p = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
-    rows = RowOutputs(torch.tensor(np.log(p), dtype=torch.float32), torch.eye(2))
+    rows = TorchLogits(torch.tensor(np.log(p), dtype=torch.float32), torch.eye(2))
     said = Mixture(rows, lambda: RowWeights(np.log([3.0, 1.0])))
     assert said.p == pytest.approx(0.75 * p[0] + 0.25 * p[1])
     assert said.relevance == pytest.approx(np.log(4.0))
@@ -172,7 +171,7 @@ def test_who_does_not_know_counts_less_for_the_whole_answer(model: LanguageModel
 
 
 def test_no_row_is_lost_however_sure_it_is_of_not_knowing() -> None:
-    sure = torch.log(torch.tensor([[1.0, 1e-30], [0.5, 0.5]]))
+    sure = TorchLogits(torch.log(torch.tensor([[1.0, 1e-30], [0.5, 0.5]])), torch.eye(2))
     doubts = Weighing(np.zeros(2), refusal=0, doubt=0.2).doubts(sure)
     assert doubts == pytest.approx([0.2 * np.log(1 - reader.SUREST), 0.2 * np.log(0.5)])
     assert np.array_equal(Weighing(np.zeros(2), doubt=0.2).doubts(sure), np.zeros(2))

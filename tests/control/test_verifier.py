@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dragonrt import bundled
-from dragonrt.backends import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.verifier import CONFIDENCES, Kind, Verifier, confidences
 from dragonrt.errors import ControlError
 from tests.control.test_artefact import verifier

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.relevance import RowWeights
+from dragonrt.backends.reader import RowWeights
 from dragonrt.bundled import documents
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.emulation import EmulatedStream
@@ -86,7 +86,7 @@ class Alone:
     @property
     def p(self) -> NDArray[np.float32]:
         """What it says next."""
-        return RowWeights([0.0]).mixed(self._rows)
+        return self._rows.mixed(RowWeights([0.0]).logs)
 
     def take(self, token: int) -> None:
         self._rows = self._sequence.extend([token])

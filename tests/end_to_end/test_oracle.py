@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.batch import Reading
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess
@@ -94,7 +93,7 @@ async def test_stored_kv_is_loaded_and_gives_what_fresh_kv_gives(
         model = device.connected.side.model
         reading_document = type(model).reading_document
 
-        def count(self: LanguageModel, tokens: list[int], stop: Preemption) -> Reading[DocumentKV]:
+        def count(self: LanguageModel, tokens: list[int], stop: Preemption) -> Reading[Document]:
             computed.append(len(tokens))
             return reading_document(self, tokens, stop)
 

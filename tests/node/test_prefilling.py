@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.cli.loading import load
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
@@ -117,8 +117,8 @@ async def answer_of(side: LocalSide) -> tuple[str, list[bytes]]:
     return prepared.evidence, found
 
 
-def document_bits(document: DocumentKV) -> bytes:
-    return b"".join(array.tobytes() for array in document.to_arrays().values())
+def document_bits(document: Document) -> bytes:
+    return b"".join(array.tobytes() for array in document.dump().values())
 
 
 @pytest.mark.parametrize("kv_type", ["model", "int8"])
@@ -135,7 +135,7 @@ async def test_kv_has_the_same_bits_however_it_came_about(
         way: replace(library, kv=KvStore(settings.index / way, "kv"))  # type: ignore[operator]
         for way in ("ahead", "idle", "first use")
     }
-    prefill(ways["ahead"], model)
+    prefill(ways["ahead"])
     wait = written(monkeypatch, len(NOTES))
     async with running(settings, model, ways["idle"], Heard()) as side:
         await wait()
@@ -170,7 +170,7 @@ async def test_a_store_that_is_full_is_a_notice(
     settings: SideSettings, model: LanguageModel
 ) -> None:
     library, heard = library_of(settings, model), Heard()
-    prefill(library, model)
+    prefill(library)
     size = max(path.stat().st_size for path in library.kv.directory.iterdir())
     assert settings.index is not None
     library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
@@ -188,7 +188,7 @@ async def test_idle_time_goes_to_new_documents_too(
 ) -> None:
     pytest.importorskip("watchfiles")
     library, heard = library_of(settings, model), Heard()
-    prefill(library, model)
+    prefill(library)
     wait = written(monkeypatch, 1)
     async with running(replace(settings, watch=True), model, library, heard):
         (settings.documents[0] / "tram.txt").write_text("The tram is green.")
@@ -203,9 +203,9 @@ async def test_a_chunk_that_is_longer_than_the_model_reads_is_named(
     library = library_of(replace(settings, chunk_words=2 * model.context_length), model)
     notices: list[str] = []
     library.on_notice = notices.append
-    prefill(library, model)
+    prefill(library)
     assert [line.partition(" ")[0] for line in notices] == ["long.txt"]
-    longest = max(DocumentKV.from_arrays(library.kv.read(d)).length for d in library.kv.stored())
+    longest = max(model.backend.load(library.kv.read(d)).length for d in library.kv.stored())
     assert longest == model.context_length // 2
 
 

@@ -140,13 +140,13 @@ def test_a_table_of_26_rows_is_read_whole(tmp_path: Path, model: LanguageModel) 
     (tmp_path / "table.md").write_text("# Prices\n\n" + head + "\n".join(rows))
     library, said = library_of(tmp_path, model, WORDS)
     chunks = list(library.retriever.index.chunks())
-    read = [model.decode(library.tokens(model, chunk)) for chunk in chunks]
+    read = [model.decode(library.tokens(chunk)) for chunk in chunks]
     assert len(read) > 1
     for n in numbers:
         (within,) = [text for text in read if f"QX-{n}-K" in text]
         assert f"{n * 3.75:.2f}" in within
         assert "departs" in within, "its header stands over every part"
-    library.check(model)
+    library.check()
     assert said == []
 
 
@@ -156,6 +156,6 @@ def test_what_does_not_fit_is_said_by_the_name_of_the_file(
     (tmp_path / "short.md").write_text("# Ferry\n\nIt leaves at nine.")
     (tmp_path / "long.txt").write_text(" ".join(number(random.Random(n)) for n in range(900)))
     library, said = library_of(tmp_path, model, 4 * WORDS)
-    library.check(model)
+    library.check()
     (line,) = said
     assert "long.txt" in line

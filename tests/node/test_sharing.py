@@ -20,7 +20,7 @@ from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
 from dragonrt.backends.sequence import ExtensionProgress, advance
-from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
@@ -49,7 +49,9 @@ def model() -> LanguageModel:
         max_position_embeddings=4096,
     )
     tokenizer = load_checkpoint("dragon-draft", "cpu", "float32").tokenizer
-    return LanguageModel("tiny", Checkpoint(LlamaForCausalLM(config), tokenizer, "tiny"))
+    return LanguageModel(
+        "tiny", backend_of(Checkpoint(LlamaForCausalLM(config), tokenizer, "tiny"))
+    )
 
 
 @dataclass
@@ -220,14 +222,15 @@ async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
             ended.cancel()
             await settled(engine)
         assert len(forwards.parts) == 2, "nothing begins where a question is about to come"
-    expected = model.document_kv(tokens).to_arrays()
-    assert all(np.array_equal(array, expected[name]) for name, array in made.to_arrays().items())
+    expected = model.document_kv(tokens).dump()
+    assert all(np.array_equal(array, expected[name]) for name, array in made.dump().items())
 
 
 class Shelf:
     """A Library of two chunks whose KV is not stored yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
         self.chunks = [
             Chunk(f"{number:064x}", "The spare ink is in the drawer. " * 20, "Notes", "a.md", 0, 9)
             for number in range(2)
@@ -238,8 +241,8 @@ class Shelf:
     def find(self, question: str, k: int, floor: float | None = None) -> list[Hit]:
         return [Hit(chunk, 1.0) for chunk in self.chunks]
 
-    def tokens(self, model: LanguageModel, chunk: Chunk) -> list[int]:
-        return model.encode(chunk.text)
+    def tokens(self, chunk: Chunk) -> list[int]:
+        return self.model.encode(chunk.text)
 
     def stored_kv(self, chunk: Chunk) -> DocumentKV | None:
         self.loads += 1
@@ -254,7 +257,7 @@ def side_of(
     model: LanguageModel, engine: Engine, librarian: WorkerThread, pool: KvPool
 ) -> LocalSide:
     clock = asyncio.get_running_loop().time
-    shelf = cast(Library, Shelf())
+    shelf = cast(Library, Shelf(model))
     return LocalSide("cloud", model, engine, librarian, shelf, Recorder(clock, "cloud"), pool=pool)
 
 

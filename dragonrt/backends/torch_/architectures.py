@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dragonrt.backends.decoder import Geometry, LayerShape
 from dragonrt.backends.torch_.attention import AttentionForm
+from dragonrt.backends.torch_.backend import Geometry, LayerShape
 from dragonrt.backends.torch_.linear import Pointwise
 from dragonrt.backends.torch_.transformer import (
     FeedForward,

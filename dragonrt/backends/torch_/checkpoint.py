@@ -1,5 +1,7 @@
-"""From a model's name to its weights: bundled, in a directory, in a GGUF file, or on the hub."""
+"""From a model's name to its backend: bundled, in a directory, in a GGUF file, or on the hub."""
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +13,20 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging as transformers_logging
 
 from dragonrt import bundled
-from dragonrt.backends.torch_ import fingerprint, weights
+from dragonrt.backends.backend import ModelInfo
+from dragonrt.backends.torch_ import weights
 from dragonrt.backends.torch_.adapter import Adapter
+from dragonrt.backends.torch_.architectures import transformer
+from dragonrt.backends.torch_.backend import Decoder, TorchBackend
 from dragonrt.backends.torch_.gguf.model import GgufModel
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.int8 import can_quantize
 from dragonrt.backends.torch_.linear import has_fast_bfloat16
-from dragonrt.backends.torch_.weights import Format, WeightSource
+from dragonrt.backends.torch_.weights import Format, LayerFactory, WeightSource
+from dragonrt.backends.transformers_.decoder import TransformersDecoder
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
-from dragonrt.side import Backend, Precision
+from dragonrt.side import Precision, TorchDevice
 
 # Below this many parameters a CPU is no faster in bfloat16 than in float32.
 _SMALL = 50_000_000
@@ -54,7 +61,7 @@ transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # 
 
 
 def load_checkpoint(
-    name: str | Path, on: Backend, dtype: Precision, adapter: Path | None = None
+    name: str | Path, device: TorchDevice, dtype: Precision, adapter: Path | None = None
 ) -> Checkpoint:
     """Find and load a model, and a directory's adapter of it.
 
@@ -63,19 +70,71 @@ def load_checkpoint(
             language model, the file is damaged, the adapter is another model's, or torch has no
             such backend here.
     """
-    device = _device(on)
+    place = _device(device)
     if name == bundled.SMOLLM2:
         name = bundled.smollm2_file() or _SMOLLM2_HUB
     if (path := Path(name).expanduser()).is_file():
-        found = _load_file(path, device, dtype)
+        found = _load_file(path, place, dtype)
     else:
-        found = _load_model(name, device, dtype)
+        found = _load_model(name, place, dtype)
     if adapter is None:
         return found
     update = Adapter.read(adapter.expanduser())
     update.fit(found.model)
-    both = fingerprint.of_parts(found.fingerprint, update.fingerprint)
-    return replace(found, adapter=update, fingerprint=both)
+    both = f"{found.fingerprint}\n{update.fingerprint}".encode()
+    return replace(found, adapter=update, fingerprint=hashlib.sha256(both).hexdigest())
+
+
+def backend_of(checkpoint: Checkpoint) -> TorchBackend:
+    """Return the own forward of a checkpoint, or transformers' where there is none for it.
+
+    Raises ModelError if neither can run it in its format.
+    """
+    model, tokenizer = checkpoint.model, TransformersTokenizer(checkpoint.tokenizer)
+    parameters = checkpoint.parameters or int(model.num_parameters())  # before it is packed
+    form = checkpoint.form or weights.floats(model.dtype)
+    layers = LayerFactory(model, checkpoint.source, form, checkpoint.adapter)
+    decoder: Decoder = transformer(model, layers) or _by_transformers(checkpoint, form)
+    geometry = decoder.geometry
+    on_cuda = geometry.device.type == "cuda"
+    info = ModelInfo(
+        parameters=parameters,
+        fingerprint=checkpoint.fingerprint,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        stop_tokens=_stop_tokens(model),
+        vocabulary=geometry.vocabulary,
+        hidden_size=geometry.hidden_size,
+        context_length=geometry.context_length,
+        device=geometry.device.type,
+        device_memory=int(torch.cuda.mem_get_info()[1]) if on_cuda else None,
+        dtype=form.name,
+        version=decoder.version,
+        exact_blocks=decoder.exact_blocks,
+    )
+    return TorchBackend(decoder, info, tokenizer)
+
+
+def _by_transformers(checkpoint: Checkpoint, form: Format) -> TransformersDecoder:
+    kind = checkpoint.model.config.model_type
+    if form.name in ("int8", "int4"):
+        raise ModelError(
+            f"{kind} runs by transformers' forward, which {form.name} is not made for: "
+            "use bfloat16 or auto"
+        )
+    if checkpoint.source is not None:
+        raise ModelError(f"this {kind} model runs from a checkpoint only, not from a GGUF file")
+    if checkpoint.adapter is not None:
+        checkpoint.adapter.merge(checkpoint.model)
+    return TransformersDecoder(checkpoint.model)
+
+
+def _stop_tokens(model: Any) -> tuple[int, ...]:
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        ids = model.config.eos_token_id
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list) else (int(ids),)
 
 
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
@@ -115,7 +174,7 @@ def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Che
     if report["missing_keys"]:
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
     model.eval().requires_grad_(False)
-    identity = fingerprint.of_weights(model)
+    identity = _fingerprint(model)
     form = _form(dtype, device, model)
     model.to(device=device, dtype=form.dtype)
     return Checkpoint(model, tokenizer, identity, form=form)
@@ -149,13 +208,13 @@ def _explain(name: str | Path, is_path: bool, error: Exception) -> str:
     )
 
 
-def _device(on: Backend) -> torch.device:
+def _device(name: TorchDevice) -> torch.device:
     available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if on == "auto":
+    if name == "auto":
         return torch.device(next((kind for kind, there in available.items() if there), "cpu"))
-    if not available.get(on, on == "cpu"):
-        raise ModelError(f"torch {torch.__version__} finds no {on} backend: use cpu or auto")
-    return torch.device(on)
+    if not available.get(name, name == "cpu"):
+        raise ModelError(f"torch {torch.__version__} finds no {name} backend: use cpu or auto")
+    return torch.device(name)
 
 
 def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
@@ -174,3 +233,23 @@ def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
         return weights.floats(model.dtype)
     large = model.num_parameters() >= _SMALL
     return weights.floats(torch.bfloat16 if large and has_fast_bfloat16() else torch.float32)
+
+
+# What the numbers of a forward depend on beside the weights; the rest of a config is bookkeeping.
+_BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
+
+
+def _fingerprint(model: Any) -> str:
+    """Return the SHA-256 of a model's configuration and parameters, as hexadecimal digits.
+
+    Computed before the weights are converted: it names the checkpoint, not the type it runs in.
+    """
+    config = {
+        key: value for key, value in model.config.to_dict().items() if key not in _BOOKKEEPING
+    }
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, parameter in sorted(model.named_parameters()):
+        digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())
+        plain = parameter.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(plain.numpy().data)
+    return digest.hexdigest()

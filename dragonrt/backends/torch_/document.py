@@ -49,6 +49,11 @@ class DocumentKV:
             return self.pages.bytes.numel()
         return sum(part.numel() * part.element_size() for part in self.keys + self.values)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether it lies in pages that sessions share."""
+        return self.pages is not None
+
     def shared(self) -> "DocumentKV":
         """The same in pages that sessions share; itself where that does not work."""
         parts = [part.transpose(0, 1) for part in self.keys + self.values]
@@ -56,7 +61,7 @@ class DocumentKV:
         starts = [0, *accumulate(map(paged, sizes))]
         try:
             pages = SharedPages(starts[-1])
-        except OSError:
+        except (OSError, ValueError):  # ValueError: an empty document
             return self
         placed = []
         for part, start, size in zip(parts, starts, sizes, strict=False):
@@ -65,7 +70,7 @@ class DocumentKV:
         layers = len(self.keys)
         return DocumentKV(tuple(placed[:layers]), tuple(placed[layers:]), pages, tuple(starts[:-1]))
 
-    def to_arrays(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
+    def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
         """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...
 
         bfloat16 is viewed as uint16, so that a store needs to know nothing of torch. As int8, the
@@ -85,9 +90,9 @@ class DocumentKV:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
-        """The inverse of `to_arrays`, bit for bit but for what it rounded.
+        """The inverse of `dump`, bit for bit but for what it rounded.
 
-        Whether the result fits a model is checked where it is used, by `LanguageModel.sequence`.
+        Whether the result fits a model is checked where it is used, by `Backend.open`.
 
         Raises:
             ModelError: the names, shapes or dtypes are not those of one document.

@@ -13,7 +13,6 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from dragonrt.backends.decoder import Geometry
 from dragonrt.backends.torch_.attention import (
     LARGEST_TILE,
     AttentionForm,
@@ -23,6 +22,7 @@ from dragonrt.backends.torch_.attention import (
     column_tile,
     own_tile,
 )
+from dragonrt.backends.torch_.backend import Geometry
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.pages import PAGE, Pages, paged
 
@@ -71,7 +71,7 @@ class KvCache:
 
     @staticmethod
     def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Decoder.memory`."""
+        """See `Backend.memory`."""
         longest = max(document.length for document in documents)
         on_pages = geometry.device.type == "cpu"  # of which the last ones may never be written
         return len(geometry.layers) * sum(
@@ -81,6 +81,7 @@ class KvCache:
             for column in _column_bytes(geometry)
         )
 
+    @torch.inference_mode()
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
         if tokens <= self._capacity:
@@ -90,7 +91,7 @@ class KvCache:
         for new, stored in zip(self._keys + self._values, old, strict=True):
             new[:, :, : stored.shape[2]] = stored
 
-    def read(self, row: int, length: int) -> DocumentKV:
+    def document(self, row: int, length: int) -> DocumentKV:
         """A copy of a row's first `length` columns."""
 
         def copies(buffers: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -98,8 +99,9 @@ class KvCache:
 
         return DocumentKV(copies(self._keys), copies(self._values))
 
+    @torch.inference_mode()
     def fork(self, length: int) -> Self:
-        """See `DecoderCache.fork`."""
+        """See `Rows.fork`."""
         other = copy(self)
         other._allocate(self._capacity)
         buffers = list(zip(other._keys + other._values, self._keys + self._values, strict=True))

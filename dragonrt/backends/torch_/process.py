@@ -1,23 +1,45 @@
-"""How glibc treats memory that is freed: kept while a model runs, given back while it is loaded.
+"""Settings of the process that runs a model: its threads, and how glibc treats freed memory.
 
 Forwards use the same memory again and again: logits over a large vocabulary take tens of megabytes.
-By its default glibc gives blocks of that size back to the system as soon as they are freed, and the
-next forward waits for the system to clear them anew, page by page.
+By default glibc returns blocks of that size to the system as soon as they are freed, and the next
+forward waits for the system to clear them page by page.
 """
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # <malloc.h>
 _MEGABYTE = 2**20
 _SMALL = 2**17
+_MOST_THREADS = 8  # products of few rows wait for memory: more threads than this hardly help
+_SIDES = 2  # device and cloud may both run on this machine, and threads of two sides that wait for
+# each other's cores spin: two sides with all cores each are many times slower than with half
+
+
+@contextmanager
+def loading(threads: int | None) -> Iterator[None]:
+    """Set the threads of torch; return freed memory at once while weights are copied."""
+    torch.set_num_threads(usual_threads() if threads is None else threads)
+    mallopt, trim = _of_glibc("mallopt"), _of_glibc("malloc_trim")
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _SMALL)
+    try:
+        yield
+    finally:
+        if trim is not None:
+            trim(0)
+        keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep up to 128 MB that are freed; without effect where there is no glibc.
+    """Have this process keep up to 128 MB of freed memory; without effect without glibc.
 
     All threads allocate from one arena, for the others cannot hold blocks of that size.
     """
@@ -28,18 +50,27 @@ def keep_freed_memory() -> None:
         mallopt(_ARENA_MAX, 1)
 
 
-@contextmanager
-def loading() -> Iterator[None]:
-    """Give freed memory back at once while weights pass through copies; keep it from then on."""
-    mallopt, trim = _of_glibc("mallopt"), _of_glibc("malloc_trim")
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _SMALL)
+def usual_threads() -> int:
+    """Return a side's share of the physical cores that this process may use, at most 8.
+
+    The environment's OMP_NUM_THREADS has precedence. No result depends on it.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):  # a core may count as several processors
+        cores = len({_siblings(number) for number in os.sched_getaffinity(0)})
+    return max(1, min(_MOST_THREADS, cores // _SIDES))
+
+
+def _siblings(processor: int) -> str:
+    """Return a name of the processor's core on Linux: the list of those that share it."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
     try:
-        yield
-    finally:
-        if trim is not None:
-            trim(0)
-        keep_freed_memory()
+        return topology.read_text(encoding="ascii")
+    except OSError:
+        return str(processor)
 
 
 def _of_glibc(name: str) -> Any:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dragonrt.backends.decoder import Feed, Geometry, Output
+from dragonrt.backends.backend import Feed
 from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
+from dragonrt.backends.torch_.backend import Geometry, Output
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.kv_cache import BlockLayout, KvCache
 from dragonrt.backends.torch_.linear import Pointwise, filled_up, is_row_invariant, whole_rows
@@ -172,7 +173,7 @@ class _Part:
     """One sequence's share of a forward: its tokens from `start` on, row by row."""
 
     number: int
-    feed: Feed[KvCache]
+    feed: Feed
     layout: BlockLayout
     start: int = 0
 
@@ -188,35 +189,23 @@ class _Part:
 class Transformer:
     """The `Decoder` of the architectures whose forward is written out here."""
 
+    version = "transformer 5"
+
     def __init__(self, weights: Weights, geometry: Geometry) -> None:
         self._weights = weights
-        self._geometry = geometry
-
-    @property
-    def geometry(self) -> Geometry:
-        """The sizes of the model."""
-        return self._geometry
-
-    @property
-    def version(self) -> str:
-        """See `Decoder.version`."""
-        return "transformer 5"
-
-    @property
-    def exact_blocks(self) -> bool:
-        """See `Decoder.exact_blocks`."""
-        return is_row_invariant(self._geometry.dtype, self._geometry.device)
+        self.geometry = geometry
+        self.exact_blocks = is_row_invariant(geometry.dtype, geometry.device)
 
     def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
         """See `Decoder.memory`."""
-        return KvCache.memory(self._geometry, documents, capacity)
+        return KvCache.memory(self.geometry, documents, capacity)
 
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
         """A cache of one row per document, with room for `capacity` shared tokens."""
-        return KvCache(self._geometry, documents, capacity)
+        return KvCache(self.geometry, documents, capacity)
 
-    def forward(self, feeds: Sequence[Feed[KvCache]]) -> list[Output | None]:
-        """See `Decoder.forward`. A preempted sequence leaves between two layers."""
+    def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
+        """See `Backend.forward`. A preempted sequence leaves between two layers."""
         parts = [_Part(number, feed, _layout(feed)) for number, feed in enumerate(feeds)]
         hidden = self._embedded(parts)
         rotations = self._rotations(parts)
@@ -256,7 +245,7 @@ class Transformer:
             part.start = len(ids)
             ids += list(part.feed.tokens) * part.rows
         ids += [0] * (self._rows(len(ids)) - len(ids))
-        tokens = torch.tensor(ids, device=self._geometry.device)
+        tokens = torch.tensor(ids, device=self.geometry.device)
         hidden = weights.embed(tokens)
         if weights.embedding_scale != 1.0:
             hidden = hidden * torch.tensor(
@@ -281,7 +270,7 @@ class Transformer:
         hidden: Tensor,
         rotation: Rotation | None,
     ) -> Tensor:
-        heads, shape = self._weights.heads, self._geometry.layers[index]
+        heads, shape = self._weights.heads, self.geometry.layers[index]
         normed = hidden if layer.attention_norm is None else layer.attention_norm(hidden)
         projected = layer.attention_in(normed).view(len(hidden), -1, shape.key_dim)
         turned, values = torch.split(projected, [heads + shape.heads, shape.heads], dim=1)
@@ -291,7 +280,7 @@ class Transformer:
             turned = rotation(turned)
         mixed = []
         for part in parts:
-            cache, place = part.feed.cache, slice(part.start, part.start + part.size)
+            cache, place = part.feed.rows, slice(part.start, part.start + part.size)
             cache.write(index, turned[place, heads:], values[place], part.layout)
             mixed.append(cache.attend(index, turned[place, :heads], part.layout, layer.form))
         return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
@@ -322,7 +311,7 @@ class Transformer:
             start, part.start = part.start, len(places)
             places += range(start, start + part.size)
         places += [0] * (self._rows(len(places)) - len(places))
-        return torch.tensor(places, device=self._geometry.device)
+        return torch.tensor(places, device=self.geometry.device)
 
     def _rows(self, rows: int) -> int:
         return whole_rows(rows) if self._weights.filled_up else rows
@@ -331,8 +320,9 @@ class Transformer:
         return filled_up(x) if self._weights.filled_up else x
 
 
-def _layout(feed: Feed[KvCache]) -> BlockLayout:
-    return feed.cache.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
+def _layout(feed: Feed) -> BlockLayout:
+    rows: KvCache = feed.rows
+    return rows.layout(feed.length, len(feed.tokens), prompt=feed.prompt)
 
 
 def _wanted(part: _Part, hidden: Tensor) -> Tensor:

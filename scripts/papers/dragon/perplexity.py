@@ -158,12 +158,12 @@ def _log_likelihoods(
 ) -> NDArray[np.float64]:
     """Log-probability of each scored token behind each document: [documents, WINDOW - QUERY]."""
     scored = tokens[QUERY:]
-    places = list(range(len(scored)))
     parts = []
     for first in range(0, len(documents), ROWS):
         stored = [model.document_kv(each) for each in documents[first : first + ROWS]]
-        after = model.sequence(stored, len(tokens)).extend_all(tokens[:-1])[:, QUERY - 1 :]
-        parts.append(after[:, places, scored].double().numpy(force=True))
+        after = model.sequence(stored, len(tokens)).extend_all(tokens[:-1])[QUERY - 1 :]
+        each = [rows.at(np.array([token])) for rows, token in zip(after, scored, strict=True)]
+        parts.append(np.concatenate(each, axis=1).astype(np.float64))
     return np.concatenate(parts)
 
 

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.control.verifier import Verifier

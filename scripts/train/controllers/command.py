@@ -79,7 +79,7 @@ def controller(
 def _load(
     plan: "ControllerPlan", draft: str, target: str, corpus: Path | None
 ) -> "tuple[ModelPair, Tasks]":
-    from dragonrt.backends import LanguageModel
+    from dragonrt.backends.model import LanguageModel
     from scripts.train.controllers.model_pair import ModelPair
     from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends import LanguageModel, Preemption
+from dragonrt.backends.backend import Preemption
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Reader
 from dragonrt.distributions import Codec, Distribution, Step, codec

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dragonrt import bundled
-from dragonrt.backends import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import Prompt
 from dragonrt.errors import TrainingError
 from retrieval.documents import load

@@ -3,17 +3,23 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from dragonrt.backends.decoder import RowOutputs
 from dragonrt.backends.prompt import PromptFormat, prompt_format
-from dragonrt.backends.torch_ import fingerprint
 from dragonrt.backends.torch_.checkpoint import Checkpoint, load_checkpoint
+from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import TrainingError
-from dragonrt.side import Backend
+from dragonrt.side import TorchDevice
+
+
+class RowOutputs(NamedTuple):
+    """What a model predicts after the last token of every row."""
+
+    log_probabilities: Tensor  # float32 [rows, vocabulary]
+    hidden: Tensor  # float32 [rows, hidden], what the output layer read
 
 
 class BatchedModel:
@@ -22,9 +28,9 @@ class BatchedModel:
     def __init__(self, name: str, checkpoint: Checkpoint) -> None:
         self.name = name
         self.fingerprint = checkpoint.fingerprint
-        self.tokenizer_fingerprint = fingerprint.of_tokenizer(checkpoint.tokenizer)
-        self.prompt: PromptFormat = prompt_format(checkpoint.tokenizer)
-        self._tokenizer = checkpoint.tokenizer
+        self._tokenizer = TransformersTokenizer(checkpoint.tokenizer)
+        self.tokenizer_fingerprint = self._tokenizer.fingerprint
+        self.prompt: PromptFormat = prompt_format(self._tokenizer)
         self._model = checkpoint.model
         accepted = inspect.signature(self._model.forward).parameters
         self._takes_positions = "position_ids" in accepted
@@ -33,7 +39,7 @@ class BatchedModel:
         self._model.get_output_embeddings().register_forward_pre_hook(self._notice)
 
     @classmethod
-    def load(cls, name: str, on: Backend = "auto") -> "BatchedModel":
+    def load(cls, name: str, on: TorchDevice = "auto") -> "BatchedModel":
         """Load it in float32, the precision whose hidden states a verifier is trained on.
 
         Raises ModelError as `load_checkpoint` does.
@@ -65,8 +71,7 @@ class BatchedModel:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, none added."""
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return tokens
+        return self._tokenizer.encode(text)
 
     def read(self, prefixes: Sequence[Sequence[int]]) -> "BatchedTexts":
         """Rows that have read these prefixes, none of them empty."""

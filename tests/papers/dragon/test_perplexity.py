@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.relevance import RowWeights
+from dragonrt.backends.reader import RowWeights
 from dragonrt.errors import DragonError
 from scripts.papers.dragon import perplexity
 from scripts.papers.texts import read_corpus
@@ -47,7 +47,7 @@ def test_likelihoods_are_those_of_decoding_token_by_token(model: LanguageModel) 
     after = sequence.extend(tokens[: perplexity.QUERY])
     found = perplexity.mixed(scored, np.array([0.0, 1.0]))
     for log_p, token in zip(found, tokens[perplexity.QUERY :], strict=True):
-        mixture = RowWeights([0.0, 1.0]).mixed(after)
+        mixture = after.mixed(RowWeights([0.0, 1.0]).logs)
         assert math.log(mixture[token]) == pytest.approx(log_p, abs=1e-3)
         after = sequence.extend([token])
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dragonrt.backends import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prompt import Prompt
 from dragonrt.control.policies import Action, Controller, Heuristic, Static
 from dragonrt.link.markov import MarkovRates

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragonrt.backends import LanguageModel
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.verifier import confidences
 from scripts.train.verifiers.models import BatchedModel, BatchedPair
 from scripts.train.verifiers.samples import Samples, _drawn, collect
@@ -40,11 +40,10 @@ def test_a_batch_says_what_each_text_alone_says(name: str) -> None:
     for step in range(3):
         for row, text in enumerate(texts):
             sequence = alone.sequence([alone.document_kv([])])
-            log_probabilities, hidden = sequence.extend_hidden(text + more[row][:step])
-            assert torch.allclose(rows.said.hidden[row], hidden[0, -1], atol=1e-4)
-            assert torch.allclose(
-                rows.said.log_probabilities[row], log_probabilities[0, -1], atol=1e-4
-            )
+            said = sequence.extend(text + more[row][:step])
+            assert np.allclose(rows.said.hidden[row], said.hidden()[0], atol=1e-4)
+            wanted = said.at(np.arange(alone.vocabulary))[0]
+            assert np.allclose(rows.said.log_probabilities[row], wanted, atol=1e-4)
         if step < 2:
             rows.append(torch.tensor([after[step] for after in more]))
 

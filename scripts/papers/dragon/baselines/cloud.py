@@ -40,7 +40,7 @@ async def _answer(channel: Channel, side: BaselineSide, what: str, request: Aske
             await channel.send("End")
         case "kv":
             for hit, stored in zip(hits, await side.kv(hits), strict=True):
-                await channel.send("StoredKv", save(stored.to_arrays()), hit.score)
+                await channel.send("StoredKv", save(stored.dump()), hit.score)
             await channel.send("End")
         case "answer":
             found = [RetrievedText.of(hit) for hit in hits]

@@ -13,10 +13,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.backend import Document, Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.preemption import Preemption
 from dragonrt.backends.reader import Reader, Weighing
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.local_side import fitting_prompt
@@ -52,7 +51,7 @@ class KnownDocuments(Protocol):
 
     def find(self, question: str, k: int) -> list[Hit]: ...
 
-    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV: ...
+    def document_kv(self, chunk: Chunk) -> Document: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,10 @@ class BaselineSide:
         """The most relevant documents of this side, the best first."""
         return await self.librarian.run(lambda: self.library.find(question, documents))
 
-    async def kv(self, hits: Sequence[Hit]) -> list[DocumentKV]:
+    async def kv(self, hits: Sequence[Hit]) -> list[Document]:
         """The stored KV of each document."""
         return await self.librarian.run(
-            lambda: [self.library.document_kv(self.model, hit.chunk) for hit in hits]
+            lambda: [self.library.document_kv(hit.chunk) for hit in hits]
         )
 
     async def read_context(
@@ -108,7 +107,7 @@ class BaselineSide:
         return await self.worker.run(read)
 
     async def read_rows(
-        self, stored: Sequence[DocumentKV], scores: Sequence[float], question: str, tokens: int
+        self, stored: Sequence[Document], scores: Sequence[float], question: str, tokens: int
     ) -> Reader:
         """Prefill the question once behind each document's KV, with room for `tokens` more."""
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
@@ -40,6 +40,7 @@ class Notes:
     """A Library of a side's notes; the first is the most relevant."""
 
     side: Side
+    model: LanguageModel
 
     def find(self, question: str, k: int) -> list[Hit]:
         return [
@@ -47,12 +48,13 @@ class Notes:
             for rank, text in enumerate(NOTES[self.side][:k])
         ]
 
-    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
-        return model.document_kv(model.encode(model.prompt.document_text(chunk.title, chunk.text)))
+    def document_kv(self, chunk: Chunk) -> Document:
+        text = self.model.prompt.document_text(chunk.title, chunk.text)
+        return self.model.document_kv(self.model.encode(text))
 
 
 def side_of(name: Side, model: LanguageModel) -> BaselineSide:
-    return BaselineSide(name, model, Notes(name), PacedWorker(DECODE_S), PacedWorker(0.0))
+    return BaselineSide(name, model, Notes(name, model), PacedWorker(DECODE_S), PacedWorker(0.0))
 
 
 def asked_each(model: LanguageModel, asked: Asked, *names: str) -> dict[str, Timed]:

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
+from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.link.memory import memory_streams
 from dragonrt.node import main as programs
 from dragonrt.testing import loop
@@ -27,7 +27,7 @@ class NoDocuments:
     def find(self, question: str, k: int) -> list[Hit]:
         raise AssertionError(question)
 
-    def document_kv(self, model: LanguageModel, chunk: Chunk) -> DocumentKV:
+    def document_kv(self, chunk: Chunk) -> Document:
         raise AssertionError(chunk)
 
 

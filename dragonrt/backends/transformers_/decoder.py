@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
-from dragonrt.backends.decoder import Feed, Geometry, LayerShape, Output
-from dragonrt.backends.preemption import Preempted, Preemption
+from dragonrt.backends.backend import Feed, Preempted, Preemption
+from dragonrt.backends.torch_.backend import Geometry, LayerShape, Output
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.linear import pack_linear_layers
 from dragonrt.errors import ModelError
@@ -24,8 +24,11 @@ from dragonrt.errors import ModelError
 _ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
 
 
-class HubDecoder:
+class TransformersDecoder:
     """The `Decoder` of a transformers causal language model."""
+
+    version = "hub 2"
+    exact_blocks = False  # a forward that others wrote promises nothing of its bits
 
     def __init__(self, model: Any) -> None:
         """Raises ModelError if the model keeps a state that cannot be cut back."""
@@ -46,42 +49,27 @@ class HubDecoder:
         if output_layer is None:
             raise ModelError(f"{model.config.model_type} has no output layer: use another model")
         output_layer.register_forward_pre_hook(self._notice)
-        self._geometry = self._measure()
-
-    @property
-    def geometry(self) -> Geometry:
-        """The sizes of the model."""
-        return self._geometry
+        self.geometry = self._measure()
 
     def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Decoder.memory`: every row has a copy of its document."""
+        """See `Backend.memory`: every row has a copy of its document."""
         columns = max(document.length for document in documents) + capacity
-        sizes = (each.heads * (each.key_dim + each.value_dim) for each in self._geometry.layers)
-        return len(documents) * columns * sum(sizes) * self._geometry.dtype.itemsize
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in self.geometry.layers)
+        return len(documents) * columns * sum(sizes) * self.geometry.dtype.itemsize
 
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
         """A cache of one row per document, with room for `capacity` shared tokens."""
-        return PaddedKvCache(self._geometry, documents, capacity)
+        return PaddedKvCache(self.geometry, documents, capacity)
 
-    @property
-    def version(self) -> str:
-        """See `Decoder.version`."""
-        return "hub 2"
-
-    @property
-    def exact_blocks(self) -> bool:
-        """No: a forward that others wrote promises nothing of its bits."""
-        return False
-
-    def forward(self, feeds: Sequence["Feed[PaddedKvCache]"]) -> list[Output | None]:
-        """See `Decoder.forward`: one after another."""
+    def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
+        """See `Backend.forward`: one after another."""
         return [self._run(feed) for feed in feeds]
 
-    def _run(self, feed: "Feed[PaddedKvCache]") -> Output | None:
+    def _run(self, feed: Feed) -> Output | None:
         """Between the last layer and the logits there is no check for a preemption."""
-        device = self._geometry.device
-        padding = feed.cache.padding
-        start = feed.cache.width + feed.length
+        device = self.geometry.device
+        padding = feed.rows.padding
+        start = feed.rows.width + feed.length
         stop = start + len(feed.tokens)
         rows = len(padding)
         columns = torch.arange(stop, device=device)
@@ -94,7 +82,7 @@ class HubDecoder:
             logits = self._model(
                 input_ids=torch.tensor([list(feed.tokens)] * rows, device=device),
                 attention_mask=(columns >= padding[:, None]).long(),
-                past_key_values=feed.cache.attached(start, feed.preemption),
+                past_key_values=feed.rows.attached(start, feed.preemption),
                 use_cache=True,
                 **options,
             ).logits
@@ -162,6 +150,7 @@ class PaddedKvCache:
                 layer.key_buffer[row, :, place] = keys
                 layer.value_buffer[row, :, place] = values
 
+    @torch.inference_mode()
     def reserve(self, tokens: int) -> None:
         """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
         if tokens <= self._capacity:
@@ -171,7 +160,7 @@ class PaddedKvCache:
             layer.widen(grown - self._capacity)
         self._capacity = grown
 
-    def read(self, row: int, length: int) -> DocumentKV:
+    def document(self, row: int, length: int) -> DocumentKV:
         """A copy of the first `length` shared tokens of a row without a document."""
         place = slice(self.width, self.width + length)
         return DocumentKV(
@@ -179,8 +168,9 @@ class PaddedKvCache:
             tuple(layer.value_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
         )
 
+    @torch.inference_mode()
     def fork(self, length: int) -> Self:
-        """See `DecoderCache.fork`: whatever lies beyond is copied, too."""
+        """See `Rows.fork`: whatever lies beyond is copied, too."""
         other = copy(self)
         other._layers = [layer.fork() for layer in self._layers]
         return other
@@ -231,7 +221,8 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_options: Any
     ) -> tuple[Tensor, Tensor]:
         """Store the new columns and return all of them up to the last new one."""
-        self.preemption.check()
+        if self.preemption.requested:
+            raise Preempted
         stop = self.start + key_states.shape[2]
         self.key_buffer[:, :, self.start : stop] = key_states
         self.value_buffer[:, :, self.start : stop] = value_states

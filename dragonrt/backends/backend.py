@@ -1,0 +1,208 @@
+"""The contract of a backend, which runs one model. Only numpy arrays cross it.
+
+A backend may also implement its own bookkeeping of memory: `dragonrt.testing.backend_contract` has
+the tests that every backend passes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.side import KvType
+
+
+class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
+    """The forward was stopped on request; the sequence is as it was before the call."""
+
+
+class Preemption:
+    """A flag that any thread may raise and a forward reads between its layers (DRAGON 4.2).
+
+    A request stays: a forward that has not begun yet is stopped as well.
+    """
+
+    __slots__ = ("_requested",)
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether forwards that hold this flag are to stop."""
+        return self._requested
+
+    def request(self) -> None:
+        """Stop the forward that holds this flag at its next check."""
+        self._requested = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What is known of a loaded model.
+
+    Attributes:
+        parameters: the number of weights.
+        fingerprint: differs if checkpoint or adapter differ, in every number type the same.
+        tokenizer_fingerprint: differs if token ids mean something else. Two sides can aggregate if
+            and only if theirs are equal.
+        stop_tokens: tokens that end a text.
+        vocabulary: the size of a distribution; may exceed the number of the tokenizer's tokens.
+        hidden_size: how many numbers of each token the output layer reads.
+        context_length: the most tokens of a document and everything after it.
+        device: cpu, cuda or mps.
+        device_memory: bytes of the accelerator's own memory; None if it has none.
+        dtype: how weights are held: float32, bfloat16, float16, int8, int4, or mixed (a file's).
+        version: names the forward; another version gives other bits.
+        exact_blocks: whether the bits of a row depend on that row alone: not on the number of
+            tokens in a block, nor on the rows and sequences that share the forward.
+    """
+
+    parameters: int
+    fingerprint: str
+    tokenizer_fingerprint: str
+    stop_tokens: tuple[int, ...]
+    vocabulary: int
+    hidden_size: int
+    context_length: int
+    device: str
+    device_memory: int | None
+    dtype: str
+    version: str
+    exact_blocks: bool
+
+
+class Tokenizer(Protocol):
+    """Text to tokens and back."""
+
+    @property
+    def start(self) -> str:
+        """The text of the token that every text begins with; empty if there is none."""
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether there is a chat template."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, none added."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, special ones left out."""
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Render messages up to where the answer begins.
+
+        Raises ModelError if the chat template refuses their roles.
+        """
+
+
+class Document(Protocol):
+    """The keys and values of one document's tokens. Opaque."""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it takes."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether rows read this memory instead of copying it."""
+
+    def shared(self) -> "Document":
+        """Return the document in memory that rows share; itself if that is not possible."""
+
+    def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
+        """Return the arrays that a store keeps; `Backend.load` is the inverse."""
+
+
+class Rows(Protocol):
+    """The keys and values of rows: a document each, and behind it the tokens that all share.
+
+    Rows have no length of their own: a Feed says where new tokens go. What lies behind is ignored
+    and overwritten, so a forward that is stopped leaves no trace.
+    """
+
+    def reserve(self, tokens: int) -> None:
+        """Make room for `tokens` shared tokens and keep what is stored."""
+
+    def fork(self, length: int) -> Self:
+        """Return a copy of the first `length` shared tokens behind the same documents."""
+
+    def document(self, row: int, length: int) -> Document:
+        """Return a copy of the first `length` shared tokens of a row with an empty document."""
+
+
+class RowLogits(Protocol):
+    """What the model predicts after one token of every row. Stays where the model runs."""
+
+    def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the mixture of the rows' distributions [vocabulary]; weights are [rows]."""
+
+    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the log-probabilities of some tokens: [rows, len(tokens)]."""
+
+    def probability(self, token: int) -> NDArray[np.float64]:
+        """Return the probability of one token by each row: [rows]."""
+
+    def hidden(self) -> NDArray[np.float32]:
+        """Return what the output layer read: [rows, hidden size]."""
+
+    def copy(self) -> "RowLogits":
+        """Return the same in memory of its own, apart from the other tokens of its forward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """New tokens of some rows, behind the first `length` shared ones.
+
+    `every`: the logits after each token are wanted, otherwise after the last. Tokens of a `prompt`
+    are always fed as such: a backend may compute them in another way, with other last bits.
+    """
+
+    rows: Any
+    tokens: Sequence[int]
+    length: int
+    every: bool
+    preemption: Preemption
+    prompt: bool
+
+
+class Backend(Protocol):
+    """One loaded model. For one thread, but for `info`, `tokenizer` and `load`."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """What is known of the model."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+
+    def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
+        """Return the document that was dumped as these arrays.
+
+        Raises ModelError if they are not those of one document.
+        """
+
+    def empty(self) -> Document:
+        """Return a document of no tokens."""
+
+    def memory(self, documents: Sequence[Document], capacity: int) -> int:
+        """Return the most bytes that such rows take, beside documents that are shared."""
+
+    def open(self, documents: Sequence[Document], capacity: int) -> Rows:
+        """Return one row per document, with room for `capacity` shared tokens.
+
+        Raises ModelError if a document is another model's.
+        """
+
+    def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
+        """Compute and store the KV of all feeds, each of other rows.
+
+        Returns for each the logits after every token, or after the last; None if it was preempted.
+        """

@@ -1,0 +1,58 @@
+"""Tokenizers of the package transformers behind the contract."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from dragonrt.errors import ModelError
+
+
+class TransformersTokenizer:
+    """Implements Tokenizer.
+
+    Attributes:
+        fingerprint: SHA-256 of everything that maps ids to text, as hexadecimal digits. How a text
+            is split into tokens is left out: it differs between a GGUF file and the checkpoint
+            that it was made of, and each side reads its own texts.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self.is_chat = bool(tokenizer.chat_template)
+        bos = tokenizer.bos_token_id
+        self.start = tokenizer.bos_token if bos is not None and bos in tokenizer.encode("") else ""
+
+    @property
+    def fingerprint(self) -> str:
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        decoder = None if backend is None else json.loads(backend.decoder.__getstate__())
+        if decoder is not None and decoder["type"] == "ByteLevel":
+            decoder = {"type": "ByteLevel"}  # its options are for encoding
+        essentials = [sorted(self._tokenizer.get_vocab().items()), decoder]
+        text = json.dumps(essentials, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return tokens
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(
+            list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                messages,
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,  # of Qwen3 and SmolLM3; other templates do not read it
+            )
+        except TemplateError as error:
+            raise ModelError(f"the model's chat template refuses the messages: {error}") from error
+        return rendered

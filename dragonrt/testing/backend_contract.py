@@ -1,0 +1,265 @@
+"""What every backend must do, as checks: for whoever adds one.
+
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_my_backend(check): check(Subject(my_backend()))
+
+A model of any size will do, with a context of 160 tokens or more. Where `exact_blocks` is promised
+numbers are compared bit by bit, elsewhere within `TOLERANCE`, except those of equal forwards.
+"""
+
+import random
+from collections.abc import Callable
+from collections.abc import Sequence as Tokens
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.backends.backend import Backend, Document, Preempted, Preemption, RowLogits
+from dragonrt.backends.reader import RowWeights
+from dragonrt.backends.sequence import Extended, Extension, Sequence, extend_together
+from dragonrt.errors import ModelError
+
+TOLERANCE = 2e-2
+LENGTHS = (37, 0, 5, 61)
+"""Tokens of the documents."""
+
+
+class CountedPreemption(Preemption):
+    """Requests a stop at its n-th check, and stays so."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, checks: int) -> None:
+        super().__init__()
+        self._left = checks
+
+    @property
+    def requested(self) -> bool:
+        self._left -= 1
+        if self._left <= 0:
+            self.request()
+        return super().requested
+
+
+class Subject:
+    """A backend that is checked, with documents that are prefilled once."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.info = backend, backend.info
+        self.document = cache(self._document)
+
+    def text(self, length: int, seed: int) -> list[int]:
+        """Return random tokens."""
+        chance = random.Random(seed)
+        return [chance.randrange(2, self.info.vocabulary) for _ in range(length)]
+
+    def opened(self, lengths: Tokens[int] = LENGTHS, capacity: int = 64) -> Sequence:
+        """Return rows behind documents of these lengths."""
+        return Sequence(self.backend, [self.document(length) for length in lengths], capacity)
+
+    def same(
+        self, found: NDArray[np.float32], wanted: NDArray[np.float32], *, always: bool = False
+    ) -> None:
+        """Assert equality: of every bit if `always` or where blocks are exact."""
+        if always or self.info.exact_blocks:
+            np.testing.assert_array_equal(found, wanted)
+        else:
+            np.testing.assert_allclose(found, wanted, atol=TOLERANCE * np.abs(wanted).max())
+
+    def _document(self, length: int) -> Document:
+        """Return a prefilled document of random tokens."""
+        if not length:
+            return self.backend.empty()
+        rows = Sequence(self.backend, [self.backend.empty()], length)
+        rows.extend(self.text(length, length), prompt=True)
+        return rows.kv.document(0, length)
+
+
+def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
+    """Return the log-probabilities and the hidden state: [tokens, rows, vocabulary + hidden]."""
+    vocabulary = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
+    every = np.arange(vocabulary)
+    return np.stack([np.concatenate((each.at(every), each.hidden()), axis=1) for each in found])
+
+
+def shapes(on: Subject) -> None:
+    """One result per token with a row per document; normalized; only the last if not `every`."""
+    info, line = on.info, on.text(9, 1)
+    rows = on.opened()
+    found = rows.extend_all(line)
+    assert len(found) == len(line)
+    assert rows.length == len(line)
+    last = on.opened().extend(line)
+    every = np.arange(info.vocabulary)
+    for each in (*found, last):
+        log_p = each.at(every)
+        assert log_p.dtype == each.hidden().dtype == np.float32
+        assert log_p.shape == (len(LENGTHS), info.vocabulary)
+        assert each.hidden().shape == (len(LENGTHS), info.hidden_size)
+        np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-4)
+        np.testing.assert_allclose(np.exp(log_p[:, 5]), each.probability(5), atol=1e-6)
+    on.same(numbers([last]), numbers(found[-1:]))
+
+
+def mixed_is_the_mixture_of_rows(on: Subject) -> None:
+    """`mixed` is Σ w p, and changes neither its rows nor its own result."""
+    (after,) = on.opened().extend_all(on.text(1, 2))
+    weights = RowWeights([0.5, -1.0, 2.0, 0.0])
+    p = np.exp(after.at(np.arange(on.info.vocabulary)).astype(np.float64))
+    mixed, copied = after.mixed(weights.logs), after.copy()
+    np.testing.assert_allclose(mixed, weights.weights @ p, atol=2e-6)
+    assert mixed.dtype == np.float32
+    for each in (after, copied):
+        np.testing.assert_array_equal(each.mixed(weights.logs), mixed)
+    np.testing.assert_array_equal(numbers([copied]), numbers([after]))
+
+
+def rolled_back_equals_recomputed(on: Subject) -> None:
+    """A sequence that was cut back goes on as one that never held the tokens."""
+    start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
+    rows = on.opened()
+    rows.extend(start)
+    rows.extend(wrong)
+    rows.truncate(10)
+    fresh = on.opened()
+    fresh.extend(start)
+    fresh.truncate(10)
+    found = numbers(rows.extend_all(right))
+    on.same(found, numbers(fresh.extend_all(right)), always=True)
+    shorter = on.opened()
+    shorter.extend(start[:10])
+    on.same(found, numbers(shorter.extend_all(right)))
+
+
+def fork_equals_fresh(on: Subject) -> None:
+    """A fork and what it was made of go on like sequences of their own, whichever is first."""
+    question = on.text(20, 1)
+    rows = on.opened()
+    rows.extend_all(question)
+    for seed, each in ((2, rows.fork()), (3, rows)):
+        fresh = on.opened()
+        fresh.extend_all(question)
+        line = on.text(6, seed)
+        on.same(numbers(each.extend_all(line)), numbers(fresh.extend_all(line)), always=True)
+
+
+def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
+    """Neither the block, nor the other rows, nor who shares the forward changes a row."""
+    line = on.text(16, 1)
+    alone = np.concatenate(
+        [numbers([step]) for step in map(on.opened().extend, [[token] for token in line])]
+    )
+    for cuts in ([0, 16], [0, 1, 3, 4, 11, 16], [0, 5, 10, 15, 16]):
+        rows = on.opened()
+        parts = [numbers(rows.extend_all(line[a:b])) for a, b in pairwise(cuts)]
+        on.same(np.concatenate(parts), alone)
+    for size in (1, 2, 3, 5, 7, 16):
+        chosen = [number % len(LENGTHS) for number in range(size, 2 * size)]
+        found = numbers(on.opened([LENGTHS[n] for n in chosen]).extend_all(line))
+        on.same(found, alone[:, chosen])
+    whole = on.opened(LENGTHS, 8).extend_all(line)  # it has to grow
+
+    def extensions() -> list[Extension]:
+        sessions = []
+        for number, (lengths, tokens) in enumerate([((0,), 1), ((37, 5), 1), ((61, 0, 5), 7)]):
+            rows = on.opened(lengths, 16)
+            rows.extend(on.text(3 + number, number))
+            sessions.append(Extension(rows, on.text(tokens, 10 + number)))
+        question = Extension(on.opened((5,)), on.text(30, 9), False, prompt=True)
+        return [*sessions, question, Extension(on.opened(LENGTHS, 8), line)]
+
+    separate = [extend_together([each])[0] for each in extensions()]
+    together = extend_together([*reversed(extensions()), *extensions()])
+    for one, other in zip(together, [*reversed(separate), *separate], strict=True):
+        on.same(numbers(_given(one)), numbers(_given(other)), always=True)
+    on.same(numbers(_given(separate[-1])), numbers(whole), always=True)
+
+
+def preempted_leaves_no_trace(on: Subject) -> None:
+    """A stopped extension changes nothing: not its rows, nor those that shared its forward."""
+    start, dead, right = (on.text(n, seed) for n, seed in ((12, 8), (3, 9), (3, 10)))
+    undisturbed = on.opened(capacity=14)
+    undisturbed.extend(start)
+    wanted = numbers(undisturbed.extend_all(right))
+    stopped = 0
+    for checks in (1, 2, 3, 50):
+        rows, other = (on.opened(capacity=14) for _ in range(2))  # they have to grow
+        for each in (rows, other):
+            each.extend(start)
+        preemption = CountedPreemption(checks)
+        dying, going, wrong = extend_together(
+            [
+                Extension(rows, dead, preemption=preemption),
+                Extension(other, right),
+                Extension(on.opened((0,)), [on.info.vocabulary]),
+            ]
+        )
+        assert isinstance(wrong, ModelError)
+        on.same(numbers(_given(going)), wanted, always=True)
+        if isinstance(dying, Preempted):
+            stopped += 1
+            assert rows.length == len(start)
+            on.same(numbers(rows.extend_all(right)), wanted, always=True)
+    assert stopped, "no forward looks at its preemption"
+
+
+def stored_documents_keep_every_bit(on: Subject) -> None:
+    """`load(dump())` gives the same predictions; as int8 nearly the same; other arrays fail."""
+    line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
+    wanted = numbers(Sequence(on.backend, made, 64).extend_all(line))
+    stored = [on.backend.load(each.dump()) for each in made]
+    assert [each.length for each in stored] == list(LENGTHS)
+    on.same(numbers(Sequence(on.backend, stored, 64).extend_all(line)), wanted, always=True)
+    shared = [each.shared() for each in made]
+    on.same(numbers(Sequence(on.backend, shared, 64).extend_all(line)), wanted, always=True)
+    rounded = [on.backend.load(each.dump("int8")) for each in made]
+    assert sum(a.nbytes for a in rounded[0].dump("int8").values()) < sum(
+        a.nbytes for a in made[0].dump().values()
+    )
+    found = numbers(Sequence(on.backend, rounded, 64).extend_all(line))
+    assert np.abs(found - wanted).mean() < 0.1
+    for each in ({}, dict(list(made[0].dump().items())[1:])):
+        _refuses(on.backend.load, each)
+
+
+def what_does_not_fit_is_refused(on: Subject) -> None:
+    """A ModelError, and nothing has changed."""
+    info, rows = on.info, on.opened(capacity=8)
+    rows.extend([3, 4])
+    room = info.context_length - max(LENGTHS) - 2
+    for tokens in ([], [info.vocabulary], [-1], [3] * (room + 1)):
+        _refuses(rows.extend, tokens)
+    assert rows.length == 2
+    rows.extend([3] * room)
+    for length in (-1, info.context_length):
+        _refuses(rows.truncate, length)
+    _refuses(rows.extend, [3])
+    _refuses(Sequence, on.backend, [], 8)
+    _refuses(on.document, info.context_length + 1)
+
+
+def _given(result: Extended) -> list[RowLogits]:
+    assert isinstance(result, list), result
+    return result
+
+
+def _refuses(call: Callable[..., object], *arguments: object) -> None:
+    try:
+        call(*arguments)
+    except ModelError:
+        return
+    raise AssertionError("accepted")
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    shapes,
+    mixed_is_the_mixture_of_rows,
+    rolled_back_equals_recomputed,
+    fork_equals_fresh,
+    blocks_rows_and_batches_equal_alone,
+    preempted_leaves_no_trace,
+    stored_documents_keep_every_bit,
+    what_does_not_fit_is_refused,
+)
