@@ -118,20 +118,20 @@ class Estimates:
         if decode_s > 0:
             self._delays[side].took(step, decode_s)
 
-    def compared(self, side: Side, accepted: bool) -> None:
-        """Add whether a draft of `side` became the target token."""
-        if not self.expects:
-            self._update(side, float(accepted))
+    def compared(
+        self, device: float | None, cloud: float | None, *, expected: bool = False
+    ) -> None:
+        """Add a sample of each side's acceptance, if it is of the kind that counts.
 
-    def expected(self, device: float, cloud: float) -> None:
-        """Add what Eq. 5 expects of the two sides' drafts of a step."""
-        self._update("device", device)
-        self._update("cloud", cloud)
-
-    def _update(self, side: Side, sample: float) -> None:
-        """Move an average that starts undecided by one sample, 1 or 0 for what happened."""
-        before = self._acceptance[side]
-        self._acceptance[side] = (1 - SMOOTHING) * before + SMOOTHING * sample
+        It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
+        """
+        rates = self._acceptance
+        if expected is not self.expects:
+            return
+        if device is not None:
+            rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
+        if cloud is not None:
+            rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
 
     def trusts_other(self, side: Side) -> bool:
         """Whether the other side's draft is likelier to become the target than that of `side`."""

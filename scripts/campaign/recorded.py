@@ -13,8 +13,8 @@ from typing import Any
 
 from dragonrt.distributions import Step, codec, decode_distribution, encode_distribution
 from dragonrt.errors import DragonError
-from dragonrt.modes.drafting import Drafts
-from dragonrt.modes.drafts import SideDraft
+from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.planner import ForwardDrafts
 from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
@@ -106,7 +106,7 @@ class RecordedContext(SimulatedContext):
         """What the mode's head made of the distributions, which the recording has encoded."""
         return super()._value(work) if work.span is None else self._drafted(work.span, work.guess)
 
-    def _drafted(self, span: Span, guess: Sequence[int]) -> Drafts:
+    def _drafted(self, span: Span, guess: Sequence[int]) -> ForwardDrafts:
         hashes = extended(span.hashes, guess)
         drafts: list[SideDraft] = []
         for step in range(span.first, len(hashes)):
@@ -114,7 +114,7 @@ class RecordedContext(SimulatedContext):
             if beyond > 0 and drafts[-1].token != guess[beyond - 1]:
                 break
             drafts.append(self._draft(step, hashes[step]))
-        return Drafts(len(guess), drafts)
+        return ForwardDrafts(len(guess), drafts)
 
     def _draft(self, step: int, prefix_hash: int) -> SideDraft:
         recorded = self._drafts.get(prefix_hash)

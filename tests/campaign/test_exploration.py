@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes import federated, guards
-from dragonrt.modes.deciding import Deciding, Mixed, mixed
-from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.drafts import DraftQueue, SideDraft
+from dragonrt.modes import federated
+from dragonrt.modes.dragon.decision import Decision, Mixed, mixed
+from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
+from dragonrt.modes.dragon.lookup import Lookup
+from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.federated import Coordinator
 from dragonrt.modes.judging import ReadBlock
-from dragonrt.modes.lookahead import Lookahead
-from dragonrt.modes.lookup import Lookup
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.question import Question
@@ -26,6 +25,8 @@ from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.modes.verifying import BlockVerifier
 from dragonrt.node.answer import Driver
 from dragonrt.node.peer import Peer
+from dragonrt.privacy import guards
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
@@ -134,7 +135,7 @@ def test_what_a_device_may_choose_is_drawn_together() -> None:
     ]
     for level in Disclosure:
         some = [(scenario, each) for scenario, each in chosen if each.disclose is level]
-        assert {each.branches for _, each in some} >= {"0", "1", "2", "4", "7", "auto"}
+        assert {each.branches for _, each in some} >= {"0", "1", "2", "4", "7"}
         assert {each.codec for _, each in some} == set(DISTRIBUTIONS)
         assert {each.pads for _, each in some} == {False, True}
         assert {each.cadence for _, each in some} == {None, *CADENCES}
@@ -196,9 +197,9 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> SideDraft | 
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(deciding: Deciding, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
+def swapped_sides(decision: Decision, own: SideDraft, theirs: SideDraft) -> Mixed:
     """Each side takes itself for the device."""
-    return mixed(deciding._rule, step, own, theirs)
+    return mixed(decision._terms.rule, own, theirs)
 
 
 def numbers_in_order() -> Callable[..., Any]:
@@ -266,8 +267,9 @@ def asleep() -> Callable[..., Any]:
     return feed
 
 
-def too_far(lookahead: Lookahead, decided: int) -> int:
-    return min(decided + lookahead.run_ahead + 1, lookahead.max_tokens) - 1
+@property  # type: ignore[misc]
+def too_far(planner: Planner) -> int:
+    return min(planner._drafts.decided + planner._run_ahead + 1, planner._max_tokens) - 1
 
 
 def never_closed(peer: Peer, *_: Any) -> None:
@@ -306,7 +308,7 @@ def no_bits(*_: Any) -> float:
     ("mode", "broken", "name", "defect", "expected"),
     [
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
-        ("dragon", Deciding, "_result", swapped_sides, "where the oracle gives"),
+        ("dragon", Decision, "_mixed", swapped_sides, "where the oracle gives"),
         ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("dragon", guards, "CARRIED_BITS", 20.0, "the oracle gives"),
         ("dragon", guards, "steering_bits", no_bits, "withheld other tokens"),
@@ -323,7 +325,7 @@ def no_bits(*_: Any) -> float:
         ("federated", Coordinator, "deadline", never, "hang"),
         ("dragon", Driver, "feed", asleep(), "later than"),
         ("federated", Driver, "feed", asleep(), "FederationError"),
-        ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
+        ("dragon", Planner, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),
         ("speculative", PeerTracking, "_leave_alone", gives_up(), "the answer ended with"),
@@ -344,14 +346,14 @@ def test_a_defect_is_found(
 
 
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, first = Lookahead.limit, iter([True])
+    right, first = Planner.extend, iter([True])
 
-    def spins(lookahead: Lookahead, decided: int) -> int:
+    def spins(planner: Planner) -> None:
         if next(first, False):
             while True:
                 pass
-        return right(lookahead, decided)
+        right(planner)
 
     monkeypatch.setattr("scripts.campaign.exploration.LONGEST_COMPUTING_S", 0.05)
-    monkeypatch.setattr(Lookahead, "limit", spins)
+    monkeypatch.setattr(Planner, "extend", spins)
     assert first_violation("dragon", 1, "computes for more than") is not None

@@ -113,7 +113,7 @@ def test_estimates_follow_what_is_decoded_and_decided() -> None:
     assert estimate.decode_s == {"device": 0.02, "cloud": 0.05}
     assert (estimate.acceptance, estimate.rtt_s) == ({"device": 0.5, "cloud": 0.5}, 0.3)
     assert not known.trusts_other("device")
-    known.compared("cloud", True)
+    known.compared(None, True)
     assert known.trusts_other("device")
     assert not known.trusts_other("cloud")
     known.decoded("device", 99, 0.03)
@@ -122,8 +122,8 @@ def test_estimates_follow_what_is_decoded_and_decided() -> None:
 
 def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
     expecting = Estimates(expects=True)
-    expecting.compared("device", True)
+    expecting.compared(True, None)
     assert expecting.for_scheduling(0, 0.0).acceptance == {"device": 0.5, "cloud": 0.5}
-    expecting.expected(1.0, 0.0)
+    expecting.compared(1.0, 0.0, expected=True)
     found = expecting.for_scheduling(0, 0.0).acceptance
     assert found == pytest.approx({"device": 0.55, "cloud": 0.45})

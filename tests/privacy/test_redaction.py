@@ -3,7 +3,7 @@
 import random
 
 from dragonrt.modes.prefix import TokenPrefix
-from dragonrt.modes.told import Redacted, redacted
+from dragonrt.privacy.redaction import Redacted, redacted
 from scripts.campaign.oracle import read_by_cloud
 
 MARKER = (3, 4)
@@ -13,7 +13,7 @@ def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
     """Nothing may be left there of a text that the line went along before."""
     chance = random.Random(5)
     line, decisions = TokenPrefix(0), list[tuple[int, bool]]()
-    told = Redacted(line, 0, MARKER)
+    told = Redacted(line, TokenPrefix(0), 0, MARKER)
     for _ in range(300):
         if len(line) == len(decisions) or chance.random() < 0.5:
             line.append(chance.randrange(3))
@@ -25,5 +25,6 @@ def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
             assert told.place(step) == (len(read), read.hash)
         if chance.random() < 0.2:
             decisions.append((line.tokens[len(decisions)], chance.random() < 0.4))
-            told.tell(decisions[-1][0], withheld=decisions[-1][1])
-            assert told.tokens == redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)
+            told.append(*decisions[-1])
+            assert told.prefix.tokens[: told.length] == redacted(decisions, MARKER)
+            assert redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)

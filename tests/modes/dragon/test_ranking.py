@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.ranking import ranked
+from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.ranking import ranked
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -27,16 +27,15 @@ def draft(p: list[float], relevance: float) -> SideDraft:
 
 def test_they_are_those_of_the_mixture() -> None:
     own, theirs = draft([0.7, 0.3, 0.0, 0.0], 0.0), draft([0.0, 0.5, 0.4, 0.1], np.log(3))
-    (found,) = ranked(3, 4, 1, own, theirs)
-    assert (found.step, found.token) == (4, 1)
+    (found,) = ranked(3, 1, own, theirs)
+    assert (found.step, found.token) == (0, 1)
     assert found.tokens == (1, 2, 0)
     assert found.probabilities == pytest.approx([0.3 / 4 + 0.5 * 3 / 4, 0.3, 0.7 / 4])
     assert found.probability == pytest.approx(found.probabilities[0])
-    (alone,) = ranked(0, 4, 1, own, None)
+    (alone,) = ranked(0, 1, own, None)
     assert (alone.probability, alone.tokens) == (0.3, ())
     unread = SideDraft(0, 0, 1, b"x", 0.0, 0.0)
-    assert not ranked(3, 4, 1, own, unread)
-    assert not ranked(3, 4, 1, None, theirs)
+    assert not ranked(3, 1, own, unread)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
-"""What of the device's documents leaves it beside the question, and what it takes then (SPEC 1.10).
+"""The levels of disclosure: what leaves the device beside the question (SPEC 1.10).
 
 level     up                                    down      who decides
 drafts    drafts: distributions and relevance   the same  any placement
 answer    target tokens                         drafts    the device
-redacted  those that the cloud could have said  drafts    the device (see `told`)
+redacted  those that the cloud could have said  drafts    the device (see `redaction`)
 """
 
 from enum import StrEnum
 from typing import Final
 
-from dragonrt.modes.mode import ModeError
 from dragonrt.side import Side
 from dragonrt.wire.messages import Draft, Opened, SessionMessage, Target, Working
 
@@ -26,17 +25,8 @@ FLOOR: Final = 0.25
 """The least cosine of a document that is read where the device keeps its drafts: what is
 not in the context cannot be asked out of it (SPEC 1.11). Measured with the bundled embedder."""
 
-TAKES: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
+ADMITTED: Final[dict[Side, tuple[type[SessionMessage], ...]]] = {
     "device": (Working, Opened, Draft),
     "cloud": (Target,),
 }
-"""All that a side takes of the other where the device keeps its drafts."""
-
-
-def refuse_more(side: Side, level: Disclosure, message: SessionMessage) -> None:
-    """Raise ModeError for a message that asks for, or tells, more than the level allows."""
-    if not isinstance(message, TAKES[side]):
-        raise ModeError(
-            f"a {type(message).__name__} has no place in an answer of which the device "
-            f"discloses the {level} only"
-        )
+"""All that a side accepts of the other where the device keeps its drafts."""

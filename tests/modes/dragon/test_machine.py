@@ -12,9 +12,8 @@ import pytest
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
-from dragonrt.modes import deciding
-from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.dragon import Terms, decision, dragon, race
+from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -34,6 +33,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
 from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
@@ -71,6 +71,12 @@ def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
     return mode.handle(Computed(work, work.head(said_to(mode.side, work)), 0.01), now)
 
 
+def machine(
+    side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
+) -> Dragon:
+    return dragon(Terms(side, question, settings, V, marker=MARKER, **own))
+
+
 def joined(
     side: Side = "device",
     settings: DragonSettings = SETTINGS,
@@ -78,7 +84,7 @@ def joined(
     texts: tuple[tuple[int, ...], ...] = (),
 ) -> Dragon:
     """With the other side as session 8, at 0 s."""
-    mode = Dragon(side, question, settings, V, marker=MARKER)
+    mode = machine(side, question, settings)
     mode.handle(Joined(other(side), 8), 0.0)
     mode.handle(Prepared(texts=texts), 0.0)
     return mode
@@ -113,8 +119,8 @@ def in_any_order(settings: DragonSettings, question: Question, seed: int) -> lis
     chance = random.Random(seed)
     asked = question.redacted("", (), MARKER) if settings.redacts else question
     sides: dict[Side, Dragon] = {
-        "device": Dragon("device", question, settings, V, marker=MARKER),
-        "cloud": Dragon("cloud", asked, settings, V),
+        "device": machine("device", question, settings),
+        "cloud": machine("cloud", asked, settings),
     }
     flying: dict[Side, list[wire.SessionMessage]] = {"device": [], "cloud": []}  # to that side
     works: dict[Side, list[Work]] = {"device": [], "cloud": []}
@@ -172,7 +178,7 @@ def test_both_sides_decide_the_oracles_text_in_any_order(
     What the device keeps to itself changes no token, until a guard ends the session.
     """
     if limit:
-        monkeypatch.setattr(deciding, limit, -1)
+        monkeypatch.setattr(decision, limit, -1)
     for seed in range(6):
         settings = replace(
             SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed, disclose=disclose
@@ -199,7 +205,7 @@ def test_a_race_decides_the_text_of_the_whole_mixture(
 ) -> None:
     """In any order, whoever decides and wherever, and asking where a winner is not proved."""
     if limit:
-        monkeypatch.setattr(deciding, limit, -1)
+        monkeypatch.setattr(race if limit == "RACED_AT_ONCE" else decision, limit, 1)
     samplers = (Sampler(0.8), Sampler(0.0), Sampler(1.0, min_p=0.1), Sampler(1.0, top_k=3))
     for seed, sampler in enumerate(samplers):
         settings = replace(SETTINGS, codec=codec_name, aggregator=aggregator, run_ahead=1 + seed)
@@ -301,9 +307,8 @@ def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
 
 def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
-    do(mode, wanted(mode))
+    (drafted,) = [each.token for each in drafts_of(do(mode, wanted(mode)))]
     work = wanted(mode)
-    drafted = mode._line.tokens[0]
     token = (drafted + 1) % V or 1
     effects = mode.handle(Received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud")), 1.0)
     assert effects.preempt
@@ -340,7 +345,7 @@ def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
 
 
 def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "LIGHT_BYTES", 8)
+    monkeypatch.setattr(decision, "LIGHT_BYTES", 8)
     mode = joined(settings=HEAVY)
     do(mode, wanted(mode))
     mode.handle(Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY)), 0.0)
@@ -364,7 +369,7 @@ def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
     profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
-    mode = Dragon("device", QUESTION, greedy, V, profile)
+    mode = machine("device", QUESTION, greedy, profile=profile)
     mode.handle(Joined("cloud", 8), 0.0)
     mode.handle(Measured("cloud", 0.1, None), 0.0)
     mode.handle(Prepared(), 0.0)
@@ -387,18 +392,13 @@ def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
 
 def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times() -> None:
     greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
-    mode = Dragon("cloud", QUESTION, greedy, V, DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
+    mode = machine("cloud", settings=greedy, profile=DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
     mode.handle(Joined("device", 8), 1.0)
     ((_, told),) = mode.handle(Prepared(context=100), 1.0).send
     assert isinstance(told, wire.Coefficients)
     assert (told.k_a / told.k_b, told.k_b) == (1e-3, 256)
     assert told.k_c == pytest.approx(0.11)
     mode.handle(Received("device", wire.Coefficients(8, 0.0, 1.0, 0.02)), 1.0)
-    estimates = mode._aggregating.estimates
-    assert estimates.for_scheduling(1, 0.1).decode_s == {
-        "device": 0.02,
-        "cloud": pytest.approx(0.112),
-    }
     (first,) = drafts_of(do(mode, wanted(mode), 1.5))
     (second,) = drafts_of(do(mode, wanted(mode), 1.6))
     assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
@@ -414,7 +414,7 @@ def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times(
         replace(SETTINGS, disclose=Disclosure.ANSWER),
         replace(greedy, cadence="20ms"),
     ):
-        quiet = Dragon("device", QUESTION, settings, V, DecodeProfile(k_a=0, k_b=1, k_c=0.01))
+        quiet = machine("device", settings=settings, profile=DecodeProfile(k_a=0, k_b=1, k_c=0.01))
         quiet.handle(Joined("cloud", 8), 1.0)
         sent = quiet.handle(Prepared(context=100), 1.0).send
         sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
@@ -446,9 +446,9 @@ def test_the_longest_answer_and_a_stop_token_end_it() -> None:
     mode = joined(question=replace(QUESTION, accepted=(5, 0)))
     assert mode.handle(Prepared(), 0.0).finished is None, "it is said once"
     assert (mode.wanted(), mode.deadline()) == (None, None)
-    done = Dragon("device", replace(QUESTION, accepted=(5, 0)), SETTINGS, V)
+    done = machine("device", replace(QUESTION, accepted=(5, 0)))
     assert done.handle(Prepared(), 0.0).finished is Finish.STOP
-    long = Dragon("device", replace(QUESTION, accepted=(5,) * 20), SETTINGS, V)
+    long = machine("device", replace(QUESTION, accepted=(5,) * 20))
     assert long.handle(Prepared(), 0.0).finished is Finish.LENGTH
     stopped = joined()
     assert stopped.handle(Stopped(Finish.CANCELLED), 0.0).finished is Finish.CANCELLED
@@ -526,7 +526,7 @@ def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
     monkeypatch: pytest.MonkeyPatch, aggregator: Aggregator, limit: str
 ) -> None:
     if limit:
-        monkeypatch.setattr(deciding, limit, -1)
+        monkeypatch.setattr(decision, limit, -1)
     runs = 0
     for seed in range(6):
         settings = replace(REDACTED, aggregator=aggregator, run_ahead=1 + seed)

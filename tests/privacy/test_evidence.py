@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Distribution
-from dragonrt.modes.evidence import MOST_BITS, evidence_bits
-from dragonrt.modes.row_shares import RowShares
+from dragonrt.privacy.evidence import MOST_BITS, RowShares, evidence_bits
 from dragonrt.sampling.aggregation import side_weights
 
 

@@ -1,10 +1,10 @@
-"""What a device that keeps its drafts holds a cloud to, which may lie (SPEC 1.11). Pure.
+"""Rule on each decided token for a device that keeps its drafts from its cloud (SPEC 1.11). Pure.
 
-A guard sees the decided steps in their order and nothing else, so what it rules is a function of
-the text: no timing and no draft of a dead line can move it.
+A guard sees the decided steps in their order and nothing else, so its rulings are a function of
+the text. No timing and no draft of a discarded sequence can change them.
 
 level             guards
-drafts            none: the cloud reads the device's drafts anyway
+drafts            none: the cloud reads the device's drafts
 answer            SteadyRelevance, Steering
 redacted          SteadyRelevance, Withholding
 """
@@ -13,12 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from dragonrt.modes.deciding import Mixed
-from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.evidence import evidence_bits
-from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.side import Side
+from dragonrt.distributions import Distribution
+from dragonrt.privacy.evidence import evidence_bits
 
 STEERED_BITS: Final = 8.0
 """How far a cloud may lead an answer away from the device's own drafts before it is watched."""
@@ -28,9 +24,36 @@ STEERED: Final = (
     "the cloud led the answer to where only your documents go on: it hears no more of this answer"
 )
 SURE: Final = 1e-6
-"""The least probability that a document is a witness (`language.reader.SUREST`)."""
+"""The least probability that a document is a witness (`backends.reader.SUREST`)."""
 DIGITS: Final = 1e-4
 """Scores that differ by no more have the same name in `Opened.evidence`."""
+
+
+class Draft(Protocol):
+    """One side's draft of the step (`modes.dragon.drafts.SideDraft`)."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def token(self) -> int: ...
+
+    @property
+    def relevance(self) -> float:
+        """h̃ of its side."""
+
+    @property
+    def distribution(self) -> Distribution | None: ...
+
+
+class Mixture(Protocol):
+    """The target's probability of the token, and the cloud's (`modes.dragon.decision.Mixed`)."""
+
+    @property
+    def p(self) -> float: ...
+
+    @property
+    def q(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +61,10 @@ class Ruling:
     """What becomes of a decided token.
 
     Attributes:
-        withheld: the cloud is not told it.
-        bits: what it tells the cloud of the device's documents (`revealed_bits`), if that is known.
+        withheld: the cloud does not receive it.
+        bits: what it reveals of the device's documents (`revealed_bits`), if that is known.
         ends: why the cloud's session ends before this step; empty: it goes on.
-        fault: whether the cloud hears why, because it broke the protocol.
+        fault: whether the cloud receives the reason, because it broke the protocol.
     """
 
     withheld: bool = False
@@ -50,24 +73,22 @@ class Ruling:
     fault: bool = False
 
 
-TOLD: Final = Ruling()
+DISCLOSED: Final = Ruling()
 WITHHELD: Final = Ruling(withheld=True, bits=0.0)
 
 
 class Guard(Protocol):
     """One bound, over one answer."""
 
-    def ruling(
-        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
-    ) -> Ruling:
-        """Rule on the next step's token; once for each step, in their order.
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        """Rule on the next step's token, once for each step in order.
 
         `theirs` and `mixed` are None for what the device decides alone.
         """
 
 
 class Guards:
-    """All guards of a device in one answer. After a session has ended they withhold the rest."""
+    """All guards of a device in one answer. After the session has ended they withhold the rest."""
 
     def __init__(self, *guards: Guard) -> None:
         self._guards = guards
@@ -76,32 +97,24 @@ class Guards:
     def ruling(
         self,
         token: int,
-        own: SideDraft,
-        theirs: SideDraft | None = None,
-        mixed: Mixed | None = None,
+        own: Draft,
+        theirs: Draft | None = None,
+        mixed: Mixture | None = None,
     ) -> Ruling:
-        """The first ruling that is not TOLD."""
-        found = WITHHELD if self._over else TOLD
+        """Return the first ruling that is not DISCLOSED."""
+        found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
-            found = each if found is TOLD else found
+            found = each if found is DISCLOSED else found
         self._over |= bool(found.ends)
         return found
 
 
-def guards(side: Side, question: Question, settings: DragonSettings) -> Guards | None:
-    """The guards of one answer; None where nothing is kept from the other side."""
-    if side == "cloud" or not settings.keeps_drafts:
-        return None
-    bound = Withholding(settings.withhold, settings.reveal) if settings.redacts else Steering()
-    return Guards(SteadyRelevance(question), bound)
+def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
+    """Return max(0, log2 p_d(x)/p_c(x)): what a cloud that said p_c learns from the token.
 
-
-def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
-    """max(0, log2 p_d(x)/p_c(x)): what a cloud that said p_c learns from being told the token.
-
-    That it is the cloud's own draft makes no difference: it may be one of several as likely. Nor do
-    the sides' weights: the cloud chooses its own.
+    It counts even if the token is the cloud's own draft, which may be one of several as likely.
+    The sides' weights do not count: the cloud chooses its own.
     """
     p, q = own.distribution, theirs.distribution
     if p is None or q is None:
@@ -109,11 +122,11 @@ def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
     return max(0.0, evidence_bits(p.probability(token), q.probability(token)))
 
 
-def steering_bits(token: int, own: SideDraft) -> float:
-    """max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far the token leads away from it.
+def steering_bits(token: int, own: Draft) -> float:
+    """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x leads away from y.
 
-    The cloud's distribution does not count: a little more on one token than on all others may be
-    enough to force it.
+    The cloud's distribution does not count: a little more on one token than on all others can
+    force that token.
     """
     p = own.distribution
     if token == own.token or p is None:
@@ -122,25 +135,25 @@ def steering_bits(token: int, own: SideDraft) -> float:
 
 
 class SteadyRelevance:
-    """The cloud's h̃ is bounded by what its documents can score, and does not move.
+    """Bound the cloud's h̃ by what its documents can score, and refuse that it moves.
 
-    |h̃| <= 1/T + log D for scores from -1 to 1 and D documents, and downward as much more as `doubt`
-    can take off. It may move every `reweight_every` tokens.
+    |h̃| <= 1/T + log D for scores from -1 to 1 and D `documents`, and downward as much more as
+    `doubt` can take off. It may move every `reweight_every` tokens (0: never).
     """
 
-    def __init__(self, question: Question) -> None:
-        scale = 1 / question.relevance_temperature
+    def __init__(
+        self, temperature: float, documents: int, doubt: float, reweight_every: int
+    ) -> None:
+        scale = 1 / temperature
         self._digits = DIGITS * (scale + 1)
-        self._most = scale + math.log(max(1, question.documents)) + self._digits
-        self._least = question.doubt * math.log(SURE) - self._most
-        self._every = question.reweight_every
+        self._most = scale + math.log(max(1, documents)) + self._digits
+        self._least = doubt * math.log(SURE) - self._most
+        self._every = reweight_every
         self._fixed: tuple[int, float] | None = None
 
-    def ruling(
-        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
-    ) -> Ruling:
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         if theirs is None:
-            return TOLD
+            return DISCLOSED
         relevance = theirs.relevance
         if not self._least <= relevance <= self._most:
             return _fault(
@@ -154,7 +167,7 @@ class SteadyRelevance:
             return _fault(
                 f"the relevance of its documents moved from {self._fixed[1]:g} to {relevance:g}"
             )
-        return TOLD
+        return DISCLOSED
 
 
 def _fault(text: str) -> Ruling:
@@ -163,19 +176,17 @@ def _fault(text: str) -> Ruling:
 
 @dataclass(slots=True)
 class Withholding:
-    """Tokens that the cloud could hardly have said, and what would reveal more than a budget.
+    """Withhold tokens that the cloud could hardly have said, or that exceed a budget.
 
     A token is withheld if the mixture gives it more than `likelier` times what the cloud gives it,
-    or if the answer would have revealed more than `budget` bits with it.
+    or if the answer would reveal more than `budget` bits with it.
     """
 
     likelier: float
     budget: float
     _revealed: float = 0.0
 
-    def ruling(
-        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
-    ) -> Ruling:
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         if theirs is None or mixed is None or mixed.p > self.likelier * mixed.q:
             return WITHHELD
         bits = revealed_bits(token, own, theirs)
@@ -187,25 +198,23 @@ class Withholding:
 
 @dataclass(slots=True)
 class Steering:
-    """Ends the session of a cloud that leads the answer somewhere to read how the device goes on.
+    """End the session of a cloud that leads the answer somewhere to read how the device goes on.
 
     Once the cloud has led the answer STEERED_BITS away from the device's own drafts, a token that
-    takes what the device's documents add beyond CARRIED_BITS is not told, nor anything after it.
-    What the device decides alone by then would be told to a cloud that comes back: it may not.
+    raises what the device's documents add above CARRIED_BITS is withheld, and all after it. What
+    the device then decides alone counts as above: a cloud that comes back would read it.
     """
 
     _steered: float = 0.0
     _carried: float = 0.0
 
-    def ruling(
-        self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
-    ) -> Ruling:
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
         watched = self._steered >= STEERED_BITS
         bits = CARRIED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)
         if watched and self._carried + bits > CARRIED_BITS:
             return Ruling(withheld=True, ends=STEERED)
         if theirs is None:
-            return TOLD
+            return DISCLOSED
         self._carried += bits if watched else 0.0
         self._steered += steering_bits(token, own)
         return Ruling(bits=bits)
