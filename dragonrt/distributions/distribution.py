@@ -115,7 +115,10 @@ def mix(distributions: Sequence[Distribution], weights: Sequence[float]) -> Dist
 
     Raises DistributionError if the vocabularies differ.
     """
-    if sum(map(len, distributions)) <= FEW:
+    listed = 0
+    for distribution in distributions:
+        listed += distribution.ids.size
+    if listed <= FEW:
         return _mix_few(distributions, weights)
     ids = union_support(distributions)
     others = distributions[0].vocabulary - ids.size

@@ -22,35 +22,16 @@ class Prefix(Protocol):
         """Cut back to `step` tokens and append `tokens`."""
 
 
-class Transcript:
-    """All of the decided text. `prefix` begins with it and goes on as this side drafts."""
-
-    def __init__(self, prefix: Prefix, length: int) -> None:
-        self.prefix = prefix
-        self.length = length
-        """How many tokens of `prefix` the cloud reads."""
-
-    def place(self, step: int) -> tuple[int, int]:
-        """Return the cloud's step and prefix hash for what follows `step` tokens of this side's.
-
-        What is not decided yet counts as disclosed.
-        """
-        return step, self.prefix.hashes[step]
-
-    def append(self, token: int, withheld: bool) -> range:
-        """Append the next decided token. Returns the steps that are new to the cloud."""
-        self.length += 1
-        return range(self.length - 1, self.length)
-
-
-class Redacted(Transcript):
+class Redacted:
     """r(x) of the decided tokens of `text`, of which the first `decided` count as withheld.
 
-    `prefix` is empty at first. It holds r(x), then what is drafted but not decided.
+    Implements `modes.dragon.drafts.Transcript`. `prefix` is empty at first. It holds r(x), then
+    what is drafted but not decided.
     """
 
     def __init__(self, text: Prefix, prefix: Prefix, decided: int, marker: Sequence[int]) -> None:
-        super().__init__(prefix, 0)
+        self.prefix = prefix
+        self.length = 0
         self._text = text
         self._marker = marker
         self._decided = 0

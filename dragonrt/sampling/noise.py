@@ -53,7 +53,8 @@ class Noise:
         """
         if ids is None:
             return _exponential(self._race_bits(step, vocabulary))
-        if self._cached(step, vocabulary) is None and vocabulary > _WHOLE + _APIECE * ids.size:
+        scarce = vocabulary > _WHOLE + _APIECE * ids.size
+        if scarce and self._cached(step, vocabulary) is None:
             return _exponential(philox_words(self._key(Purpose.RACE, None), step, ids))
         return _exponential(self._race_bits(step, vocabulary)[ids])
 

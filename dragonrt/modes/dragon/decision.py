@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
+from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Work
@@ -164,6 +165,9 @@ class Decision:
         self._terms = terms
         self._on_device = terms.side == "device"
         self._expects = terms.expects
+        self._light: ByteCodec | None = None
+        if isinstance(terms.codec, ByteCodec) and terms.codec.light:
+            self._light = terms.codec
         self._most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
         self._done = 0
         self._targets: dict[int, int] = {}
@@ -172,11 +176,11 @@ class Decision:
         """Allow as many mixtures at once as one input may lead to."""
         self._done = 0
 
-    def received(self, step: int, payload: bytes) -> Distribution | None:
+    def received(self, payload: bytes) -> Distribution | None:
         """Decode a payload if that is quick. Raises CodecError."""
-        code = self._terms.codec
-        quick = code.light and len(payload) <= LIGHT_BYTES
-        return decode_distribution(code, payload, Step(step)) if quick else None
+        if self._light is None or len(payload) > LIGHT_BYTES:
+            return None
+        return self._light.decode(payload)
 
     def listing(self) -> Listing:
         """Return what gives the codec's Step of a draft; pure, for heads."""
@@ -216,7 +220,7 @@ class Decision:
         return found.token
 
     def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
-        if not self._terms.codec.light or self._done >= self._most:
+        if self._light is None or self._done >= self._most:
             return False
         return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
 

@@ -6,11 +6,12 @@ number and no order of arrival, decides whether it may be aggregated.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
 from dragonrt.privacy.evidence import RowShares
-from dragonrt.privacy.redaction import Transcript
+from dragonrt.privacy.redaction import Prefix
 from dragonrt.wire import messages as wire
 
 
@@ -124,6 +125,43 @@ class DraftQueue:
 
 def _bytes(drafts: Mapping[int, SideDraft]) -> int:
     return sum(len(draft.payload) for draft in drafts.values())
+
+
+class Transcript(Protocol):
+    """The decided text as the other side reads it.
+
+    `prefix` begins with the `length` tokens that it reads, and goes on as this side drafts.
+    """
+
+    @property
+    def prefix(self) -> Prefix: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the other side's step and prefix hash for what follows `step` tokens here.
+
+        What is not decided yet counts as disclosed.
+        """
+
+    def append(self, token: int, withheld: bool) -> range:
+        """Append the next decided token. Returns the steps that the other side now reads."""
+
+
+class Whole:
+    """Implements Transcript: all of the decided text."""
+
+    def __init__(self, prefix: TokenPrefix, length: int) -> None:
+        self.prefix = prefix
+        self.length = length
+
+    def place(self, step: int) -> tuple[int, int]:
+        return step, self.prefix.hashes[step]
+
+    def append(self, token: int, withheld: bool) -> range:
+        self.length += 1
+        return range(self.length - 1, self.length)
 
 
 @dataclass(slots=True)

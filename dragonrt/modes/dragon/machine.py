@@ -16,7 +16,7 @@ from typing import Any
 from dragonrt.control.profiler import Estimates
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Found
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
 from dragonrt.modes.dragon.features import features
 from dragonrt.modes.dragon.planner import ForwardDrafts
 from dragonrt.modes.dragon.plugs import Takes
@@ -24,7 +24,6 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
-from dragonrt.privacy.redaction import Transcript
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -51,7 +50,7 @@ class Dragon(PeerTracking):
         prefix = TokenPrefix(start_hash(question.seed), question.accepted)
         decided, window = len(prefix), settings.window
         own, theirs = DraftQueue(window, decided), DraftQueue(window, decided)
-        self._drafts = Drafts(prefix, decided, own, theirs, Transcript(prefix, decided))
+        self._drafts = Drafts(prefix, decided, own, theirs, Whole(prefix, decided))
         self._estimates = Estimates(expects=terms.expects)
         parts = features(terms, self._drafts, self._estimates, self)
         self._decision, self._planner, self._hooks = parts
@@ -181,7 +180,7 @@ class Dragon(PeerTracking):
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._terms.settings.run_ahead}"
             )
-        distribution = self._decision.received(step, payload)
+        distribution = self._decision.received(payload)
         self._drafts.theirs.put(SideDraft.of(message, distribution))
         self._other_decided = step - message.ahead, message.decided_hash
         if self._other_decided[0] <= length:
@@ -266,7 +265,7 @@ class Dragon(PeerTracking):
             self.moved.decide(step, mixed.files, mixed.cloud)
         elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
             self.moved.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
-        self.emit(decided.event(accepted, cause, waited, share))
+        self._out.events.append(decided.event(accepted, cause, waited, share))
         self._continue_with(step, token)
         drafts.decided = step + 1
         drafts.own.decide(step)

@@ -5,12 +5,11 @@ import pytest
 from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.branches import Branches
 from dragonrt.modes.dragon.decision import Decision
-from dragonrt.modes.dragon.drafts import PREFIXES_PER_STEP, DraftQueue, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import PREFIXES_PER_STEP, DraftQueue, Drafts, SideDraft, Whole
 from dragonrt.modes.mode import Span
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.privacy.redaction import Transcript
 
 STOP = 9
 DECIDED = [4]
@@ -39,7 +38,7 @@ def leaves(
 ) -> list[list[int]]:
     """The texts of the leaves, where a forward reads the prefix `taken`."""
     prefix = TokenPrefix(1, DECIDED)
-    state = Drafts(prefix, 1, DraftQueue(20), DraftQueue(20), Transcript(prefix, 1))
+    state = Drafts(prefix, 1, DraftQueue(20), DraftQueue(20), Whole(prefix, 1))
     for queue, drafts in ((state.own, own), (state.theirs, theirs or [])):
         for each in drafts:
             queue.put(each)

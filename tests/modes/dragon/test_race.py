@@ -11,13 +11,12 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
 from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.decision import Decided, decoded
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
+from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race, Unproved
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.privacy.redaction import Transcript
 from dragonrt.wire.limits import MAX_WANTED
 from dragonrt.wire.messages import EntryRequest, EntryResponse
 
@@ -61,7 +60,7 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
     prefix, port = TokenPrefix(0), Machine()
-    drafts = Drafts(prefix, 0, DraftQueue(8), DraftQueue(8), Transcript(prefix, 0))
+    drafts = Drafts(prefix, 0, DraftQueue(8), DraftQueue(8), Whole(prefix, 0))
     terms = Terms("device", Question(), DragonSettings(codec=name, run_ahead=kept), 40)
     return Race(terms, drafts, port), drafts, port
 
