@@ -94,16 +94,13 @@ class DecodeDelay:
 
 
 class Estimates:
-    """Running estimates, fed by what is decoded and decided.
+    """Running estimates of both sides' decoding delays.
 
-    Acceptance is a moving average of what happened, or with `expects` of what DRAGON Eq. 5 expects.
     Both sides have the same, as they tell each other their profiles and what their drafts took.
     """
 
-    def __init__(self, *, expects: bool) -> None:
-        self.expects = expects
+    def __init__(self) -> None:
         self._delays: dict[Side, DecodeDelay] = {"device": DecodeDelay(), "cloud": DecodeDelay()}
-        self._acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
 
     def profile(self, side: Side) -> DecodeProfile | None:
         """Return the line along which drafts of `side` are expected, if any is known."""
@@ -118,32 +115,10 @@ class Estimates:
         if decode_s > 0:
             self._delays[side].took(step, decode_s)
 
-    def compared(
-        self, device: float | None, cloud: float | None, *, expected: bool = False
-    ) -> None:
-        """Add a sample of each side's acceptance, if it is of the kind that counts.
-
-        It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
-        """
-        rates = self._acceptance
-        if expected is not self.expects:
-            return
-        if device is not None:
-            rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
-        if cloud is not None:
-            rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
-
-    def trusts_other(self, side: Side) -> bool:
-        """Whether the other side's draft is likelier to become the target than that of `side`."""
-        return self._acceptance[other(side)] > self._acceptance[side]
-
-    def for_scheduling(self, step: int, rtt_s: float) -> Estimate:
+    def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
         """Return what the scheduler needs after a step."""
-        return Estimate(
-            decode_s={side: self._decode_s(side, step) for side in self._acceptance},
-            acceptance=dict(self._acceptance),
-            rtt_s=rtt_s,
-        )
+        decode_s = {side: self._decode_s(side, step) for side in self._delays}
+        return Estimate(decode_s=decode_s, acceptance=acceptance.copy(), rtt_s=rtt_s)
 
     def _decode_s(self, side: Side, step: int) -> float:
         """Expect an unknown side to be as fast as the other: that decides nothing."""

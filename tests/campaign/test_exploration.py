@@ -9,7 +9,7 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes import federated
-from dragonrt.modes.dragon.decision import Decision, Mixed, mixed
+from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
 from dragonrt.modes.dragon.lookup import Lookup
 from dragonrt.modes.dragon.planner import Planner
@@ -197,9 +197,14 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> SideDraft | 
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(decision: Decision, own: SideDraft, theirs: SideDraft) -> Mixed:
+def swapped_sides() -> Callable[..., Any]:
     """Each side takes itself for the device."""
-    return mixed(decision._terms.rule, own, theirs)
+    right = Decision._mixed
+
+    def swapped(decision: Decision, *drafts: SideDraft) -> Any:
+        return right(decision, *(drafts if decision._on_device else drafts[::-1]))
+
+    return swapped
 
 
 def numbers_in_order() -> Callable[..., Any]:
@@ -308,7 +313,7 @@ def no_bits(*_: Any) -> float:
     ("mode", "broken", "name", "defect", "expected"),
     [
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
-        ("dragon", Decision, "_mixed", swapped_sides, "where the oracle gives"),
+        ("dragon", Decision, "_mixed", swapped_sides(), "where the oracle gives"),
         ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("dragon", guards, "CARRIED_BITS", 20.0, "the oracle gives"),
         ("dragon", guards, "steering_bits", no_bits, "withheld other tokens"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.control.profiler import SMOOTHING
 from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
 from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
@@ -20,7 +21,6 @@ from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import DISCLOSED, Ruling
 from dragonrt.sampling.aggregation import (
     Candidate,
-    Rule,
     expected_acceptance_algorithm1,
     side_weights,
 )
@@ -113,22 +113,6 @@ def decoded(code: Codec, draft: SideDraft) -> SideDraft:
     return replace(draft, distribution=distribution)
 
 
-def mixed(by: Rule, device: SideDraft, cloud: SideDraft, *, expects: bool = False) -> Mixed:
-    """Mix two decoded drafts of a step, each after the decided prefix."""
-    p, q = device.distribution, cloud.distribution
-    if p is None or q is None:
-        raise ValueError("the drafts are not decoded yet")
-    weights = side_weights(device.relevance, cloud.relevance)
-    step, expected = device.step, None
-    token = by.target(step, Candidate(device.token, p), Candidate(cloud.token, q), weights)
-    if expects:
-        expected = (
-            expected_acceptance_algorithm1(p, q, weights[0]),
-            expected_acceptance_algorithm1(q, p, weights[1]),
-        )
-    return weighed(token, device, cloud, weights, expected)
-
-
 def weighed(
     token: int,
     device: SideDraft,
@@ -169,12 +153,11 @@ class Decision:
         if isinstance(terms.codec, ByteCodec) and terms.codec.light:
             self._light = terms.codec
         self._most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
-        self._done = 0
+        self.done = 0
+        """Mixtures that the newest input has led to."""
         self._targets: dict[int, int] = {}
-
-    def begin(self) -> None:
-        """Allow as many mixtures at once as one input may lead to."""
-        self._done = 0
+        self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
+        """Moving averages of how often each side's draft becomes the target."""
 
     def received(self, payload: bytes) -> Distribution | None:
         """Decode a payload if that is quick. Raises CodecError."""
@@ -188,9 +171,11 @@ class Decision:
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
         """Mix the drafts of a step; None if that takes long or does not decide it."""
-        if not self._is_light(own, theirs):
+        if self._light is None or self.done >= self._most:
             return None
-        self._done += 1
+        if len(own.payload) > LIGHT_BYTES or len(theirs.payload) > LIGHT_BYTES:
+            return None
+        self.done += 1
         return self._mixed(own, theirs)
 
     decide = at_once
@@ -219,8 +204,23 @@ class Decision:
         self._targets[own.prefix_hash] = found.token
         return found.token
 
+    def compared(
+        self, device: float | None, cloud: float | None, *, expected: bool = False
+    ) -> None:
+        """Add a sample of each side's acceptance, if it is of the kind that counts.
+
+        It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
+        """
+        rates = self.acceptance
+        if expected is not self._expects:
+            return
+        if device is not None:
+            rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
+        if cloud is not None:
+            rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
+
     def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
-        if self._light is None or self._done >= self._most:
+        if self._light is None or self.done >= self._most:
             return False
         return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
 
@@ -229,5 +229,17 @@ class Decision:
         return Found(own, theirs, self._mixed(own, theirs))
 
     def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        pair = (own, theirs) if self._on_device else (theirs, own)
-        return mixed(self._terms.rule, *pair, expects=self._expects)
+        """Mix two decoded drafts of a step. Pure: for heads, too."""
+        device, cloud = (own, theirs) if self._on_device else (theirs, own)
+        p, q = device.distribution, cloud.distribution
+        if p is None or q is None:
+            raise ValueError("the drafts are not decoded yet")
+        weights = side_weights(device.relevance, cloud.relevance)
+        candidates = Candidate(device.token, p), Candidate(cloud.token, q)
+        token, expected = self._terms.rule.target(own.step, *candidates, weights), None
+        if self._expects:
+            expected = (
+                expected_acceptance_algorithm1(p, q, weights[0]),
+                expected_acceptance_algorithm1(q, p, weights[1]),
+            )
+        return weighed(token, device, cloud, weights, expected)

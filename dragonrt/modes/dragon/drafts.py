@@ -4,7 +4,7 @@ A draft of step `t` carries a 64-bit hash of the tokens it was conditioned on. N
 number and no order of arrival, decides whether it may be aggregated.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -81,11 +81,9 @@ class DraftQueue:
     def __init__(self, window: int, decided: int = 0) -> None:
         self._window = window
         self._decided = decided
+        self.end = decided + window
+        """The first step behind the window; an honest side drafts none from there on."""
         self._drafts: dict[int, dict[int, SideDraft]] = {}
-
-    def reaches(self, step: int) -> bool:
-        """Return whether a step lies in the window or before it; an honest side drafts no other."""
-        return step < self._decided + self._window
 
     def put(self, draft: SideDraft) -> None:
         """Keep a draft of a step in the window; one that is already decided comes too late."""
@@ -94,8 +92,11 @@ class DraftQueue:
         kept = self._drafts.setdefault(draft.step, {})
         kept.pop(draft.prefix_hash, None)
         kept[draft.prefix_hash] = draft
-        while len(kept) > 1 and (len(kept) > PREFIXES_PER_STEP or _bytes(kept) > BYTES_PER_STEP):
-            del kept[next(iter(kept))]
+        size = 0
+        for each in kept.values():
+            size += len(each.payload)
+        while len(kept) > 1 and (len(kept) > PREFIXES_PER_STEP or size > BYTES_PER_STEP):
+            size -= len(kept.pop(next(iter(kept))).payload)
 
     def get(self, step: int, prefix_hash: int) -> SideDraft | None:
         """Return the draft of `step` that is valid for the prefix with this hash, if any."""
@@ -105,12 +106,14 @@ class DraftQueue:
     def crowded(self, step: int) -> bool:
         """Return whether one more draft of a step might push out one that is still needed."""
         kept = self._drafts.get(step, {})
-        return len(kept) >= PREFIXES_PER_STEP // 2 or _bytes(kept) > BYTES_PER_STEP // 2
+        size = sum(len(each.payload) for each in kept.values())
+        return len(kept) >= PREFIXES_PER_STEP // 2 or size > BYTES_PER_STEP // 2
 
     def decide(self, step: int) -> None:
         """Drop everything up to and including `step`."""
         self._drafts.pop(step, None)
         self._decided = step + 1
+        self.end = self._decided + self._window
 
     def keep(self, hashes: Collection[int]) -> None:
         """Drop all drafts after prefixes of other hashes."""
@@ -121,10 +124,6 @@ class DraftQueue:
     def clear(self) -> None:
         """Drop everything; the window stays where it is."""
         self._drafts.clear()
-
-
-def _bytes(drafts: Mapping[int, SideDraft]) -> int:
-    return sum(len(draft.payload) for draft in drafts.values())
 
 
 class Transcript(Protocol):

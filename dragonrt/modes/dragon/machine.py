@@ -13,7 +13,6 @@ forward is preempted.
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from dragonrt.control.profiler import Estimates
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Found
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
@@ -51,8 +50,7 @@ class Dragon(PeerTracking):
         decided, window = len(prefix), settings.window
         own, theirs = DraftQueue(window, decided), DraftQueue(window, decided)
         self._drafts = Drafts(prefix, decided, own, theirs, Whole(prefix, decided))
-        self._estimates = Estimates(expects=terms.expects)
-        parts = features(terms, self._drafts, self._estimates, self)
+        parts = features(terms, self._drafts, self)
         self._decision, self._planner, self._hooks = parts
         self._takes: Takes = {
             wire.Draft: self._receive_draft,
@@ -162,7 +160,7 @@ class Dragon(PeerTracking):
     # Their drafts.
 
     def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
-        self._decision.begin()
+        self._decision.done = 0
         take = self._takes.get(type(message))
         if take is None:
             raise ModeError(f"a {type(message).__name__} has no place in this answer")
@@ -174,8 +172,8 @@ class Dragon(PeerTracking):
             raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
         if len(payload) > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
             raise ModeError(f"a draft of {len(payload)} bytes is longer than any codec makes it")
-        length = self._drafts.transcript.length
-        if not self._drafts.theirs.reaches(step):
+        if step >= self._drafts.theirs.end:
+            length = self._drafts.transcript.length
             raise ModeError(
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._terms.settings.run_ahead}"
@@ -183,8 +181,7 @@ class Dragon(PeerTracking):
         distribution = self._decision.received(payload)
         self._drafts.theirs.put(SideDraft.of(message, distribution))
         self._other_decided = step - message.ahead, message.decided_hash
-        if self._other_decided[0] <= length:
-            self._compare_decided(*self._other_decided)
+        self._compare_decided()
         for hook in self._hooks.receive:
             hook(message, now)
         self._advance("other", now)
@@ -205,11 +202,14 @@ class Dragon(PeerTracking):
         self.decides = message.aggregator == self.side
         self._advance("target", now)
 
-    def _compare_decided(self, length: int, low_bits: int) -> None:
+    def _compare_decided(self) -> None:
         """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
+        transcript = self._drafts.transcript
+        if self._other_decided is None or self._other_decided[0] > transcript.length:
+            return
+        length, low_bits = self._other_decided
         self._other_decided = None
-        prefix_hash = self._drafts.transcript.prefix.hashes[length]
-        if prefix_hash & LOW_BITS == low_bits or self._peer is None:
+        if transcript.prefix.hashes[length] & LOW_BITS == low_bits or self._peer is None:
             return
         self.emit(events.TextsDiverged(length))
         if self.side == "device":  # its text stands: the cloud starts again from it, once
@@ -259,30 +259,32 @@ class Dragon(PeerTracking):
         self._useful |= mixed is not None or cause == "target"
         accepted, share = decided.accepted(self.side), float(self.side == "device")
         if not self._alone:
-            self._estimates.compared(*accepted)
+            self._decision.compared(*accepted)
             share = 0.5
         if mixed is not None:
             self.moved.decide(step, mixed.files, mixed.cloud)
         elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
             self.moved.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
         self._out.events.append(decided.event(accepted, cause, waited, share))
-        self._continue_with(step, token)
+        tokens = drafts.prefix.tokens
+        if len(tokens) == step or tokens[step] != token:
+            self._continue_with(step, token)
         drafts.decided = step + 1
         drafts.own.decide(step)
         new = drafts.transcript.append(token, decided.ruling.withheld)
         for each in new:
             drafts.theirs.decide(each)
-        if self._other_decided is not None and self._other_decided[0] <= drafts.transcript.length:
-            self._compare_decided(*self._other_decided)
+        if self._other_decided is not None:
+            self._compare_decided()
         self._check_finished()
         return new
 
     def _continue_with(self, step: int, token: int) -> None:
         """Bring the prefix to the decided token, and preempt a forward that reads another."""
         prefix = self._drafts.prefix
-        if len(prefix.tokens) == step:
+        if len(prefix) == step:
             prefix.append(token)
-        elif prefix.tokens[step] != token:
+        else:
             self.emit(events.RolledBack(step, len(prefix) - step))
             prefix.replace_from(step, [token])
             reading = self._reading
@@ -320,7 +322,7 @@ class Dragon(PeerTracking):
         return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
-        self._decision.begin()
+        self._decision.done = 0
         if work is self._mixing:
             self._mixing = None
             self._take_mixture(result, now)

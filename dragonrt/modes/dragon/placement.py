@@ -11,7 +11,7 @@ from dataclasses import replace
 from dragonrt.control.profiler import DecodeProfile, Estimates
 from dragonrt.control.round_trip import RoundTrip
 from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
-from dragonrt.modes.dragon.decision import Decided
+from dragonrt.modes.dragon.decision import Decided, Decision
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.plugs import Plug, Port, Takes
 from dragonrt.modes.dragon.terms import Terms
@@ -23,11 +23,12 @@ from dragonrt.wire.messages import Coefficients, Draft, Target
 class Placement(Plug):
     """One side's part."""
 
-    def __init__(self, terms: Terms, drafts: Drafts, estimates: Estimates, port: Port) -> None:
+    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision, port: Port) -> None:
         settings = terms.settings
         self._terms = terms
         self._drafts = drafts
-        self._estimates = estimates
+        self._decision = decision
+        self._estimates = Estimates()
         self._port = port
         self._placement = settings.placement
         self._times = self._placement is Aggregator.GREEDY and settings.cadence is None
@@ -72,7 +73,7 @@ class Placement(Plug):
         if mixed is None or own is None:
             return
         if mixed.expected is not None:
-            self._estimates.compared(*mixed.expected, expected=True)
+            self._decision.compared(*mixed.expected, expected=True)
         lead = self._choose(own.step, 8 * len(own.payload))
         for each in new:
             token, times = prefix.tokens[each], (0, 0)
@@ -91,7 +92,7 @@ class Placement(Plug):
         rtt_s, (probed_s, bits_per_s) = self._round_trip.seconds, self._link
         if rtt_s is None:
             rtt_s = probed_s + (bits / bits_per_s if bits_per_s else 0.0)
-        estimate = self._estimates.for_scheduling(step, rtt_s)
+        estimate = self._estimates.for_scheduling(step, rtt_s, self._decision.acceptance)
         decode_s, acceptance = estimate.decode_s, estimate.acceptance
         self._port.emit(
             LatencyEstimated(

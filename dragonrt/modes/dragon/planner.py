@@ -8,7 +8,6 @@ that have no draft yet, and goes on along what the lookup in the documents offer
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dragonrt.control.profiler import Estimates
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Listing
@@ -19,6 +18,7 @@ from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.privacy.evidence import RowShares
 from dragonrt.sampling.aggregation import Coupled
+from dragonrt.side import other
 
 BLOCK = 8
 """Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
@@ -97,14 +97,11 @@ class Planner:
     runners-up they want with each draft.
     """
 
-    def __init__(
-        self, terms: Terms, drafts: Drafts, decision: Decision, estimates: Estimates
-    ) -> None:
+    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision) -> None:
         question, settings = terms.question, terms.settings
         self._terms = terms
         self._drafts = drafts
         self._decision = decision
-        self._estimates = estimates
         self._ahead = settings.placement is not Aggregator.SYNC
         self._run_ahead = settings.run_ahead if self._ahead else 1
         self._follows = settings.follow and self._ahead
@@ -135,6 +132,12 @@ class Planner:
             branches = self.beside(span, self.limit)
         return self._work(span, branches)
 
+    @property
+    def _trusts_other(self) -> bool:
+        """Whether the other side's draft is likelier to become the target."""
+        side, rates = self._terms.side, self._decision.acceptance
+        return rates[other(side)] > rates[side]
+
     def extend(self) -> None:
         """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
 
@@ -150,7 +153,7 @@ class Planner:
             if own is not None:
                 target = None if theirs is None else self._decision.target(own, theirs)
                 prefix.append(own.token if target is None else target)
-            elif theirs is not None and self._estimates.trusts_other(self._terms.side):
+            elif theirs is not None and self._trusts_other:
                 prefix.append(theirs.token)
             else:
                 return

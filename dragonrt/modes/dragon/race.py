@@ -101,7 +101,7 @@ class Race(Decision, Plug):
     def decide(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
         if self._awaits(own) or not self._is_light(own, theirs):
             return None
-        self._done += 1
+        self.done += 1
         return self.settle(self._raced(own, theirs))
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dragonrt.control.profiler import Estimates
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step
 from dragonrt.modes.dragon import Terms
@@ -61,11 +60,10 @@ def planner(
         DragonSettings(**{"run_ahead": 12, **settings}),
         V,
     )
-    estimates = Estimates(expects=False)
-    estimates.compared(not trusts, trusts)
     decision = Sum(terms)
     decision.quick = quick
-    return Planner(terms, drafts, decision, estimates), drafts
+    decision.compared(not trusts, trusts)
+    return Planner(terms, drafts, decision), drafts
 
 
 @pytest.mark.parametrize(
