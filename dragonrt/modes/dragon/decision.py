@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.control.profiler import SMOOTHING
-from dragonrt.distributions import Codec, Distribution, Step, decode_distribution
+from dragonrt.distributions import Codec, Step, decode_distribution
 from dragonrt.distributions.byte_codecs import ByteCodec
 from dragonrt.modes.dragon.drafts import SideDraft
 from dragonrt.modes.dragon.terms import Terms
@@ -159,11 +159,11 @@ class Decision:
         self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
         """Moving averages of how often each side's draft becomes the target."""
 
-    def received(self, payload: bytes) -> Distribution | None:
-        """Decode a payload if that is quick. Raises CodecError."""
-        if self._light is None or len(payload) > LIGHT_BYTES:
-            return None
-        return self._light.decode(payload)
+    def received(self, draft: SideDraft) -> SideDraft:
+        """Return the other side's draft, decoded if that is quick. Raises CodecError."""
+        if self._light is None or len(draft.payload) > LIGHT_BYTES:
+            return draft
+        return replace(draft, distribution=self._light.decode(draft.payload))
 
     def listing(self) -> Listing:
         """Return what gives the codec's Step of a draft; pure, for heads."""

@@ -4,15 +4,19 @@ A draft of step `t` carries a 64-bit hash of the tokens it was conditioned on. N
 number and no order of arrival, decides whether it may be aggregated.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dragonrt.distributions import Distribution
+from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
 from dragonrt.privacy.evidence import RowShares
 from dragonrt.privacy.redaction import Prefix
 from dragonrt.wire import messages as wire
+
+LONGEST_ENTRY = 8
+"""Bytes that no codec needs for a token: so drafts fill the memory with no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,13 @@ class SideDraft:
     others: tuple[tuple[int, float], ...] = ()
 
     @classmethod
-    def of(cls, message: wire.Draft, distribution: Distribution | None) -> "SideDraft":
-        """Return the other side's draft; `distribution` if it is decoded already."""
+    def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
+        """Return the other side's draft. Raises ModeError for one that no codec made."""
+        if message.token >= vocabulary:
+            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        size = len(message.payload)
+        if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
+            raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
         return cls(
             message.step,
             message.prefix_hash,
@@ -45,7 +54,6 @@ class SideDraft:
             message.payload,
             message.relevance,
             message.decode_us / 1e6,
-            distribution,
         )
 
     def message(self, session: int, decided: int, decided_hash: int) -> wire.Draft:
@@ -176,6 +184,13 @@ class Drafts:
     own: DraftQueue
     theirs: DraftQueue
     transcript: Transcript
+
+    @classmethod
+    def after(cls, start: int, decided: Sequence[int], window: int) -> "Drafts":
+        """Return the state after the `decided` tokens: no drafts, and all of them are read."""
+        prefix, length = TokenPrefix(start, decided), len(decided)
+        own, theirs = DraftQueue(window, length), DraftQueue(window, length)
+        return cls(prefix, length, own, theirs, Whole(prefix, length))
 
     def own_draft(self, step: int) -> SideDraft | None:
         """Return the own draft of what follows the first `step` tokens of the prefix."""

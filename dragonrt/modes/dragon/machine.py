@@ -15,21 +15,18 @@ from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decided, Found
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.features import features
 from dragonrt.modes.dragon.planner import ForwardDrafts
 from dragonrt.modes.dragon.plugs import Takes
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work
 from dragonrt.modes.peers import PeerTracking
-from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
+from dragonrt.modes.prefix import LOW_BITS, start_hash
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import Reason
-
-LONGEST_ENTRY = 8
-"""Bytes that no codec needs for a token: so drafts fill the memory with no more."""
 
 
 class Dragon(PeerTracking):
@@ -46,12 +43,8 @@ class Dragon(PeerTracking):
         self.times_bandwidth = settings.placement is Aggregator.GREEDY
         self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
-        prefix = TokenPrefix(start_hash(question.seed), question.accepted)
-        decided, window = len(prefix), settings.window
-        own, theirs = DraftQueue(window, decided), DraftQueue(window, decided)
-        self._drafts = Drafts(prefix, decided, own, theirs, Whole(prefix, decided))
-        parts = features(terms, self._drafts, self)
-        self._decision, self._planner, self._hooks = parts
+        self._drafts = Drafts.after(start_hash(question.seed), question.accepted, settings.window)
+        self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
         self._takes: Takes = {
             wire.Draft: self._receive_draft,
             wire.Target: self._receive_target,
@@ -90,23 +83,9 @@ class Dragon(PeerTracking):
 
     # What plugs ask: see Port.
 
-    @property
-    def session(self) -> int:
-        return self._session
-
-    def send(self, message: wire.SessionMessage) -> None:
-        if self._peer is not None:
-            self._out.send.append((self._peer, message))
-
-    def emit(self, *found: events.Event) -> None:
-        self._out.events += found
-
     def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
         if self.side == "device":
             self.emit(events.Disclosed(step, token, distribution))
-
-    def advance(self, now: float) -> None:
-        self._advance("other", now)
 
     # The other side comes and goes.
 
@@ -115,12 +94,8 @@ class Dragon(PeerTracking):
         self._decision_s = now
         for hook in self._hooks.prepared:
             hook(prepared.context)
-        wanted, used = self._terms.settings.codec, self._terms.codec.name
-        if used != wanted and self.side == "device":
-            self._notice(
-                f"the codec {wanted} proves no winner with this sampler, rule and level of "
-                f"disclosure: {used} is used"
-            )
+        if self._terms.fallback and self.side == "device":
+            self._notice(self._terms.fallback)
         self._check_finished()
         self._prepare(now)
 
@@ -155,7 +130,7 @@ class Dragon(PeerTracking):
         else:
             self._drafts.theirs.clear()
             self.decides = True
-            self._advance("own", now)
+            self.advance("own", now)
 
     # Their drafts.
 
@@ -167,24 +142,20 @@ class Dragon(PeerTracking):
         take(message, now)
 
     def _receive_draft(self, message: wire.Draft, now: float) -> None:
-        step, payload, vocabulary = message.step, message.payload, self._terms.vocabulary
-        if message.token >= vocabulary:
-            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
-        if len(payload) > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
-            raise ModeError(f"a draft of {len(payload)} bytes is longer than any codec makes it")
+        step = message.step
         if step >= self._drafts.theirs.end:
             length = self._drafts.transcript.length
             raise ModeError(
                 f"a draft of step {step} came while step {length} is undecided: "
                 f"further ahead than the agreed {self._terms.settings.run_ahead}"
             )
-        distribution = self._decision.received(payload)
-        self._drafts.theirs.put(SideDraft.of(message, distribution))
+        draft = SideDraft.of(message, self._terms.vocabulary)
+        self._drafts.theirs.put(self._decision.received(draft))
         self._other_decided = step - message.ahead, message.decided_hash
         self._compare_decided()
         for hook in self._hooks.receive:
             hook(message, now)
-        self._advance("other", now)
+        self.advance("other", now)
 
     def _receive_target(self, message: wire.Target, now: float) -> None:
         step, token, drafts = message.step, message.token, self._drafts
@@ -200,7 +171,7 @@ class Dragon(PeerTracking):
             hook(message, now)
         self._commit(Decided(step, token, own, theirs, mixed), "target", now)
         self.decides = message.aggregator == self.side
-        self._advance("target", now)
+        self.advance("target", now)
 
     def _compare_decided(self) -> None:
         """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
@@ -222,7 +193,7 @@ class Dragon(PeerTracking):
 
     # Deciding.
 
-    def _advance(self, cause: events.Cause, now: float) -> None:
+    def advance(self, cause: events.Cause, now: float) -> None:
         """Decide as many steps as the drafts allow; `cause` is what arrived last."""
         drafts = self._drafts
         while self._finish is None and self._ready and self.decides:
@@ -288,11 +259,10 @@ class Dragon(PeerTracking):
             self.emit(events.RolledBack(step, len(prefix) - step))
             prefix.replace_from(step, [token])
             reading = self._reading
-            span = reading.span if reading is not None else None
-            if reading is not None and span is not None and len(span.tokens) > step:
+            if reading is not None and reading.span and len(reading.span.tokens) > step:
                 hashes = [branch.hashes[step + 1 : step + 2] for branch in reading.branches]
                 if [prefix.hash] not in hashes:  # no branch comes true
-                    self.emit(events.ForwardPreempted(len(span.tokens)))
+                    self.emit(events.ForwardPreempted(len(reading.span.tokens)))
                     self._out.preempt = True
 
     def _check_finished(self) -> None:
@@ -339,9 +309,8 @@ class Dragon(PeerTracking):
         drafts.theirs.put(theirs)
         mixed = self._decision.settle(found)
         if mixed is not None:
-            decided = Decided(own.step, mixed.token, own, theirs, mixed)
-            self._decide(decided, "other", now)
-        self._advance("other", now)
+            self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
+        self.advance("other", now)
 
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         if work is self._mixing:
@@ -354,8 +323,8 @@ class Dragon(PeerTracking):
     def _take_drafts(self, work: Work, result: ForwardDrafts, seconds: float, now: float) -> None:
         """Queue and send the drafts of a forward that the prefix still leads to."""
         self._progress_s = now
-        first, count = result.drafts[0].step, len(result.drafts)
-        self.emit(events.ForwardDone(first, count, seconds, len(work.branches)))
+        made = result.drafts
+        self.emit(events.ForwardDone(made[0].step, len(made), seconds, len(work.branches)))
         for draft in self._planner.computed(work, result, seconds):
             for hook in self._hooks.draft:
                 hook(draft)
@@ -366,7 +335,7 @@ class Dragon(PeerTracking):
             )
             if draft.step >= self._drafts.decided:
                 self._send_draft(draft, now)
-        self._advance("own", now)
+        self.advance("own", now)
 
     def _send_draft(self, draft: SideDraft, now: float) -> None:
         if self._peer is None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from dragonrt.modes.dragon.decision import Decided
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.traces.events import Event
+from dragonrt.traces.events import Cause, Event
 from dragonrt.wire.messages import Draft, SessionMessage, Target
 
 Takes = Mapping[type[SessionMessage], Callable[[Any, float], None]]
@@ -31,8 +31,8 @@ class Port(Protocol):
     def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
         """Record that a token, or its distribution too, left the device."""
 
-    def advance(self, now: float) -> None:
-        """Decide what a change to the other side's drafts allows."""
+    def advance(self, cause: Cause, now: float) -> None:
+        """Decide as many steps as the drafts allow; `cause` is what arrived last."""
 
 
 class Plug:

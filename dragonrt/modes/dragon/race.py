@@ -153,7 +153,7 @@ class Race(Decision, Plug):
             wanted = np.array(asked.tokens, np.int64)
             entries = decode_probabilities(draft.distribution, wanted, message.payload)
             theirs.put(replace(draft, distribution=entries))
-        self._port.advance(now)
+        self._port.advance("other", now)
 
     def _answer(self, message: EntryRequest, now: float) -> None:
         """Send entries of an own draft. Raises ModeError where that was not sent."""

@@ -47,6 +47,17 @@ class Terms:
         return codec(self.settings.codec_for(self.question.sampler), self.vocabulary)
 
     @property
+    def fallback(self) -> str:
+        """What to tell the person if another codec is used than wanted; empty if not."""
+        wanted, used = self.settings.codec, self.codec.name
+        if used == wanted:
+            return ""
+        return (
+            f"the codec {wanted} proves no winner with this sampler, rule and level of "
+            f"disclosure: {used} is used"
+        )
+
+    @property
     def expects(self) -> bool:
         """Whether acceptance is what DRAGON Eq. 5 expects, not what happened."""
         schedules = self.settings.placement is Aggregator.GREEDY

@@ -5,7 +5,7 @@ import pytest
 from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.branches import Branches
 from dragonrt.modes.dragon.decision import Decision
-from dragonrt.modes.dragon.drafts import PREFIXES_PER_STEP, DraftQueue, Drafts, SideDraft, Whole
+from dragonrt.modes.dragon.drafts import PREFIXES_PER_STEP, Drafts, SideDraft
 from dragonrt.modes.mode import Span
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
@@ -37,8 +37,7 @@ def leaves(
     taken: list[int] | None = None,
 ) -> list[list[int]]:
     """The texts of the leaves, where a forward reads the prefix `taken`."""
-    prefix = TokenPrefix(1, DECIDED)
-    state = Drafts(prefix, 1, DraftQueue(20), DraftQueue(20), Whole(prefix, 1))
+    state = Drafts.after(1, DECIDED, 20)
     for queue, drafts in ((state.own, own), (state.theirs, theirs or [])):
         for each in drafts:
             queue.put(each)

@@ -11,7 +11,7 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import Step
 from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.decision import Decision
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
+from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft
 from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
 from dragonrt.modes.mode import Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
@@ -49,9 +49,7 @@ def planner(
     **settings: Any,
 ) -> tuple[Planner, Drafts]:
     """Of an answer of at most 40 tokens that token 9 ends, with these drafts at hand."""
-    prefix = TokenPrefix(start_hash(0), decided)
-    transcript = Whole(prefix, len(decided))
-    drafts = Drafts(prefix, len(decided), DraftQueue(25), DraftQueue(25), transcript)
+    drafts = Drafts.after(start_hash(0), decided, 25)
     put(drafts.own, own)
     put(drafts.theirs, theirs)
     terms = Terms(

@@ -11,10 +11,9 @@ from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
 from dragonrt.modes.dragon import Terms
 from dragonrt.modes.dragon.decision import Decided, decoded
-from dragonrt.modes.dragon.drafts import DraftQueue, Drafts, SideDraft, Whole
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race, Unproved
 from dragonrt.modes.mode import ModeError
-from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.wire.limits import MAX_WANTED
@@ -42,7 +41,7 @@ class Machine:
     def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
         pass
 
-    def advance(self, now: float) -> None:
+    def advance(self, cause: str, now: float) -> None:
         self.advanced += 1
 
 
@@ -59,8 +58,7 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 
 
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
-    prefix, port = TokenPrefix(0), Machine()
-    drafts = Drafts(prefix, 0, DraftQueue(8), DraftQueue(8), Whole(prefix, 0))
+    drafts, port = Drafts.after(0, (), 8), Machine()
     terms = Terms("device", Question(), DragonSettings(codec=name, run_ahead=kept), 40)
     return Race(terms, drafts, port), drafts, port
 
