@@ -10,7 +10,7 @@
     constant_rate   one frame at every tick ---------------------------------------+
     traces.ledger   what left in one answer: a fold over its records
 
-The left five are pure and stand below the modes, which hold them as objects. `constant_rate` runs
-on the event loop and is held by the connection's peer. A frame of padding is part of the protocol,
-so its format stays in `wire`.
+The upper four are pure; the modes hold them as objects. `constant_rate` runs on the event loop; the
+connection's peer holds it. Two parts stand elsewhere: a padded frame is part of the protocol, which
+the connection reads and writes, and the ledger is one of the figures that `traces` folds.
 """

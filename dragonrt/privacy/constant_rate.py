@@ -1,18 +1,35 @@
-"""A cadence: one cell leaves a connection at every tick, whatever there is to say (SPEC 1.10).
+"""A constant rate: one padded frame leaves a connection at every tick (SPEC 1.10).
 
-From the question on, for a fixed budget of ticks, and for as many budgets as the answer takes: the
-end of an answer shows, if at all, in whole budgets. What does not fit waits for the next tick.
+It begins with the question and lasts for a fixed budget of ticks, then for as many further budgets
+as the answer takes. So the end of an answer shows in whole budgets at most. Bytes that do not fit
+into a frame wait for the next tick.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from dragonrt.modes.settings import Settings
 from dragonrt.wire.connection import Connection
 
 ENOUGH_BYTES = 16 * 1024
-"""With fewer waiting for their ticks, more may be said."""
+"""With fewer bytes waiting for their ticks, more may be sent."""
+
+
+class Shape(Protocol):
+    """How a connection looks from outside: the settings of an answer."""
+
+    @property
+    def pads(self) -> bool:
+        """Whether every frame has one of a few sizes."""
+
+    @property
+    def cadence_s(self) -> float:
+        """Seconds between the frames of a constant rate; 0: there is none."""
+
+    @property
+    def cadence_ticks(self) -> int:
+        """Ticks of one budget."""
 
 
 class ConstantRate:
@@ -37,8 +54,8 @@ class ConstantRate:
         self.held_s, self.held = 0.0, 0
         """Seconds that messages waited for their ticks, and how many messages."""
 
-    def shape(self, settings: Settings) -> None:
-        """Let the connection look as a question's settings want, from now on."""
+    def shape(self, settings: Shape) -> None:
+        """Give the connection the shape of a question's settings, from now on."""
         if settings.pads:
             self._connection.pad()
         if settings.cadence_s and not self._stopped:
