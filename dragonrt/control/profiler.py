@@ -94,16 +94,13 @@ class DecodeDelay:
 
 
 class Estimates:
-    """Running estimates, fed by what is decoded and decided.
+    """Running estimates of both sides' decoding delays.
 
-    Acceptance is a moving average of what happened, or with `expects` of what DRAGON Eq. 5 expects.
     Both sides have the same, as they tell each other their profiles and what their drafts took.
     """
 
-    def __init__(self, *, expects: bool) -> None:
-        self.expects = expects
+    def __init__(self) -> None:
         self._delays: dict[Side, DecodeDelay] = {"device": DecodeDelay(), "cloud": DecodeDelay()}
-        self._acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
 
     def profile(self, side: Side) -> DecodeProfile | None:
         """Return the line along which drafts of `side` are expected, if any is known."""
@@ -118,32 +115,10 @@ class Estimates:
         if decode_s > 0:
             self._delays[side].took(step, decode_s)
 
-    def compared(self, side: Side, accepted: bool) -> None:
-        """Add whether a draft of `side` became the target token."""
-        if not self.expects:
-            self._update(side, float(accepted))
-
-    def expected(self, device: float, cloud: float) -> None:
-        """Add what Eq. 5 expects of the two sides' drafts of a step."""
-        self._update("device", device)
-        self._update("cloud", cloud)
-
-    def _update(self, side: Side, sample: float) -> None:
-        """Move an average that starts undecided by one sample, 1 or 0 for what happened."""
-        before = self._acceptance[side]
-        self._acceptance[side] = (1 - SMOOTHING) * before + SMOOTHING * sample
-
-    def trusts_other(self, side: Side) -> bool:
-        """Whether the other side's draft is likelier to become the target than that of `side`."""
-        return self._acceptance[other(side)] > self._acceptance[side]
-
-    def for_scheduling(self, step: int, rtt_s: float) -> Estimate:
+    def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
         """Return what the scheduler needs after a step."""
-        return Estimate(
-            decode_s={side: self._decode_s(side, step) for side in self._acceptance},
-            acceptance=dict(self._acceptance),
-            rtt_s=rtt_s,
-        )
+        decode_s = {side: self._decode_s(side, step) for side in self._delays}
+        return Estimate(decode_s=decode_s, acceptance=acceptance.copy(), rtt_s=rtt_s)
 
     def _decode_s(self, side: Side, step: int) -> float:
         """Expect an unknown side to be as fast as the other: that decides nothing."""

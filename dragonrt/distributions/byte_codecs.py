@@ -47,6 +47,13 @@ class ByteCodec:
             raise CodecError(f"{self.name} cannot send what another codec quantized")
         writer.write_bytes(quantized.code)
 
+    def decode(self, data: bytes) -> Distribution:
+        """Return the distribution of a payload without tokens. Raises CodecError."""
+        distribution, length = self._decode(memoryview(data))
+        if length != len(data):
+            raise CodecError("payload has bits after its last field; discard it")
+        return distribution
+
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
         distribution, length = self._decode(reader.rest())
         reader.skip(length)

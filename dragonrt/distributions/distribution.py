@@ -82,7 +82,8 @@ def union_support(distributions: Sequence[Distribution]) -> NDArray[np.int64]:
     """
     vocabulary = distributions[0].vocabulary
     for distribution in distributions:
-        _check_vocabulary(distribution, vocabulary)
+        if distribution.vocabulary != vocabulary:
+            raise _other_vocabulary(distribution, vocabulary)
         if distribution.ids.size == vocabulary:
             return distribution.ids
     ids = np.concatenate([distribution.ids for distribution in distributions])
@@ -93,12 +94,11 @@ def union_support(distributions: Sequence[Distribution]) -> NDArray[np.int64]:
     return ids[first]
 
 
-def _check_vocabulary(distribution: Distribution, vocabulary: int) -> None:
-    if distribution.vocabulary != vocabulary:
-        raise DistributionError(
-            f"vocabularies of {vocabulary} and {distribution.vocabulary} tokens do not mix; "
-            "use models with one tokenizer"
-        )
+def _other_vocabulary(distribution: Distribution, vocabulary: int) -> DistributionError:
+    return DistributionError(
+        f"vocabularies of {vocabulary} and {distribution.vocabulary} tokens do not mix; "
+        "use models with one tokenizer"
+    )
 
 
 def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -115,7 +115,10 @@ def mix(distributions: Sequence[Distribution], weights: Sequence[float]) -> Dist
 
     Raises DistributionError if the vocabularies differ.
     """
-    if sum(map(len, distributions)) <= FEW:
+    listed = 0
+    for distribution in distributions:
+        listed += distribution.ids.size
+    if listed <= FEW:
         return _mix_few(distributions, weights)
     ids = union_support(distributions)
     others = distributions[0].vocabulary - ids.size
@@ -131,14 +134,16 @@ def _mix_few(distributions: Sequence[Distribution], weights: Sequence[float]) ->
     vocabulary, density = distributions[0].vocabulary, 0.0
     tables: list[dict[int, float]] = []
     for distribution in distributions:
-        _check_vocabulary(distribution, vocabulary)
+        if distribution.vocabulary != vocabulary:
+            raise _other_vocabulary(distribution, vocabulary)
         tables.append(
             dict(zip(distribution.ids.tolist(), distribution.probabilities.tolist(), strict=True))
         )
     ids = sorted(set().union(*tables))
     probabilities = [0.0] * len(ids)
     for distribution, table, weight in zip(distributions, tables, weights, strict=True):
-        unlisted = distribution.rest_density
+        others = vocabulary - len(table)
+        unlisted = distribution.rest / others if others else 0.0
         density += weight * unlisted
         for place, token in enumerate(ids):
             probabilities[place] += weight * table.get(token, unlisted)

@@ -132,7 +132,9 @@ def _half_values(data: memoryview, start: int, count: int) -> NDArray[np.float64
     """So many values of fp16, each above 0 and up to 1."""
     if count <= FEW:
         listed = struct.unpack_from(f"<{count}e", data, start)
-        good, values = all(0 < each <= 1 for each in listed), np.array(listed)
+        good, values = True, np.array(listed)
+        for each in listed:
+            good = good and 0 < each <= 1
     else:
         encoded = np.frombuffer(data, FP16.dtype, count=count, offset=start)
         # Minus one turns the pattern of 0 into the largest: one comparison finds every bad value.

@@ -6,7 +6,6 @@ its last set bit. That is about `2 + log2(largest / count)` bits per id, within 
 id of the entropy of a random set, and ids of frequent tokens, being small, cost less.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,17 +76,19 @@ def _decode_few(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
     bits, split, mask = int.from_bytes(data, "little"), count * low_bits, (1 << low_bits) - 1
-    unary, position, ids = bits >> split, 0, list[int]()
+    unary, position, ids, last, increases = bits >> split, 0, list[int](), -1, True
     for place in range(count):
         if not unary:
             raise _too_few(place, count)
         position = (unary & -unary).bit_length() - 1
         unary &= unary - 1
-        ids.append((position - place) << low_bits | bits >> place * low_bits & mask)
+        each = (position - place) << low_bits | bits >> place * low_bits & mask
+        last, increases = each, increases and each > last
+        ids.append(each)
     length = (split + position) // 8 + 1
     if unary and split + (unary & -unary).bit_length() - 1 < 8 * length:
         raise _too_many(count)
-    if ids[-1] >= vocabulary or any(after <= each for each, after in pairwise(ids)):
+    if last >= vocabulary or not increases:
         raise _not_increasing(vocabulary)
     return np.array(ids), length
 

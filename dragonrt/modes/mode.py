@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
+from dragonrt.privacy.evidence import Moved
 from dragonrt.traces.events import Event, Noticed
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from dragonrt.modes.mode import Leave, Machine, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
+from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import Reason
 
 
@@ -57,6 +58,20 @@ class PeerTracking(Machine):
     @abstractmethod
     def _go_on_alone(self, now: float) -> None:
         """Decide without the partner from now on."""
+
+    @property
+    def session(self) -> int:
+        """The number of the newest session."""
+        return self._session
+
+    def send(self, message: SessionMessage) -> None:
+        """Send a message to the partner, if it is there."""
+        if self._peer is not None:
+            self._out.send.append((self._peer, message))
+
+    def emit(self, *found: events.Event) -> None:
+        """Publish events of this answer."""
+        self._out.events += found
 
     def _join(self, peer: str, session: int, now: float) -> None:
         if self._ready:

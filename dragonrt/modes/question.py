@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.told import longest_told
+from dragonrt.privacy.redaction import longest_redacted
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.settings import check, setting
 from dragonrt.wire.limits import (
@@ -124,7 +124,7 @@ class Question:
             history=self._shown_after([mark] * len(self.history)),
             shown=(),
             accepted=tuple(accepted),
-            max_tokens=min(MAX_TOKENS, longest_told(self.max_tokens, marker)),
+            max_tokens=min(MAX_TOKENS, longest_redacted(self.max_tokens, marker)),
         )
 
     def _shown_after(self, unknown: Sequence[str]) -> tuple[Turn, ...]:

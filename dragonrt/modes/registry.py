@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragonrt.bundled import DEFAULT_MODEL
-from dragonrt.control.branching import MOST
 from dragonrt.control.policies import Controller
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.drafter import BlockDrafter
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.dragon import Terms, dragon
 from dragonrt.modes.federated import Coordinator, FederatedJudging
 from dragonrt.modes.mode import Mode, Prediction
 from dragonrt.modes.prefix import TokenPrefix
@@ -30,6 +29,7 @@ from dragonrt.modes.settings import (
 from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging, TokenVerifier
 from dragonrt.modes.sprinter import SprinterDrafting, SprinterJudging
 from dragonrt.settings import assemble, entries, flag
+from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import statistics
 from dragonrt.traces.counts import AnswerCounts
@@ -107,21 +107,16 @@ class ModeEntry:
 def _dragon_device(question: Question, settings: DragonSettings, resources: Resources) -> Mode:
     if settings.redacts and not resources.marker:
         raise DragonError("the model has no tokens for what is withheld: use --disclose answer")
-    return Dragon(
-        "device",
-        question,
-        settings,
-        resources.vocabulary,
-        resources.profile,
-        resources.timeouts,
-        resources.marker,
-    )
+    return _dragon("device", question, settings, resources)
 
 
 def _dragon_cloud(question: Question, settings: DragonSettings, resources: Resources) -> Mode:
-    return Dragon(
-        "cloud", question, settings, resources.vocabulary, resources.profile, resources.timeouts
-    )
+    return _dragon("cloud", question, settings, resources)
+
+
+def _dragon(side: Side, question: Question, settings: DragonSettings, resources: Resources) -> Mode:
+    vocabulary, profile, timeouts = resources.vocabulary, resources.profile, resources.timeouts
+    return dragon(Terms(side, question, settings, vocabulary, profile, timeouts, resources.marker))
 
 
 def _speculative_device(
@@ -183,8 +178,7 @@ def _sprinter_cloud(question: Question, settings: SprinterSettings, resources: R
 def _dragon_pace(settings: DragonSettings) -> Pace:
     # A forward on a dead line, and one on the decided text; then a Draft and a Target.
     # A race may lack entries on both sides, and those of one may wait for the other's.
-    branches = MOST if settings.most_branches is None else settings.most_branches
-    drafts = 2 * settings.run_ahead * (1 + branches)
+    drafts = 2 * settings.run_ahead * (1 + settings.most_branches)
     return Pace(settings.run_ahead, 2, drafts, 1, 2 if codec(settings.codec, 2).complete else 6)
 
 

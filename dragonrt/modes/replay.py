@@ -10,11 +10,11 @@ from itertools import count
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Computed, Effects, Input, Mode, Preempted, Prepared, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry, Resources, mode_entry
 from dragonrt.modes.settings import Settings
+from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.traces.events import ModeInput, Record
 from dragonrt.traces.file import Recorder

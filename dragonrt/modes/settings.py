@@ -13,9 +13,9 @@ from dragonrt.control.verifier import Kind
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.link.units import parse_duration
-from dragonrt.modes.disclosure import FLOOR, Disclosure
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.question import Question
+from dragonrt.privacy.disclosure import FLOOR, Disclosure
 from dragonrt.sampling.aggregation import Algorithm1, Coupled, rule
 from dragonrt.sampling.certificate import certifies
 from dragonrt.sampling.noise import Noise
@@ -40,7 +40,7 @@ Weighing = Literal["fixed", "relevance"]
 """Where the weights of a round come from: the settings, or the relevance of each's documents."""
 
 MAX_BRANCHES = 7
-"""With the line no more than are kept of a step (`drafts.LINES_PER_STEP`)."""
+"""With the line no more than are kept of a step (`drafts.PREFIXES_PER_STEP`)."""
 
 FALLBACK = "topp:0.8"
 """The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
@@ -149,9 +149,7 @@ class DragonSettings(Settings):
     follow: bool = setting(
         True, "Draft along the better side's line, and along what the documents say next."
     )
-    branches: str = setting(
-        "0", "Likely alternatives to draft beside the line; auto: as many as pay."
-    )
+    branches: str = setting("0", "Likely alternatives to draft beside each draft: 0 to 7.")
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,
         "What leaves this side: drafts (tokens and distributions), the answer's tokens alone, or "
@@ -189,8 +187,8 @@ class DragonSettings(Settings):
         rule(self.rule, Noise(0), Sampler())
         if self.cadence is not None and not 0.001 <= self.cadence_s <= 10:
             raise DragonError("--cadence must be from 1ms to 10s")
-        if self.most_branches is not None and not 0 <= self.most_branches <= MAX_BRANCHES:
-            raise DragonError(f"--branches takes a number from 0 to {MAX_BRANCHES}, or auto")
+        if self.branches not in map(str, range(MAX_BRANCHES + 1)):
+            raise DragonError(f"--branches takes a number from 0 to {MAX_BRANCHES}")
         if self.keeps_drafts:
             if self.placement not in (Aggregator.DEVICE, Aggregator.SYNC):
                 raise DragonError(
@@ -228,11 +226,9 @@ class DragonSettings(Settings):
         return None
 
     @property
-    def most_branches(self) -> int | None:
-        """How many alternatives are drafted, None where it is measured; -1 of what is no number."""
-        if self.branches == "auto":
-            return None
-        return int(self.branches) if self.branches.isdecimal() and self.branches.isascii() else -1
+    def most_branches(self) -> int:
+        """How many alternatives are drafted."""
+        return int(self.branches)
 
     @property
     def keeps_drafts(self) -> bool:

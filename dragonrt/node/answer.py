@@ -275,7 +275,7 @@ class Driver:
         self._set_timer()
 
     def _handle(self, happened: Input) -> None:
-        if self.over and not isinstance(happened, Received):
+        if self._over.is_set() and not isinstance(happened, Received):
             return
         try:
             effects = self.mode.handle(happened, self._loop.time())
@@ -303,7 +303,7 @@ class Driver:
         self.recorder.event(numbers[0] if len(numbers) == 1 else 0, event)
 
     def _carry_out(self, effects: Effects) -> None:
-        late = self.over
+        late = self._over.is_set()
         for event in effects.events:
             if not (late or (self._stopped and isinstance(event, TokenDecided))):
                 self.record(event)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dragonrt.modes.evidence import Moved
 from dragonrt.node.verbatim import missing
+from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.wire.limits import MAX_CODE, MAX_MISSING
 from dragonrt.wire.messages import Attribution, Source

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, entry_of
@@ -16,6 +15,7 @@ from dragonrt.node.connector import NotConnectedError, Traffic
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.node.preparing import Preparer
+from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
 from dragonrt.traces.events import (
     AnswerClosed,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.probe import BandwidthEstimator, RttEstimator
 from dragonrt.link.stream import Stream
-from dragonrt.node.constant_rate import ConstantRate
+from dragonrt.privacy.constant_rate import ConstantRate
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.events import LinkProbed, MessageReceived, MessageSent
 from dragonrt.traces.file import Recorder

@@ -14,9 +14,9 @@ from dragonrt.control.verifier import Kind, Verifier
 from dragonrt.errors import DragonError
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.told import MARKER
 from dragonrt.node.addresses import Member
 from dragonrt.node.connector import NotConnectedError
+from dragonrt.privacy.redaction import MARKER
 
 if TYPE_CHECKING:
     from dragonrt.node.hosts import Hosts

@@ -32,10 +32,15 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     """η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
 
     The relevances are log-sum-exps over each side's documents; a side without any has -inf.
-    Raises SamplingError where no softmax exists.
+    Raises SamplingError where no softmax exists. Bits as `relevance_weights` has them.
     """
-    device, cloud = relevance_weights((h_device, h_cloud))
-    return device, cloud
+    difference = h_device - h_cloud
+    if not math.isfinite(difference):
+        device, cloud = relevance_weights((h_device, h_cloud))
+        return device, cloud
+    odds = math.exp(-abs(difference))
+    larger, smaller = 1 / (1 + odds), odds / (1 + odds)
+    return (larger, smaller) if difference >= 0 else (smaller, larger)
 
 
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:

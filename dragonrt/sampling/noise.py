@@ -53,7 +53,8 @@ class Noise:
         """
         if ids is None:
             return _exponential(self._race_bits(step, vocabulary))
-        if self._cached(step, vocabulary) is None and vocabulary > _WHOLE + _APIECE * ids.size:
+        scarce = vocabulary > _WHOLE + _APIECE * ids.size
+        if scarce and self._cached(step, vocabulary) is None:
             return _exponential(philox_words(self._key(Purpose.RACE, None), step, ids))
         return _exponential(self._race_bits(step, vocabulary)[ids])
 
@@ -72,16 +73,14 @@ class Noise:
         cached = self._cached(step, vocabulary)
         if cached is None:
             cached = self._stream(Purpose.RACE, None, step).random_raw(vocabulary)
-            _races[self._slot(step, vocabulary)] = (self._seed, step, cached)
+            slots = max(_MIN_SLOTS, _CACHED_NUMBERS // vocabulary)
+            _races[vocabulary, (step + self._seed) % slots] = self._seed, step, cached
         return cached
 
     def _cached(self, step: int, vocabulary: int) -> NDArray[np.uint64] | None:
-        found = _races.get(self._slot(step, vocabulary))
-        return found[2] if found and found[:2] == (self._seed, step) else None
-
-    def _slot(self, step: int, vocabulary: int) -> tuple[int, int]:
         slots = max(_MIN_SLOTS, _CACHED_NUMBERS // vocabulary)
-        return vocabulary, (step + self._seed) % slots
+        found = _races.get((vocabulary, (step + self._seed) % slots))
+        return found[2] if found and found[:2] == (self._seed, step) else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
         """A number uniform in [0, 1), for `side` or, with None, for both sides together."""

@@ -10,12 +10,12 @@ from typing import Any
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
-from dragonrt.modes.told import MARKER, redacted
 from dragonrt.node.answer import OnRecord
 from dragonrt.node.citing import cited, is_refusal, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
 from dragonrt.node.verbatim import Code, missing
+from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.service.text import TextStream
 from dragonrt.settings import traced
 from dragonrt.side import Side

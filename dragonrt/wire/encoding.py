@@ -53,18 +53,16 @@ def decode(body: bytes, expected: Collection[type[Message]] = _MESSAGES) -> Mess
     except (ValueError, msgpack.UnpackException) as error:
         raise MessageError(Reason.MALFORMED, f"a message is not valid msgpack: {error}") from None
     kind = _kind(values)
-    session = _session(kind, values)
     if kind not in expected:
-        raise MessageError(
-            Reason.OUT_OF_ORDER, f"a message of type {kind.__name__} may not come now", session
-        )
+        text = f"a message of type {kind.__name__} may not come now"
+        raise MessageError(Reason.OUT_OF_ORDER, text, _session(kind, values))
     if kind is Hello:
         _check_version(values)
     try:
         return _build(kind, values)
     except MessageError as error:
         text = f"{kind.__name__}: {error.text}"
-        raise MessageError(error.reason, text, session) from None
+        raise MessageError(error.reason, text, _session(kind, values)) from None
 
 
 def _kind(values: Any) -> type[Message]:

@@ -17,11 +17,17 @@ MAX_LINE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value `must` be, whether it `fits`, and what becomes of one that does."""
+    """What a value `must` be, whether it `fits`, and what becomes of one that does.
+
+    A value of one of the `kinds` from `low` to `high` fits in any case.
+    """
 
     must: str
     fits: Callable[[Any], bool]
     clean: Callable[[Any], Any] | None = None
+    kinds: tuple[type, ...] = ()
+    low: float = 0
+    high: float = 0
 
     def refusal(self, name: str, value: Any) -> MessageError:
         """Return the error for a field's value that does not fit."""
@@ -47,7 +53,10 @@ class Checked:
     def check_fields(self) -> None:
         """Check and clean all annotated fields. Raises MessageError."""
         for name, check in self.CHECKS.items():
-            if not check.fits(value := getattr(self, name)):
+            value = getattr(self, name)
+            if type(value) in check.kinds and check.low <= value <= check.high:
+                continue
+            if not check.fits(value):
                 raise check.refusal(name, value)
             if check.clean is not None:
                 object.__setattr__(self, name, check.clean(value))
@@ -56,7 +65,8 @@ class Checked:
 def integer(low: int, high: int) -> Check:
     """Return the check for an integer from `low` to `high`."""
     fits: Callable[[Any], bool] = lambda value: type(value) is int and low <= value <= high  # noqa: E731
-    return Check(f"an integer from {low} to {high}", fits)
+    must = f"an integer from {low} to {high}"
+    return Check(must, fits, kinds=(int,), low=low, high=high)
 
 
 def number(low: float, high: float) -> Check:
@@ -65,6 +75,9 @@ def number(low: float, high: float) -> Check:
     return Check(
         must,
         lambda value: (type(value) is int or isinstance(value, float)) and low <= value <= high,
+        kinds=(int, float),
+        low=low,
+        high=high,
     )
 
 

@@ -84,7 +84,7 @@ class Sessions:
         Raises MessageError with the session set if the session has to be closed for it.
         """
         session, kind = message.session, type(message)
-        state = self.state(session)
+        state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
             if kind is Close or session in self._closed_by_us:
                 return None
@@ -99,7 +99,9 @@ class Sessions:
             raise MessageError(Reason.BUSY, text, session)
         self._check_tokens(message)
         self._closed_by_us.pop(session, None)
-        self._follow(session, following)
+        self._states[session] = following
+        if following is SessionState.NONE:
+            del self._states[session]
         return message
 
     def send(self, message: SessionMessage) -> None:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from math import isclose
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.guards import STEERED
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.settings import (
@@ -13,6 +12,7 @@ from dragonrt.modes.settings import (
     Settings,
 )
 from dragonrt.node.client_session import Answer
+from dragonrt.privacy.guards import STEERED
 from dragonrt.traces import events
 from scripts.campaign.brute_force import softmax
 from scripts.campaign.liveness import may_seem_mute, pace

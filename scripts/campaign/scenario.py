@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from dragonrt.control.learned import controller
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import OnLoss
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -19,6 +18,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
     Stopping,
 )
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.schedule import BANDWIDTHS, Schedule
@@ -319,7 +319,7 @@ def _dragon(chance: random.Random, link: Schedule, on_loss: OnLoss) -> Settings:
         run_ahead=chance.choice((1, 2, 4, 8, 32)),
         follow=chance.random() < 0.7,
         disclose=chance.choice(_disclosures(rule, aggregator)),
-        branches=chance.choice(("0", "0", "1", "2", "4", "7", "auto")),
+        branches=chance.choice(("0", "0", "1", "2", "4", "7", "3")),
         withhold=(withhold := chance.choice((1.0, 1.5, 8.0))),
         reveal=REVEALS[withhold],
         pad=chance.choice((None, False, True)),

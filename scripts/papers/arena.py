@@ -18,10 +18,10 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
-from dragonrt.modes.told import MARKER
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.preparing import Preparer
+from dragonrt.privacy.redaction import MARKER
 
 __all__ = ["Arena", "Given", "RealArena", "emulated"]
 

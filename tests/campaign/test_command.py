@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes.lookahead import Lookahead
+from dragonrt.modes.dragon.planner import Planner
 
 Run = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def test_the_runs_are_of_one_mode_where_that_is_asked_for(call: Run) -> None:
 def test_the_first_violation_is_named_with_the_command_that_repeats_it(
     call: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Lookahead, "limit", lambda lookahead, _: lookahead.max_tokens - 1)
+    monkeypatch.setattr(Planner, "limit", property(lambda planner: planner._max_tokens - 1))
     found = call("--runs", "12")
     assert found.code == 1
     repeat = next(line for line in found.output.splitlines() if "repeat it with" in line)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dragonrt.modes import federated, guards
+from dragonrt.modes import federated
 from dragonrt.modes.blocks.values import ReadBlock
 from dragonrt.modes.blocks.verifier import BlockVerifier
-from dragonrt.modes.deciding import Deciding, Mixed, mixed
-from dragonrt.modes.drafts import DraftQueue, SideDraft
+from dragonrt.modes.dragon.decision import Decision
+from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
+from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.federated import Coordinator
-from dragonrt.modes.lookahead import Lookahead
 from dragonrt.modes.mode import Finish, Input, Measured, Prediction, Received
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.question import Question
@@ -23,6 +23,7 @@ from dragonrt.modes.speculative import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.sprinter import SprinterDrafting
 from dragonrt.node.answer import Driver
 from dragonrt.node.peer import Peer
+from dragonrt.privacy import guards
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.verification import VerifyResult
 from dragonrt.side import Side
@@ -119,9 +120,14 @@ def stale_drafts(queue: DraftQueue, step: int, prefix_hash: int) -> SideDraft | 
     return next(iter(lines.values())) if lines else None
 
 
-def swapped_sides(deciding: Deciding, step: int, own: SideDraft, theirs: SideDraft) -> Mixed:
+def swapped_sides() -> Callable[..., Any]:
     """Each side takes itself for the device."""
-    return mixed(deciding._rule, step, own, theirs)
+    right = Decision._mixed
+
+    def swapped(decision: Decision, *drafts: SideDraft) -> Any:
+        return right(decision, *(drafts if decision._on_device else drafts[::-1]))
+
+    return swapped
 
 
 def numbers_in_order() -> Callable[..., Any]:
@@ -189,8 +195,9 @@ def asleep() -> Callable[..., Any]:
     return feed
 
 
-def too_far(lookahead: Lookahead, decided: int) -> int:
-    return min(decided + lookahead.run_ahead + 1, lookahead.max_tokens) - 1
+@property  # type: ignore[misc]
+def too_far(planner: Planner) -> int:
+    return min(planner._drafts.decided + planner._run_ahead + 1, planner._max_tokens) - 1
 
 
 def never_closed(peer: Peer, *_: Any) -> None:
@@ -229,7 +236,7 @@ def no_bits(*_: Any) -> float:
     ("mode", "broken", "name", "defect", "expected"),
     [
         ("dragon", DraftQueue, "get", stale_drafts, "where the oracle gives"),
-        ("dragon", Deciding, "_result", swapped_sides, "where the oracle gives"),
+        ("dragon", Decision, "_mixed", swapped_sides(), "where the oracle gives"),
         ("dragon", Noise, "_stream", numbers_in_order(), "where the oracle gives"),
         ("dragon", guards, "CARRIED_BITS", 20.0, "the oracle gives"),
         ("dragon", guards, "steering_bits", no_bits, "withheld other tokens"),
@@ -246,7 +253,7 @@ def no_bits(*_: Any) -> float:
         ("federated", Coordinator, "deadline", never, "hang"),
         ("dragon", Driver, "feed", asleep(), "later than"),
         ("federated", Driver, "feed", asleep(), "FederationError"),
-        ("dragon", Lookahead, "limit", too_far, "beyond the bound"),
+        ("dragon", Planner, "limit", too_far, "beyond the bound"),
         ("dragon", Peer, "close", never_closed, "are left"),
         ("federated", Peer, "close", never_closed, "are left"),
         ("speculative", PeerTracking, "_leave_alone", gives_up(), "the answer ended with"),
@@ -267,14 +274,14 @@ def test_a_defect_is_found(
 
 
 def test_a_run_that_computes_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right, first = Lookahead.limit, iter([True])
+    right, first = Planner.extend, iter([True])
 
-    def spins(lookahead: Lookahead, decided: int) -> int:
+    def spins(planner: Planner) -> None:
         if next(first, False):
             while True:
                 pass
-        return right(lookahead, decided)
+        right(planner)
 
     monkeypatch.setattr("scripts.campaign.exploration.LONGEST_COMPUTING_S", 0.05)
-    monkeypatch.setattr(Lookahead, "limit", spins)
+    monkeypatch.setattr(Planner, "extend", spins)
     assert first_violation("dragon", 1, "computes for more than") is not None

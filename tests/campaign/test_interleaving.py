@@ -10,7 +10,7 @@ from dragonrt.modes.mode import Effects
 from dragonrt.modes.registry import MODES
 from dragonrt.modes.speculative import SpeculativeDrafting
 from dragonrt.modes.sprinter import SprinterDrafting
-from dragonrt.modes.told import Redacted, Told
+from dragonrt.privacy.redaction import Redacted
 from scripts.campaign.interleaving import Interleaving
 from scripts.campaign.invariants import ViolationError
 from scripts.campaign.scenario import Scenario
@@ -64,7 +64,7 @@ def nothing(*_: Any) -> Effects:
 @pytest.mark.parametrize(
     ("mode", "broken", "name", "defect"),
     [
-        ("dragon", Redacted, "place", Told.place),
+        ("dragon", Redacted, "place", lambda read, step: (step, read._text.hashes[step])),
         ("speculative", BlockVerifier, "_preempted", nothing),
         ("speculative", SpeculativeDrafting, "rewind", nothing),
         ("federated", Worker, "of_round", of_any_round),

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
@@ -14,6 +13,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.privacy.disclosure import Disclosure
 
 LEADERLESS = DragonSettings(codec="topp:0.95", run_ahead=8)
 WAYS: dict[str, Settings] = {

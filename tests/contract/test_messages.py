@@ -16,9 +16,8 @@ import pytest
 
 from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.blocks.values import ReadBlock, Uploads
-from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.drafts import SideDraft
-from dragonrt.modes.dragon import Dragon
+from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.machine import Dragon
 from dragonrt.modes.federated import FederatedJudging
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import LOW_BITS, start_hash
@@ -32,6 +31,7 @@ from dragonrt.modes.settings import (
     SprinterSettings,
 )
 from dragonrt.node.peer import Peer
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
@@ -302,7 +302,7 @@ def test_a_draft_that_cannot_be_read_ends_its_session(
     expected, right = neighbours_text(mode), Dragon._send_draft
 
     def send_draft(dragon: Dragon, draft: SideDraft, now: float) -> None:
-        victim = (dragon.side, dragon._question.seed) == ("cloud", QUESTION.seed)
+        victim = (dragon.side, dragon._terms.question.seed) == ("cloud", QUESTION.seed)
         broken = victim and draft.step == 8
         right(dragon, replace(draft, payload=b"\xff") if broken else draft, now)
 

@@ -101,29 +101,18 @@ def test_the_first_forwards_set_the_intercept_and_it_is_frozen_then() -> None:
         assert 0.03 < delay.profile.predict(5) < 0.05
 
 
-def test_estimates_follow_what_is_decoded_and_decided() -> None:
-    known = Estimates(expects=False)
-    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.0, "cloud": 0.0}
+def test_estimates_follow_what_is_decoded() -> None:
+    known, rates = Estimates(), {"device": 0.5, "cloud": 0.4}
+
+    def estimated(step: int, rtt_s: float = 0.3) -> Estimate:
+        return known.for_scheduling(step, rtt_s, rates)  # type: ignore[arg-type]
+
+    assert estimated(5).decode_s == {"device": 0.0, "cloud": 0.0}
     known.profiled("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02))
-    assert known.for_scheduling(5, 0.3).decode_s == {"device": 0.02, "cloud": 0.02}
+    assert estimated(5).decode_s == {"device": 0.02, "cloud": 0.02}
     known.decoded("cloud", 0, 0.0)  # it needed no forward
     assert known.profile("cloud") is None
     known.decoded("cloud", 1, 0.05)  # the first measurement stands for a missing profile
-    estimate = known.for_scheduling(5, 0.3)
-    assert estimate.decode_s == {"device": 0.02, "cloud": 0.05}
-    assert (estimate.acceptance, estimate.rtt_s) == ({"device": 0.5, "cloud": 0.5}, 0.3)
-    assert not known.trusts_other("device")
-    known.compared("cloud", True)
-    assert known.trusts_other("device")
-    assert not known.trusts_other("cloud")
+    assert estimated(5) == Estimate({"device": 0.02, "cloud": 0.05}, rates, 0.3)  # type: ignore[arg-type]
     known.decoded("device", 99, 0.03)
-    assert known.for_scheduling(99, 0.0).decode_s["device"] == pytest.approx(0.03)
-
-
-def test_acceptance_is_what_eq_5_expects_or_what_happened_not_both() -> None:
-    expecting = Estimates(expects=True)
-    expecting.compared("device", True)
-    assert expecting.for_scheduling(0, 0.0).acceptance == {"device": 0.5, "cloud": 0.5}
-    expecting.expected(1.0, 0.0)
-    found = expecting.for_scheduling(0, 0.0).acceptance
-    assert found == pytest.approx({"device": 0.55, "cloud": 0.45})
+    assert estimated(99).decode_s["device"] == pytest.approx(0.03)

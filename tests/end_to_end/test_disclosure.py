@@ -8,10 +8,10 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.bundled import questions
 from dragonrt.experiments.cloud_process import CloudProcess
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.traces.events import MessageSent
 from dragonrt.traces.file import read_trace
 

@@ -7,7 +7,6 @@ import pytest
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.errors import DragonError
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import MODES, Resources, entry_of, mode_entry
 from dragonrt.modes.settings import (
@@ -17,6 +16,7 @@ from dragonrt.modes.settings import (
     SpeculativeSettings,
     SprinterSettings,
 )
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.stopping import AdaEDL, SpecDecPlusPlus
 
 ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragonrt.modes.evidence import Moved
 from dragonrt.node.citing import (
     CLOSE_BITS,
     FEWEST_BITS,
@@ -19,6 +18,7 @@ from dragonrt.node.citing import (
     named,
     sentence_of,
 )
+from dragonrt.privacy.evidence import Moved
 from dragonrt.wire.limits import MAX_MISSING
 from dragonrt.wire.messages import Source
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import (
     Computed,
     Effects,
@@ -30,6 +29,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.question import Question
 from dragonrt.node.answer import CONGESTED_BYTES, AnswerSession, Driver
 from dragonrt.node.preparing import Outcome, PrefillResult
+from dragonrt.privacy.evidence import Moved
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script

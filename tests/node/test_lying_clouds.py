@@ -18,13 +18,10 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import SUREST
 from dragonrt.errors import LinkError
 from dragonrt.link.memory import memory_streams
-from dragonrt.modes.disclosure import Disclosure
-from dragonrt.modes.guards import STEERED, SURE
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.modes.told import MARKER
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.connector import Connector
 from dragonrt.node.hosts import Hosts
@@ -32,6 +29,9 @@ from dragonrt.node.peer import Peer
 from dragonrt.node.preparing import Outcome
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
+from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.guards import STEERED, SURE
+from dragonrt.privacy.redaction import MARKER
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.node.client_session import Answer
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.conversation import (
     HISTORY,
     SEED_BITS,

@@ -13,7 +13,6 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.models import LinkModel
 from dragonrt.link.stream import Stream
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
@@ -26,6 +25,7 @@ from dragonrt.modes.settings import (
 from dragonrt.node.citing import Passage
 from dragonrt.node.main import Device
 from dragonrt.node.preparing import PrefillResult
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.side import Side

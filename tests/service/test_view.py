@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from dragonrt.modes.evidence import Moved
 from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings, SprinterSettings
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import Answer
+from dragonrt.privacy.evidence import Moved
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Reply
 from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title

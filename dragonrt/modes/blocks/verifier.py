@@ -33,8 +33,8 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.modes.row_shares import files_alone
 from dragonrt.modes.settings import MAX_OUTSTANDING
+from dragonrt.privacy.evidence import files_alone
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire

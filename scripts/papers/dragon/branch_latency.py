@@ -2,8 +2,8 @@
 
 The real runtime in virtual time: two equally fast sides whose forwards take 50 ms, at temperature
 0.8, on scripted models that disagree so far that 0.89, 0.84 or 0.79 of drafts are accepted. A row
-more costs nothing here; where it does, `auto` measures how much. The text is the same in every row
-of a seed: it cannot depend on what was drafted.
+more costs nothing here. The text is the same in every row of a seed: it cannot depend on what was
+drafted.
 """
 
 import zlib
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.modes.disclosure import Disclosure
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import Script
 from scripts.papers import charts
@@ -30,7 +30,7 @@ CLOCKS: tuple[Clock, ...] = ("virtual",)
 
 FORWARD_S = 0.05
 RTTS_MS, RTTS_QUICK_MS = (0, 50, 100, 200, 300, 500), (0, 300)
-BRANCHES, BRANCHES_QUICK = ("0", "1", "2", "4", "7", "auto"), ("0", "4")
+BRANCHES, BRANCHES_QUICK = ("0", "1", "2", "4", "7"), ("0", "4")
 DISAGREEMENTS, DISAGREEMENTS_QUICK = (0.4, 0.6, 0.8), (0.6,)
 JITTER = 0.2
 TOKENS = 100

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragonrt.modes.disclosure import Disclosure
+from dragonrt.privacy.disclosure import Disclosure
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, estimate, grouped
@@ -156,7 +156,7 @@ def _link(jitter_s: float = 0.0) -> Any:
 
 def _answers(model: "LanguageModel", count: int, levels: Sequence["DragonSettings"]) -> Any:
     from dragonrt import bundled
-    from dragonrt.modes.told import MARKER
+    from dragonrt.privacy.redaction import MARKER
     from dragonrt.testing import loop
     from scripts.papers.dragon.crossing import drafted, listed, overheard, words
     from scripts.papers.model_sides import document_side
@@ -237,7 +237,7 @@ def _sides(
 
 
 def _membership(model: "LanguageModel", trials: int, seed: int) -> Any:
-    from dragonrt.modes.told import MARKER
+    from dragonrt.privacy.redaction import MARKER
     from dragonrt.testing import loop
     from scripts.papers.dragon.crossing import canary_notes, listed, membership, overheard
 
@@ -270,7 +270,7 @@ def _naming(
     framings: dict[str, "DragonSettings"],
     seed: int,
 ) -> Any:
-    from dragonrt.modes.told import MARKER
+    from dragonrt.privacy.redaction import MARKER
     from dragonrt.testing import loop
     from scripts.papers.dragon.crossing import canary_notes, features, named, overheard
 

@@ -29,7 +29,7 @@ from dragonrt.distributions import (
 )
 from dragonrt.distributions.codec import RACE_TAU
 from dragonrt.distributions.race_codec import OwnRace, RaceCodec, RaceEntries
-from dragonrt.modes.missing import lowered, raised
+from dragonrt.modes.dragon.race import lowered, raised
 from dragonrt.sampling.aggregation import Candidate, Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

@@ -1,0 +1,245 @@
+"""Turn two drafts of a step into its target: at once if that is quick, in a head if it is not.
+
+Most codecs transmit the whole quantized distribution, so any two drafts of a step decide it. The
+race codec transmits candidates only (`race`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.control.profiler import SMOOTHING
+from dragonrt.distributions import Codec, Step, decode_distribution
+from dragonrt.distributions.byte_codecs import ByteCodec
+from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import Work
+from dragonrt.privacy.evidence import evidence_bits
+from dragonrt.privacy.guards import DISCLOSED, Ruling
+from dragonrt.sampling.aggregation import (
+    Candidate,
+    expected_acceptance_algorithm1,
+    side_weights,
+)
+from dragonrt.side import Side
+from dragonrt.traces.events import Cause, TokenDecided
+
+LIGHT_BYTES = 2048
+"""A payload of so many bytes lists so few tokens that it is mixed at once."""
+MIXED_AT_ONCE = 2**18
+"""Mixtures that one input may lead to, times the vocabulary: a head makes the others."""
+Listing = Callable[[int, NDArray[np.floating[Any]]], Step]
+"""Gives what the codec has to know of a step and the distribution there."""
+REMEMBERED = 512
+"""Targets of undecided steps that are kept, by prefix hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A step's target and the device's share of its probability.
+
+    `p` and `q` are the target's probability of the token, and the cloud's, as far as they are
+    known. `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are
+    wanted; `files` the evidence of each own file, `cloud` that of all of the cloud's.
+    """
+
+    token: int
+    share: float
+    p: float
+    q: float
+    expected: tuple[float, float] | None
+    files: tuple[float, ...]
+    cloud: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A step's token and what decides it: the drafts at hand, and their mixture if there is one."""
+
+    step: int
+    token: int
+    own: SideDraft | None
+    theirs: SideDraft | None = None
+    mixed: Mixed | None = None
+    ruling: Ruling = DISCLOSED
+
+    def accepted(self, side: Side) -> tuple[bool | None, bool | None]:
+        """Return whether device and cloud drafted the token; None if that is not known."""
+        own = None if self.own is None else self.own.token == self.token
+        theirs = None
+        if self.theirs is not None and not self.ruling.withheld:
+            theirs = self.theirs.token == self.token
+        return (own, theirs) if side == "device" else (theirs, own)
+
+    def event(
+        self, accepted: tuple[bool | None, bool | None], cause: Cause, waited: float, share: float
+    ) -> TokenDecided:
+        """Return the event of the decision; `share` is the device's if nothing is mixed."""
+        mixed, own, carrier = self.mixed, self.own, None
+        if own is not None and own.rows is not None and own.token == self.token:
+            carrier = own.rows.carrier(self.token)
+        return TokenDecided(
+            self.step,
+            self.token,
+            *accepted,
+            cause,
+            waited,
+            share if mixed is None else mixed.share,
+            carrier,
+            None if mixed is None else evidence_bits(mixed.p, mixed.q),
+            () if mixed is None else mixed.files,
+            self.ruling.withheld,
+            self.ruling.bits,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a head found of a step, and the drafts that it decoded."""
+
+    own: SideDraft
+    theirs: SideDraft
+    mixed: Mixed | None = None
+
+
+def decoded(code: Codec, draft: SideDraft) -> SideDraft:
+    """Return the draft with its distribution. Raises CodecError for a malformed payload."""
+    if draft.distribution is not None:
+        return draft
+    distribution = decode_distribution(code, draft.payload, Step(draft.step))
+    return replace(draft, distribution=distribution)
+
+
+def weighed(
+    token: int,
+    device: SideDraft,
+    cloud: SideDraft,
+    weights: tuple[float, float],
+    expected: tuple[float, float] | None = None,
+) -> Mixed:
+    """Return the target `token` with its evidence; of a race's token parts may be estimates."""
+    p, q = device.distribution, cloud.distribution
+    p_token = 0.0 if p is None else p.probability(token)
+    q_token = 0.0 if q is None else q.probability(token)
+    of_device = weights[0] * p_token
+    total = of_device + weights[1] * q_token
+    files: tuple[float, ...] = ()
+    if device.rows is not None:  # own drafts have rows
+        files = device.rows.without_each(token, weights[0], q_token)
+    if cloud.rows is not None:
+        files = cloud.rows.without_each(token, weights[1], p_token)
+    return Mixed(
+        token,
+        of_device / total if total > 0 else 0.5,
+        total,
+        q_token,
+        expected,
+        files,
+        evidence_bits(total, p_token),
+    )
+
+
+class Decision:
+    """Mixes the drafts of one answer."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._on_device = terms.side == "device"
+        self._expects = terms.expects
+        self._light: ByteCodec | None = None
+        if isinstance(terms.codec, ByteCodec) and terms.codec.light:
+            self._light = terms.codec
+        self._most = max(1, MIXED_AT_ONCE // terms.codec.vocabulary)
+        self.done = 0
+        """Mixtures that the newest input has led to."""
+        self._targets: dict[int, int] = {}
+        self.acceptance: dict[Side, float] = {"device": 0.5, "cloud": 0.5}
+        """Moving averages of how often each side's draft becomes the target."""
+
+    def received(self, draft: SideDraft) -> SideDraft:
+        """Return the other side's draft, decoded if that is quick. Raises CodecError."""
+        if self._light is None or len(draft.payload) > LIGHT_BYTES:
+            return draft
+        return replace(draft, distribution=self._light.decode(draft.payload))
+
+    def listing(self) -> Listing:
+        """Return what gives the codec's Step of a draft; pure, for heads."""
+        return lambda step, p: Step(step)
+
+    def at_once(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
+        """Mix the drafts of a step; None if that takes long or does not decide it."""
+        if self._light is None or self.done >= self._most:
+            return None
+        if len(own.payload) > LIGHT_BYTES or len(theirs.payload) > LIGHT_BYTES:
+            return None
+        self.done += 1
+        return self._mixed(own, theirs)
+
+    decide = at_once
+    """The same for the next step: what it lacks is requested."""
+
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
+        """Return the mixing of the next step as a Work, if it takes long."""
+        if self._is_light(own, theirs):
+            return None
+        return Work(lambda predictions: self._in_head(own, theirs), peer=peer)
+
+    def settle(self, found: Found) -> Mixed | None:
+        """Return the mixture that such a Work found."""
+        return found.mixed
+
+    def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
+        """Return the target of any step whose drafts are at hand; None if it takes long."""
+        known = self._targets.get(own.prefix_hash)
+        if known is not None:
+            return known
+        found = self.at_once(own, theirs)
+        if found is None:
+            return None
+        if len(self._targets) >= REMEMBERED:
+            self._targets.clear()
+        self._targets[own.prefix_hash] = found.token
+        return found.token
+
+    def compared(
+        self, device: float | None, cloud: float | None, *, expected: bool = False
+    ) -> None:
+        """Add a sample of each side's acceptance, if it is of the kind that counts.
+
+        It is what Eq. 5 expects, or 1 or 0 for what happened; None: there was no draft.
+        """
+        rates = self.acceptance
+        if expected is not self._expects:
+            return
+        if device is not None:
+            rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
+        if cloud is not None:
+            rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
+
+    def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
+        if self._light is None or self.done >= self._most:
+            return False
+        return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
+
+    def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
+        theirs = decoded(self._terms.codec, theirs)
+        return Found(own, theirs, self._mixed(own, theirs))
+
+    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
+        """Mix two decoded drafts of a step. Pure: for heads, too."""
+        device, cloud = (own, theirs) if self._on_device else (theirs, own)
+        p, q = device.distribution, cloud.distribution
+        if p is None or q is None:
+            raise ValueError("the drafts are not decoded yet")
+        weights = side_weights(device.relevance, cloud.relevance)
+        candidates = Candidate(device.token, p), Candidate(cloud.token, q)
+        token, expected = self._terms.rule.target(own.step, *candidates, weights), None
+        if self._expects:
+            expected = (
+                expected_acceptance_algorithm1(p, q, weights[0]),
+                expected_acceptance_algorithm1(q, p, weights[1]),
+            )
+        return weighed(token, device, cloud, weights, expected)

@@ -1,0 +1,102 @@
+"""The sides of an answer whose device keeps its drafts (SPEC 1.10, 1.11), and which side is which.
+
+The device sends target tokens only, and at level `redacted` not all of them. Guards rule on every
+token before it is decided.
+"""
+
+from dataclasses import replace
+
+from dragonrt.modes.dragon.decision import Decided
+from dragonrt.modes.dragon.drafts import DraftQueue, SideDraft
+from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import Leave
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.modes.question import Question
+from dragonrt.privacy.disclosure import ADMITTED
+from dragonrt.privacy.guards import (
+    Guard,
+    Guards,
+    Ruling,
+    SteadyRelevance,
+    Steering,
+    Withholding,
+)
+from dragonrt.privacy.redaction import MARKER, Redacted
+from dragonrt.traces.events import Cause
+from dragonrt.wire.reasons import Reason
+
+
+def dragon(terms: Terms) -> Dragon:
+    """Return the machine of one side of an answer."""
+    if not terms.settings.keeps_drafts:
+        return Dragon(terms)
+    return KeepingDevice(terms) if terms.side == "device" else ReadingCloud(terms)
+
+
+class KeepingDevice(Dragon):
+    """A device that keeps its drafts."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        question, settings, drafts = terms.question, terms.settings, self._drafts
+        bound: Guard = Steering()
+        if settings.redacts:
+            bound = Withholding(settings.withhold, settings.reveal)
+            read = TokenPrefix(drafts.prefix.hashes[0])
+            drafts.transcript = Redacted(drafts.prefix, read, drafts.decided, terms.marker)
+            drafts.theirs = DraftQueue(settings.window, drafts.transcript.length)
+        steady = SteadyRelevance(
+            question.relevance_temperature,
+            question.documents,
+            question.doubt,
+            question.reweight_every,
+        )
+        self._guards = Guards(steady, bound)
+        self._partner = ""
+        self._admit(ADMITTED["device"])
+
+    def told(self, question: Question) -> Question:
+        if not self._terms.settings.redacts:
+            return super().told(question)
+        transcript = self._drafts.transcript
+        read = transcript.prefix.tokens[: transcript.length]
+        return question.redacted(MARKER, read, self._terms.marker)
+
+    def _joined(self, peer: str, session: int, now: float) -> None:
+        self._partner = peer
+        super()._joined(peer, session, now)
+
+    def _send_draft(self, draft: SideDraft, now: float) -> None:
+        """Send nothing."""
+
+    def _decide(self, decided: Decided, cause: Cause, now: float) -> bool:
+        own, theirs, mixed = decided.own, decided.theirs, decided.mixed
+        if own is None:
+            raise ValueError("a device decides with its own draft")
+        ruling = self._guards.ruling(decided.token, own, theirs, mixed)
+        if ruling.ends:
+            self._end_session(ruling, now)
+            if mixed is not None:  # this step is decided alone, with another token
+                return False
+        return super()._decide(replace(decided, ruling=ruling), cause, now)
+
+    def _end_session(self, ruling: Ruling, now: float) -> None:
+        """Leave the cloud for good. Of the reason it receives only a fault of its own."""
+        reason, text = (Reason.ERROR, ruling.ends) if ruling.fault else (Reason.FINISHED, "")
+        self._out.leave.append(Leave(self._partner, reason, text))
+        if self._alone:
+            self._notice(ruling.ends)
+        else:
+            self._leave_alone(ruling.ends, now)
+
+
+class ReadingCloud(Dragon):
+    """The cloud of such a device. During a long withheld run it receives nothing."""
+
+    def __init__(self, terms: Terms) -> None:
+        if terms.settings.redacts:
+            timeouts = replace(terms.timeouts, answer_s=terms.timeouts.idle_s)
+            terms = replace(terms, timeouts=timeouts)
+        super().__init__(terms)
+        self._admit(ADMITTED["cloud"])

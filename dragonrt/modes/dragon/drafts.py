@@ -1,0 +1,201 @@
+"""The drafts at hand of each side, looked up by step and prefix hash (SPEC 1.3).
+
+A draft of step `t` carries a 64-bit hash of the tokens it was conditioned on. Nothing else, no step
+number and no order of arrival, decides whether it may be aggregated.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dragonrt.distributions import Distribution
+from dragonrt.modes.mode import ModeError
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
+from dragonrt.privacy.evidence import RowShares
+from dragonrt.privacy.redaction import Prefix
+from dragonrt.wire import messages as wire
+
+LONGEST_ENTRY = 8
+"""Bytes that no codec needs for a token: so drafts fill the memory with no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideDraft:
+    """One side's next-token guess for one prefix.
+
+    `payload` is the encoded distribution as it travels, `distribution` the same, decoded; None
+    until a head decodes the other side's. `relevance` is h̃, the log-sum-exp of the side's document
+    relevances; `decode_s` the seconds of the forward; `rows` what each own document gave; `others`
+    the next best tokens of the own race, where branches want them.
+    """
+
+    step: int
+    prefix_hash: int
+    token: int
+    payload: bytes
+    relevance: float
+    decode_s: float
+    distribution: Distribution | None = None
+    rows: RowShares | None = None
+    others: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def of(cls, message: wire.Draft, vocabulary: int) -> "SideDraft":
+        """Return the other side's draft. Raises ModeError for one that no codec made."""
+        if message.token >= vocabulary:
+            raise ModeError(f"a draft's token {message.token} is outside the vocabulary")
+        size = len(message.payload)
+        if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
+            raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
+        return cls(
+            message.step,
+            message.prefix_hash,
+            message.token,
+            message.payload,
+            message.relevance,
+            message.decode_us / 1e6,
+        )
+
+    def message(self, session: int, decided: int, decided_hash: int) -> wire.Draft:
+        """Return the message of an own draft, of a side that has `decided` so many tokens."""
+        return wire.Draft(
+            session=session,
+            step=self.step,
+            prefix_hash=self.prefix_hash,
+            token=self.token,
+            relevance=self.relevance,
+            decode_us=0,
+            ahead=self.step - decided,
+            decided_hash=decided_hash & LOW_BITS,
+            payload=self.payload,
+        )
+
+
+PREFIXES_PER_STEP = 16
+"""Drafts kept per step: the newest. A side puts its drafts into its own queue in the order in which
+it sends them. So it forgets what the other side forgets, and drafts that again where needed."""
+
+BYTES_PER_STEP = 512 * 1024
+"""Payloads kept per step, too: of dense codecs over large vocabularies the newest draft alone."""
+
+
+class DraftQueue:
+    """At most PREFIXES_PER_STEP drafts of each undecided step in the window, the newest.
+
+    Of those it keeps as many as have BYTES_PER_STEP together, and the newest one in any case. The
+    window begins at `decided`, the first undecided step, and moves on with every decision.
+    """
+
+    def __init__(self, window: int, decided: int = 0) -> None:
+        self._window = window
+        self._decided = decided
+        self.end = decided + window
+        """The first step behind the window; an honest side drafts none from there on."""
+        self._drafts: dict[int, dict[int, SideDraft]] = {}
+
+    def put(self, draft: SideDraft) -> None:
+        """Keep a draft of a step in the window; one that is already decided comes too late."""
+        if draft.step < self._decided:
+            return
+        kept = self._drafts.setdefault(draft.step, {})
+        kept.pop(draft.prefix_hash, None)
+        kept[draft.prefix_hash] = draft
+        size = 0
+        for each in kept.values():
+            size += len(each.payload)
+        while len(kept) > 1 and (len(kept) > PREFIXES_PER_STEP or size > BYTES_PER_STEP):
+            size -= len(kept.pop(next(iter(kept))).payload)
+
+    def get(self, step: int, prefix_hash: int) -> SideDraft | None:
+        """Return the draft of `step` that is valid for the prefix with this hash, if any."""
+        kept = self._drafts.get(step)
+        return kept.get(prefix_hash) if kept else None
+
+    def crowded(self, step: int) -> bool:
+        """Return whether one more draft of a step might push out one that is still needed."""
+        kept = self._drafts.get(step, {})
+        size = sum(len(each.payload) for each in kept.values())
+        return len(kept) >= PREFIXES_PER_STEP // 2 or size > BYTES_PER_STEP // 2
+
+    def decide(self, step: int) -> None:
+        """Drop everything up to and including `step`."""
+        self._drafts.pop(step, None)
+        self._decided = step + 1
+        self.end = self._decided + self._window
+
+    def keep(self, hashes: Collection[int]) -> None:
+        """Drop all drafts after prefixes of other hashes."""
+        for kept in self._drafts.values():
+            for prefix_hash in kept.keys() - set(hashes):
+                del kept[prefix_hash]
+
+    def clear(self) -> None:
+        """Drop everything; the window stays where it is."""
+        self._drafts.clear()
+
+
+class Transcript(Protocol):
+    """The decided text as the other side reads it.
+
+    `prefix` begins with the `length` tokens that it reads, and goes on as this side drafts.
+    """
+
+    @property
+    def prefix(self) -> Prefix: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the other side's step and prefix hash for what follows `step` tokens here.
+
+        What is not decided yet counts as disclosed.
+        """
+
+    def append(self, token: int, withheld: bool) -> range:
+        """Append the next decided token. Returns the steps that the other side now reads."""
+
+
+class Whole:
+    """Implements Transcript: all of the decided text."""
+
+    def __init__(self, prefix: TokenPrefix, length: int) -> None:
+        self.prefix = prefix
+        self.length = length
+
+    def place(self, step: int) -> tuple[int, int]:
+        return step, self.prefix.hashes[step]
+
+    def append(self, token: int, withheld: bool) -> range:
+        self.length += 1
+        return range(self.length - 1, self.length)
+
+
+@dataclass(slots=True)
+class Drafts:
+    """One side's state of an answer.
+
+    `prefix` begins with the `decided` tokens and goes on as this side drafts. `own` and `theirs`
+    are the drafts at hand; `transcript` is what the other side reads.
+    """
+
+    prefix: TokenPrefix
+    decided: int
+    own: DraftQueue
+    theirs: DraftQueue
+    transcript: Transcript
+
+    @classmethod
+    def after(cls, start: int, decided: Sequence[int], window: int) -> "Drafts":
+        """Return the state after the `decided` tokens: no drafts, and all of them are read."""
+        prefix, length = TokenPrefix(start, decided), len(decided)
+        own, theirs = DraftQueue(window, length), DraftQueue(window, length)
+        return cls(prefix, length, own, theirs, Whole(prefix, length))
+
+    def own_draft(self, step: int) -> SideDraft | None:
+        """Return the own draft of what follows the first `step` tokens of the prefix."""
+        return self.own.get(step, self.prefix.hashes[step])
+
+    def their_draft(self, step: int) -> SideDraft | None:
+        """Return the other side's."""
+        return self.theirs.get(*self.transcript.place(step))

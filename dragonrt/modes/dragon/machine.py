@@ -1,0 +1,348 @@
+"""Distributed RAG (SPEC 1; DRAGON): both sides draft ahead and decide every token by their mixture.
+
+Both sides run this same machine. It drafts without waiting for decisions, up to the run-ahead
+bound. Everything that arrives may decide steps: both drafts of the next undecided step are looked
+up and mixed. If the target is not the drafted token, the drafted sequence is cut back and the
+forward is preempted.
+
+    the other side is   connected --left--> waiting or alone --joined--> connected
+    a step is decided   by both sides alike (aggregator both), or by the aggregator, whose Target
+                        carries the token and who aggregates next; alone, by the own draft
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.modes.dragon.decision import Decided, Found
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.features import features
+from dragonrt.modes.dragon.planner import ForwardDrafts
+from dragonrt.modes.dragon.plugs import Takes
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work
+from dragonrt.modes.peers import PeerTracking
+from dragonrt.modes.prefix import LOW_BITS, start_hash
+from dragonrt.side import Side
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import Reason
+
+
+class Dragon(PeerTracking):
+    """Implements Mode for either side, and Port for the plugs that it holds."""
+
+    verifies = False
+    _useless = "the other side sent nothing useful for"
+
+    def __init__(self, terms: Terms) -> None:
+        question, settings = terms.question, terms.settings
+        super().__init__(settings.on_loss, terms.timeouts)
+        self.side: Side = terms.side
+        self.decides = True
+        self.times_bandwidth = settings.placement is Aggregator.GREEDY
+        self._alone_as = f"from the {terms.side}'s documents"
+        self._terms = terms
+        self._drafts = Drafts.after(start_hash(question.seed), question.accepted, settings.window)
+        self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
+        self._takes: Takes = {
+            wire.Draft: self._receive_draft,
+            wire.Target: self._receive_target,
+            wire.Working: lambda message, now: self._greeted(now),
+            wire.Opened: lambda message, now: self._greeted(now),
+            **self._hooks.takes,
+        }
+        self._other_decided: tuple[int, int] | None = None
+        self._diverged = False
+        self._reading: Work | None = None
+        self._mixing: Work | None = None
+        self._decision_s = 0.0
+
+    def _admit(self, kinds: Collection[type[wire.SessionMessage]]) -> None:
+        """Refuse all other messages."""
+        self._takes = {kind: take for kind, take in self._takes.items() if kind in kinds}
+
+    # What the driver asks.
+
+    @property
+    def decided(self) -> Sequence[int]:
+        return self._drafts.prefix.tokens[: self._drafts.decided]
+
+    def _measured(self, rtt_s: float, bits_per_s: float | None) -> None:
+        for hook in self._hooks.measured:
+            hook(rtt_s, bits_per_s)
+
+    @property
+    def _idle(self) -> bool:
+        return self._reading is None and self._mixing is None
+
+    @property
+    def _owes(self) -> bool:
+        """A device may take long to read the question: its cloud is more patient."""
+        return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
+
+    # What plugs ask: see Port.
+
+    def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
+        if self.side == "device":
+            self.emit(events.Disclosed(step, token, distribution))
+
+    # The other side comes and goes.
+
+    def _prepared(self, prepared: Prepared, now: float) -> None:
+        self._planner.prepared(prepared)
+        self._decision_s = now
+        for hook in self._hooks.prepared:
+            hook(prepared.context)
+        if self._terms.fallback and self.side == "device":
+            self._notice(self._terms.fallback)
+        self._check_finished()
+        self._prepare(now)
+
+    def _joined(self, peer: str, session: int, now: float) -> None:
+        """Begin at the decided prefix; own undecided drafts are sent again."""
+        drafts = self._drafts
+        self._join(peer, session, now)
+        drafts.theirs.clear()
+        self._other_decided = None
+        drafts.own.keep(drafts.prefix.hashes)
+        self.decides = True
+        for hook in self._hooks.session:
+            hook(now)
+        for step in range(drafts.decided, len(drafts.prefix) + 1):
+            draft = drafts.own_draft(step)
+            if draft is not None:
+                self._send_draft(draft, now)
+
+    def _left(self, peer: str, reason: str, returns: bool, now: float) -> None:
+        if self.side == "cloud":
+            self._peer = None
+            self._end(Finish.CANCELLED)
+        else:
+            super()._left(peer, reason, returns, now)
+
+    def _part(self, now: float) -> None:
+        """Keep the prefix: what is drafted along it may still be decided."""
+
+    def _go_on_alone(self, now: float) -> None:
+        if self.side == "cloud":  # nobody reads what a cloud decides alone
+            self._end(Finish.CANCELLED)
+        else:
+            self._drafts.theirs.clear()
+            self.decides = True
+            self.advance("own", now)
+
+    # Their drafts.
+
+    def _received(self, peer: str, message: wire.SessionMessage, now: float) -> None:
+        self._decision.done = 0
+        take = self._takes.get(type(message))
+        if take is None:
+            raise ModeError(f"a {type(message).__name__} has no place in this answer")
+        take(message, now)
+
+    def _receive_draft(self, message: wire.Draft, now: float) -> None:
+        step = message.step
+        if step >= self._drafts.theirs.end:
+            length = self._drafts.transcript.length
+            raise ModeError(
+                f"a draft of step {step} came while step {length} is undecided: "
+                f"further ahead than the agreed {self._terms.settings.run_ahead}"
+            )
+        draft = SideDraft.of(message, self._terms.vocabulary)
+        self._drafts.theirs.put(self._decision.received(draft))
+        self._other_decided = step - message.ahead, message.decided_hash
+        self._compare_decided()
+        for hook in self._hooks.receive:
+            hook(message, now)
+        self.advance("other", now)
+
+    def _receive_target(self, message: wire.Target, now: float) -> None:
+        step, token, drafts = message.step, message.token, self._drafts
+        if self._finish is not None:
+            return
+        if self.decides or step != drafts.decided:
+            raise ModeError(f"a target token of step {step} came at step {drafts.decided}")
+        if token >= self._terms.vocabulary or message.prefix_hash != drafts.prefix.hashes[step]:
+            raise ModeError(f"the target token of step {step} is for another text")
+        own, theirs = drafts.own_draft(step), drafts.theirs.get(step, message.prefix_hash)
+        mixed = self._decision.at_once(own, theirs) if own and theirs else None
+        for hook in self._hooks.receive:
+            hook(message, now)
+        self._commit(Decided(step, token, own, theirs, mixed), "target", now)
+        self.decides = message.aggregator == self.side
+        self.advance("target", now)
+
+    def _compare_decided(self) -> None:
+        """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
+        transcript = self._drafts.transcript
+        if self._other_decided is None or self._other_decided[0] > transcript.length:
+            return
+        length, low_bits = self._other_decided
+        self._other_decided = None
+        if transcript.prefix.hashes[length] & LOW_BITS == low_bits or self._peer is None:
+            return
+        self.emit(events.TextsDiverged(length))
+        if self.side == "device":  # its text stands: the cloud starts again from it, once
+            again, self._diverged = not self._diverged, True
+            text = "the two sides decided different texts"
+            self._out.leave.append(Leave(self._peer, Reason.ERROR, text, again=again))
+            self._peer, self._waiting_since_s = None, self._progress_s
+            if not again:
+                self._leave_alone(f"{text} twice", self._progress_s)
+
+    # Deciding.
+
+    def advance(self, cause: events.Cause, now: float) -> None:
+        """Decide as many steps as the drafts allow; `cause` is what arrived last."""
+        drafts = self._drafts
+        while self._finish is None and self._ready and self.decides:
+            step = drafts.decided
+            own = drafts.own.get(step, drafts.prefix.hashes[step])
+            if own is None:
+                return
+            if self._alone:
+                decided = Decided(step, own.token, own)
+            else:
+                theirs = drafts.theirs.get(*drafts.transcript.place(step))
+                if theirs is None or self._peer is None:
+                    return
+                mixed = self._decision.decide(own, theirs)
+                if mixed is None:
+                    return
+                decided = Decided(step, mixed.token, own, theirs, mixed)
+            if not self._decide(decided, cause, now):
+                return
+
+    def _decide(self, decided: Decided, cause: events.Cause, now: float) -> bool:
+        """Decide the next step; False if that may not be."""
+        new = self._commit(decided, cause, now)
+        for hook in self._hooks.decided:
+            hook(decided, new, now)
+        return True
+
+    def _commit(self, decided: Decided, cause: events.Cause, now: float) -> range:
+        """Make the token the next decided one. Returns the steps that the transcript gains."""
+        drafts, step, token, mixed = self._drafts, decided.step, decided.token, decided.mixed
+        for hook in self._hooks.decision:
+            hook(decided)
+        waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
+        self._useful |= mixed is not None or cause == "target"
+        accepted, share = decided.accepted(self.side), float(self.side == "device")
+        if not self._alone:
+            self._decision.compared(*accepted)
+            share = 0.5
+        if mixed is not None:
+            self.moved.decide(step, mixed.files, mixed.cloud)
+        elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
+            self.moved.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
+        self._out.events.append(decided.event(accepted, cause, waited, share))
+        tokens = drafts.prefix.tokens
+        if len(tokens) == step or tokens[step] != token:
+            self._continue_with(step, token)
+        drafts.decided = step + 1
+        drafts.own.decide(step)
+        new = drafts.transcript.append(token, decided.ruling.withheld)
+        for each in new:
+            drafts.theirs.decide(each)
+        if self._other_decided is not None:
+            self._compare_decided()
+        self._check_finished()
+        return new
+
+    def _continue_with(self, step: int, token: int) -> None:
+        """Bring the prefix to the decided token, and preempt a forward that reads another."""
+        prefix = self._drafts.prefix
+        if len(prefix) == step:
+            prefix.append(token)
+        else:
+            self.emit(events.RolledBack(step, len(prefix) - step))
+            prefix.replace_from(step, [token])
+            reading = self._reading
+            if reading is not None and reading.span and len(reading.span.tokens) > step:
+                hashes = [branch.hashes[step + 1 : step + 2] for branch in reading.branches]
+                if [prefix.hash] not in hashes:  # no branch comes true
+                    self.emit(events.ForwardPreempted(len(reading.span.tokens)))
+                    self._out.preempt = True
+
+    def _check_finished(self) -> None:
+        drafts, question = self._drafts, self._terms.question
+        if self._finish is not None or drafts.decided == 0:
+            return
+        if drafts.prefix.tokens[drafts.decided - 1] in question.stop_tokens:
+            self._end(Finish.STOP)
+        elif drafts.decided >= question.max_tokens:
+            self._end(Finish.LENGTH)
+
+    # Own drafts.
+
+    def wanted(self) -> Work | None:
+        if not self._ready or self._finish is not None:
+            return None
+        if self._mixing is None and self._peer is not None and self.decides and not self._alone:
+            drafts = self._drafts
+            own, theirs = drafts.own_draft(drafts.decided), drafts.their_draft(drafts.decided)
+            if own is not None and theirs is not None:
+                self._mixing = self._decision.work(own, theirs, self._peer)
+                if self._mixing is not None:
+                    return self._mixing
+        if self._reading is not None:
+            return None
+        self._reading = self._planner.wanted(connected=self._peer is not None)
+        return self._reading
+
+    def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
+        self._decision.done = 0
+        if work is self._mixing:
+            self._mixing = None
+            self._take_mixture(result, now)
+        elif work.span is not None:
+            self._reading = None
+            self._take_drafts(work, result, seconds, now)
+
+    def _take_mixture(self, found: Found, now: float) -> None:
+        own, theirs, drafts = found.own, found.theirs, self._drafts
+        if self._finish is not None or self._peer is None or not self.decides:
+            return
+        if own.step != drafts.decided:
+            return  # one prefix of that length is decided
+        drafts.theirs.put(theirs)
+        mixed = self._decision.settle(found)
+        if mixed is not None:
+            self._decide(Decided(own.step, mixed.token, own, theirs, mixed), "other", now)
+        self.advance("other", now)
+
+    def _preempted(self, work: Work, seconds: float, now: float) -> None:
+        if work is self._mixing:
+            self._mixing = None
+        else:
+            self._reading = None
+            step = work.span.first if work.span is not None else self._drafts.decided
+            self.emit(events.ForwardStopped(step, seconds))
+
+    def _take_drafts(self, work: Work, result: ForwardDrafts, seconds: float, now: float) -> None:
+        """Queue and send the drafts of a forward that the prefix still leads to."""
+        self._progress_s = now
+        made = result.drafts
+        self.emit(events.ForwardDone(made[0].step, len(made), seconds, len(work.branches)))
+        for draft in self._planner.computed(work, result, seconds):
+            for hook in self._hooks.draft:
+                hook(draft)
+            self.emit(
+                events.Drafted(
+                    draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
+                )
+            )
+            if draft.step >= self._drafts.decided:
+                self._send_draft(draft, now)
+        self.advance("own", now)
+
+    def _send_draft(self, draft: SideDraft, now: float) -> None:
+        if self._peer is None:
+            return
+        decided = self._drafts.decided
+        message = draft.message(self._session, decided, self._drafts.prefix.hashes[decided])
+        for hook in self._hooks.send:
+            message = hook(message, draft, now)
+        self.send(message)
+        self.disclose(draft.step, draft.token, distribution=True)

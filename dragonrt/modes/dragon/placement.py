@@ -1,0 +1,125 @@
+"""One side decides, and chooses who decides the next step (DRAGON §5, SPEC 1.3).
+
+With the greedy placement both sides send each other their decode profiles once, and with every
+draft and target its delay and the times that measure the round trip. So both choose by the same
+values. With any other placement, or a constant rate, none of that is sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dragonrt.control.profiler import DecodeProfile, Estimates
+from dragonrt.control.round_trip import RoundTrip
+from dragonrt.control.scheduler import Aggregator, latency_difference, next_aggregator
+from dragonrt.modes.dragon.decision import Decided, Decision
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.plugs import Plug, Port, Takes
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.side import Side, other
+from dragonrt.traces.events import AggregatorSwitched, LatencyEstimated
+from dragonrt.wire.messages import Coefficients, Draft, Target
+
+
+class Placement(Plug):
+    """One side's part."""
+
+    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision, port: Port) -> None:
+        settings = terms.settings
+        self._terms = terms
+        self._drafts = drafts
+        self._decision = decision
+        self._estimates = Estimates()
+        self._port = port
+        self._placement = settings.placement
+        self._times = self._placement is Aggregator.GREEDY and settings.cadence is None
+        self._round_trip = RoundTrip()
+        self._link: tuple[float, float | None] = 0.0, None
+        self.takes: Takes = {Coefficients: self._receive}
+        port.decides = self._placement.first() == terms.side
+
+    def on_prepared(self, context: int) -> None:
+        if self._terms.profile is not None:
+            self._estimates.profiled(self._terms.side, self._terms.profile.behind(context))
+        self._send_profile()
+
+    def on_session(self, now: float) -> None:
+        self._port.decides = self._placement.first() == self._terms.side
+        self._round_trip.begin(now)
+        self._send_profile()
+
+    def on_measured(self, rtt_s: float, bits_per_s: float | None) -> None:
+        self._link = rtt_s, bits_per_s
+
+    def on_draft(self, draft: SideDraft) -> None:
+        self._estimates.decoded(self._terms.side, draft.step, draft.decode_s)
+
+    def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
+        if not self._times:
+            return message
+        time_us, echo_us = self._round_trip.stamp(now)
+        decode_us = round(draft.decode_s * 1e6)
+        return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
+
+    def on_receive(self, message: Draft | Target, now: float) -> None:
+        if not self._times:
+            return
+        self._round_trip.heard(message.time_us, message.echo_us, now)
+        if isinstance(message, Draft):
+            theirs = other(self._terms.side)
+            self._estimates.decoded(theirs, message.step, message.decode_us / 1e6)
+
+    def on_decided(self, decided: Decided, new: Sequence[int], now: float) -> None:
+        mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
+        if mixed is None or own is None:
+            return
+        if mixed.expected is not None:
+            self._decision.compared(*mixed.expected, expected=True)
+        lead = self._choose(own.step, 8 * len(own.payload))
+        for each in new:
+            token, times = prefix.tokens[each], (0, 0)
+            if self._times:
+                times = self._round_trip.stamp(now)
+            session, prefix_hash = self._port.session, prefix.hashes[each]
+            self._port.send(Target(session, each, prefix_hash, token, lead, *times))
+        if new and not decided.ruling.withheld:  # a marker is no token of the answer
+            self._port.disclose(own.step, mixed.token)
+
+    def _choose(self, step: int, bits: int) -> Side:
+        """Return who decides the step after `step`; an own draft has so many bits.
+
+        Until messages have measured the round trip, it is what probes say it takes them.
+        """
+        rtt_s, (probed_s, bits_per_s) = self._round_trip.seconds, self._link
+        if rtt_s is None:
+            rtt_s = probed_s + (bits / bits_per_s if bits_per_s else 0.0)
+        estimate = self._estimates.for_scheduling(step, rtt_s, self._decision.acceptance)
+        decode_s, acceptance = estimate.decode_s, estimate.acceptance
+        self._port.emit(
+            LatencyEstimated(
+                step + 1,
+                latency_difference("device", estimate),
+                rtt_s,
+                acceptance["device"],
+                acceptance["cloud"],
+                decode_s["device"],
+                decode_s["cloud"],
+            )
+        )
+        side, noise = self._terms.side, self._terms.noise
+        chosen = next_aggregator(self._placement, step + 1, side, estimate, noise)
+        if chosen != side:
+            difference = latency_difference(side, estimate)
+            self._port.emit(AggregatorSwitched(step + 1, chosen, difference))
+        self._port.decides = chosen == side
+        return chosen
+
+    def _send_profile(self) -> None:
+        profile = self._estimates.profile(self._terms.side) if self._times else None
+        if profile is not None:
+            values = profile.k_a, profile.k_b, profile.k_c
+            self._port.send(Coefficients(self._port.session, *values))
+
+    def _receive(self, message: Coefficients, now: float) -> None:
+        if self._times:
+            profile = DecodeProfile(message.k_a, message.k_b, message.k_c)
+            self._estimates.profiled(other(self._terms.side), profile)

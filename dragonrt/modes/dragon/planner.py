@@ -1,0 +1,233 @@
+"""The draft planner: which forward a side computes next, and the drafts it gives (SPEC 1.3, 1.7).
+
+A side drafts at most `run_ahead` undecided steps. If it follows, its drafted sequence adopts the
+other side's tokens where those are likelier to become the target. One forward reads the prefixes
+that have no draft yet, and goes on along what the lookup in the documents offers.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import encode_distribution
+from dragonrt.modes.dragon.decision import Decision, Listing
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.lookup import Lookup
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import Prediction, Prepared, Span, Work
+from dragonrt.modes.prefix import extended
+from dragonrt.privacy.evidence import RowShares
+from dragonrt.sampling.aggregation import Coupled
+from dragonrt.side import other
+
+BLOCK = 8
+"""Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardDrafts:
+    """Own drafts that one forward gave: of consecutive steps, the last `guessed` of them tried.
+
+    `branches` are drafts beside them, each after a prefix of its own.
+    """
+
+    guessed: int
+    drafts: list[SideDraft]
+    branches: list[SideDraft] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Implements Head: drafts after the prefixes of `span`, along `guess`, and on `branches`.
+
+    Row n of the model reads a document of the own file `files[n]`. With each draft come the next
+    best tokens of its race, at most `others`.
+    """
+
+    terms: Terms
+    span: Span
+    guess: Sequence[int]
+    branches: Sequence[Span]
+    listing: Listing
+    files: Sequence[int]
+    others: int = 0
+
+    def __call__(self, predictions: Sequence[Prediction]) -> ForwardDrafts:
+        """Return drafts as far as the guess comes true; `predictions` are in the above order."""
+        span, count = self.span, self.span.count + len(self.guess)
+        along: list[SideDraft] = []
+        hashes = extended(span.hashes, self.guess)
+        for step, each in enumerate(predictions[:count], start=span.first):
+            beyond = step - len(span.tokens)
+            if beyond > 0 and along[-1].token != self.guess[beyond - 1]:
+                break
+            along.append(self._draft(step, hashes[step], each))
+        beside = [
+            self._draft(branch.first, branch.hashes[-1], each)
+            for branch, each in zip(self.branches, predictions[count:], strict=False)
+        ]
+        return ForwardDrafts(len(self.guess), along, beside)
+
+    def _draft(self, step: int, prefix_hash: int, prediction: Prediction) -> SideDraft:
+        rule, codec = self.terms.rule, self.terms.codec
+        p = rule.shape(prediction.p)
+        quantized = codec.quantize(p, self.listing(step, p))
+        distribution = quantized.distribution
+        token = rule.draft(self.terms.side, step, distribution)
+        others: tuple[tuple[int, float], ...] = ()
+        if self.others and isinstance(rule, Coupled):
+            others = tuple(rule.runners_up(step, distribution, self.others))
+        return SideDraft(
+            step,
+            prefix_hash,
+            token,
+            encode_distribution(codec, quantized),
+            prediction.relevance,
+            0.0,
+            distribution,
+            RowShares.of(prediction, self.files, token, distribution),
+            others,
+        )
+
+
+class Planner:
+    """Extends the prefix of `drafts` along what is at hand, and puts own drafts into its queue.
+
+    `beside` gives branches for a forward over a span, None without branches; `others` is how many
+    runners-up they want with each draft.
+    """
+
+    def __init__(self, terms: Terms, drafts: Drafts, decision: Decision) -> None:
+        question, settings = terms.question, terms.settings
+        self._terms = terms
+        self._drafts = drafts
+        self._decision = decision
+        self._ahead = settings.placement is not Aggregator.SYNC
+        self._run_ahead = settings.run_ahead if self._ahead else 1
+        self._follows = settings.follow and self._ahead
+        self._max_tokens, self._stop_tokens = question.max_tokens, question.stop_tokens
+        self._prepared = Prepared()
+        self._lookup = Lookup(())
+        self._has_read = False
+        self.beside: Callable[[Span, int], list[Span]] | None = None
+        self.others = 0
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Take the documents that this side has read."""
+        self._prepared, self._lookup = prepared, Lookup(prepared.texts)
+
+    @property
+    def limit(self) -> int:
+        """The longest prefix that may be drafted after now."""
+        return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
+
+    def wanted(self, *, connected: bool) -> Work | None:
+        """Return the next forward, or None if all that may be drafted is. Alone has no branches."""
+        self.extend()
+        undrafted = self.undrafted()
+        if undrafted is None:
+            return None
+        span, branches = Span.of(self._drafts.prefix, *undrafted), list[Span]()
+        if self.beside is not None and connected and self._ahead:
+            branches = self.beside(span, self.limit)
+        return self._work(span, branches)
+
+    @property
+    def _trusts_other(self) -> bool:
+        """Whether the other side's draft is likelier to become the target."""
+        side, rates = self._terms.side, self._decision.acceptance
+        return rates[other(side)] > rates[side]
+
+    def extend(self) -> None:
+        """Extend the prefix along the drafts at hand: the own, or the other side's (SPEC 1.7).
+
+        Where both are at hand, the target given this prefix is known, whoever decides it.
+        """
+        drafts, limit = self._drafts, self.limit
+        prefix = drafts.prefix
+        while len(prefix) <= limit:
+            if len(prefix) > drafts.decided and prefix.tokens[-1] in self._stop_tokens:
+                return
+            own = drafts.own_draft(len(prefix))
+            theirs = drafts.their_draft(len(prefix)) if self._follows else None
+            if own is not None:
+                target = None if theirs is None else self._decision.target(own, theirs)
+                prefix.append(own.token if target is None else target)
+            elif theirs is not None and self._trusts_other:
+                prefix.append(theirs.token)
+            else:
+                return
+
+    def undrafted(self) -> tuple[int, int] | None:
+        """Return the first and last length of the prefix to draft after next, or None.
+
+        A draft on a branch may be at hand without those before it, which a reconnection dropped.
+        """
+        drafts, prefix = self._drafts, self._drafts.prefix
+        last = min(len(prefix), self.limit)
+        if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:
+            last -= 1
+        first = drafts.decided
+        while first <= last and drafts.own_draft(first) is not None:
+            first += 1
+        return (first, min(last, first + BLOCK - 1)) if first <= last else None
+
+    def computed(self, work: Work, result: ForwardDrafts, seconds: float) -> list[SideDraft]:
+        """Keep the drafts of a forward that the prefix still leads to, and return them."""
+        span, prefix, decided = work.span, self._drafts.prefix, self._drafts.decided
+        if span is None:
+            raise ValueError("a forward reads a span")
+        found, last = result.drafts, len(span.tokens)
+        self._lookup.learn(result.guessed, len(found) - span.count)
+        # The first one needs no forward, or reads all that was decided: it says nothing of others.
+        decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True
+        if len(prefix) < last or prefix.hashes[last] != span.hashes[last]:
+            found = []
+        kept: list[SideDraft] = []
+        for place, each in enumerate(found):
+            if each.step > last and not self._reaches(each.step, found[place - 1].token):
+                break
+            kept.append(replace(each, decode_s=decode_s))
+        for branch, each in zip(work.branches, result.branches, strict=False):
+            if branch.hashes[min(decided, branch.first)] == prefix.hashes[decided]:
+                kept.append(each)
+        for each in kept:
+            self._drafts.own.put(each)
+        return kept
+
+    def _reaches(self, step: int, token: int) -> bool:
+        """Extend the prefix to `step` by an own draft; False if it has another token there."""
+        prefix = self._drafts.prefix
+        if step > self.limit:
+            return False
+        if len(prefix) < step:
+            prefix.append(token)
+        return prefix.tokens[step - 1] == token
+
+    def _work(self, span: Span, branches: Sequence[Span] = ()) -> Work:
+        guess, listing = self._guess(span.tokens), self._decision.listing()
+        head = Draft(self._terms, span, guess, branches, listing, self._prepared.files, self.others)
+        following = self._following(span) if self._ahead and self.beside is None else None
+        return Work(head, span, guess, following=following, branches=branches)
+
+    def _following(self, span: Span) -> Callable[[ForwardDrafts], Work | None]:
+        """Return what gives the forward after one over `span` that goes as drafted."""
+
+        def following(result: ForwardDrafts) -> Work | None:
+            new = [draft.token for draft in result.drafts[span.count - 1 :]]
+            length = len(span.tokens) + len(new)
+            if new[-1] in self._stop_tokens or length >= self._max_tokens:
+                return None
+            return self._work(Span([*span.tokens, *new], extended(span.hashes, new), length))
+
+        return following
+
+    def _guess(self, tokens: list[int]) -> list[int]:
+        """Return what the lookup offers, as far as the answer may go."""
+        if not (tokens and self._follows and self._prepared.exact_blocks):
+            return []
+        guess = self._lookup.guess(tokens, self._max_tokens - len(tokens) - 1)
+        for length, token in enumerate(guess):
+            if token in self._stop_tokens:
+                return guess[:length]
+        return guess

@@ -1,0 +1,87 @@
+"""What a feature may add to the machine, and what it may ask of the machine that holds it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from dragonrt.modes.dragon.decision import Decided
+from dragonrt.modes.dragon.drafts import SideDraft
+from dragonrt.traces.events import Cause, Event
+from dragonrt.wire.messages import Draft, SessionMessage, Target
+
+Takes = Mapping[type[SessionMessage], Callable[[Any, float], None]]
+"""What takes a message of each type, at a time."""
+
+
+class Port(Protocol):
+    """What a plug may ask of its machine. It `decides` the next step, or the other side does."""
+
+    decides: bool
+
+    @property
+    def session(self) -> int:
+        """The number of the session with the other side."""
+
+    def send(self, message: SessionMessage) -> None:
+        """Send a message to the other side, if it is there."""
+
+    def emit(self, *found: Event) -> None:
+        """Publish events of this answer."""
+
+    def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
+        """Record that a token, or its distribution too, left the device."""
+
+    def advance(self, cause: Cause, now: float) -> None:
+        """Decide as many steps as the drafts allow; `cause` is what arrived last."""
+
+
+class Plug:
+    """A feature. The machine calls the methods that it overrides, and no others."""
+
+    takes: Takes = MappingProxyType({})
+    """Its own messages."""
+
+    def on_prepared(self, context: int) -> None:
+        """This side has read the question: so many tokens with its documents."""
+
+    def on_session(self, now: float) -> None:
+        """A session with the other side begins."""
+
+    def on_measured(self, rtt_s: float, bits_per_s: float | None) -> None:
+        """The connection has measured the link."""
+
+    def on_draft(self, draft: SideDraft) -> None:
+        """This side has drafted."""
+
+    def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
+        """Return the message of a draft as it is to be sent."""
+        return message
+
+    def on_receive(self, message: Draft | Target, now: float) -> None:
+        """The other side has drafted or decided."""
+
+    def on_decision(self, decided: Decided) -> None:
+        """The next step is decided: nothing has changed yet."""
+
+    def on_decided(self, decided: Decided, new: Sequence[int], now: float) -> None:
+        """This side has decided a step, and the transcript has `new` steps."""
+
+
+class Hooks:
+    """The methods that plugs override, by their names, and all messages that plugs take."""
+
+    def __init__(self, plugs: Sequence[Plug] = ()) -> None:
+        self.takes: Takes = {kind: take for plug in plugs for kind, take in plug.takes.items()}
+        self.prepared = _overriding(plugs, "on_prepared")
+        self.session = _overriding(plugs, "on_session")
+        self.measured = _overriding(plugs, "on_measured")
+        self.draft = _overriding(plugs, "on_draft")
+        self.send = _overriding(plugs, "on_send")
+        self.receive = _overriding(plugs, "on_receive")
+        self.decision = _overriding(plugs, "on_decision")
+        self.decided = _overriding(plugs, "on_decided")
+
+
+def _overriding(plugs: Sequence[Plug], name: str) -> tuple[Callable[..., Any], ...]:
+    theirs = getattr(Plug, name)
+    return tuple(getattr(plug, name) for plug in plugs if getattr(type(plug), name) is not theirs)

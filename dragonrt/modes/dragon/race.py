@@ -1,0 +1,190 @@
+"""The race codec in an answer (SPEC 1.8): prove the winner, or request the entries that it lacks.
+
+The codec transmits candidates. If they do not prove the winner of the next step, the missing
+probabilities are requested; one round trip later they do. A side requests only tokens that it has
+listed itself, so what may be requested of a decided step is known when it is decided. A request
+lowers the threshold of the side that receives it, which then lists more; steps without one raise
+it. About REQUESTS of all steps lead to a request to either side. The text does not depend on it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dragonrt.distributions.race_codec import (
+    LARGEST_TAU,
+    OwnRace,
+    RaceCodec,
+    RaceEntries,
+    decode_probabilities,
+    encode_probabilities,
+)
+from dragonrt.modes.dragon.decision import (
+    Decided,
+    Decision,
+    Found,
+    Listing,
+    Mixed,
+    decoded,
+    weighed,
+)
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
+from dragonrt.modes.dragon.plugs import Plug, Port, Takes
+from dragonrt.modes.dragon.terms import Terms
+from dragonrt.modes.mode import ModeError, Work
+from dragonrt.sampling.aggregation import Coupled, side_weights
+from dragonrt.traces.events import EntriesAsked
+from dragonrt.wire.limits import MAX_WANTED
+from dragonrt.wire.messages import EntryRequest, EntryResponse
+
+REQUESTS = 0.0025
+"""The share of steps that should lead to a request to this side: with both half a per cent."""
+FALL = 0.5
+"""What a request multiplies the threshold by."""
+LEAST_TAU = 1e-4
+RACED_AT_ONCE = 32
+"""Races that one input may lead to: a head makes the others."""
+
+
+def lowered(tau: float) -> float:
+    """Return the threshold after a request."""
+    return max(LEAST_TAU, tau * FALL)
+
+
+def raised(tau: float) -> float:
+    """Return the threshold after a decided step: if REQUESTS of them ask, it stays the same."""
+    return min(LARGEST_TAU, tau * float(FALL ** (-REQUESTS / (1 - REQUESTS))))
+
+
+@dataclass(frozen=True, slots=True)
+class Unproved(Found):
+    """A step whose winner the drafts do not prove, and the tokens whose probabilities would."""
+
+    missing: Sequence[int] = ()
+
+
+class Race(Decision, Plug):
+    """Implements Decision for the race codec and coupled noise.
+
+    `tau` is the threshold of what is listed now. Of `run_ahead` decided steps the other side may
+    still request entries.
+    """
+
+    def __init__(self, terms: Terms, drafts: Drafts, port: Port) -> None:
+        super().__init__(terms)
+        if not isinstance(terms.codec, RaceCodec) or not isinstance(terms.rule, Coupled):
+            raise ValueError("only the race codec is raced with, and only under coupled noise")
+        self._race, self._coupled = terms.codec, terms.rule
+        self.tau = terms.codec.tau
+        self._most = RACED_AT_ONCE
+        self._drafts = drafts
+        self._port = port
+        self._kept = terms.settings.run_ahead
+        self._asked: EntryRequest | None = None
+        self._decided: dict[int, tuple[int, dict[int, float]]] = {}
+        self.takes: Takes = {
+            EntryRequest: self._answer,
+            EntryResponse: self._take,
+        }
+
+    def on_session(self, now: float) -> None:
+        self._asked = None
+        self._decided.clear()
+
+    # Deciding.
+
+    def listing(self) -> Listing:
+        rule, tau = self._coupled, self.tau
+        return lambda step, p: rule.listing(step, p, tau)
+
+    def decide(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
+        if self._awaits(own) or not self._is_light(own, theirs):
+            return None
+        self.done += 1
+        return self.settle(self._raced(own, theirs))
+
+    def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
+        return None if self._awaits(own) else super().work(own, theirs, peer)
+
+    def settle(self, found: Found) -> Mixed | None:
+        """Return the mixture of the next step, or request what is missing of it."""
+        if isinstance(found, Unproved) and not self._awaits(found.own):
+            step, prefix_hash = found.own.step, found.own.prefix_hash
+            tokens = tuple(sorted(found.missing[:MAX_WANTED]))
+            self._asked = EntryRequest(self._port.session, step, prefix_hash, tokens)
+            self._port.send(self._asked)
+            self._port.emit(EntriesAsked(step, len(tokens)))
+        return found.mixed
+
+    def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
+        return self._raced(own, decoded(self._race, theirs))
+
+    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
+        return self._raced(own, theirs).mixed
+
+    def _raced(self, own: SideDraft, theirs: SideDraft) -> Found:
+        """Race two decoded drafts. Pure: for heads, too."""
+        mine, other = own.distribution, theirs.distribution
+        if not (isinstance(mine, OwnRace) and isinstance(other, RaceEntries)):
+            raise ValueError("the drafts are not decoded yet")
+        device, cloud = (own, theirs) if self._on_device else (theirs, own)
+        weights = side_weights(device.relevance, cloud.relevance)
+        ours = weights if self._on_device else (weights[1], weights[0])
+        proof = self._coupled.certified(own.step, mine, other, ours)
+        if proof.winner is None:
+            return Unproved(own, theirs, missing=proof.missing.tolist())
+        return Found(own, theirs, weighed(proof.winner, device, cloud, weights))
+
+    def _awaits(self, own: SideDraft) -> bool:
+        asked = self._asked
+        return asked is not None and (asked.step, asked.prefix_hash) == (own.step, own.prefix_hash)
+
+    # Entries.
+
+    def _take(self, message: EntryResponse, now: float) -> None:
+        """Add the requested entries to the draft that lacks them. Raises ModeError, CodecError."""
+        asked, theirs = self._asked, self._drafts.theirs
+        if asked is None or (asked.step, asked.prefix_hash) != (message.step, message.prefix_hash):
+            raise ModeError(f"entries of step {message.step} came which were not asked for")
+        self._asked = None
+        draft = theirs.get(message.step, message.prefix_hash)
+        if draft is not None and isinstance(draft.distribution, RaceEntries):
+            wanted = np.array(asked.tokens, np.int64)
+            entries = decode_probabilities(draft.distribution, wanted, message.payload)
+            theirs.put(replace(draft, distribution=entries))
+        self._port.advance("other", now)
+
+    def _answer(self, message: EntryRequest, now: float) -> None:
+        """Send entries of an own draft. Raises ModeError where that was not sent."""
+        step, prefix_hash = message.step, message.prefix_hash
+        known_hash, known = self._decided.get(step, (0, {}))
+        if prefix_hash == known_hash and known.keys() >= set(message.tokens):
+            payload = np.array([known[token] for token in message.tokens], "<f8").tobytes()
+        else:
+            draft = self._drafts.own.get(step, prefix_hash)
+            if draft is None or not isinstance(draft.distribution, OwnRace):
+                raise ModeError(f"entries of step {step} are asked for, which has no such draft")
+            wanted = np.array(message.tokens, np.int64)
+            payload = encode_probabilities(draft.distribution, wanted)
+        if self._race.adapts:
+            self.tau = lowered(self.tau)
+        self._port.send(EntryResponse(message.session, step, prefix_hash, payload))
+        for token in message.tokens:
+            self._port.disclose(step, token)
+
+    def on_decision(self, decided: Decided) -> None:
+        # Keep what the other side may still request of the own draft.
+        own, theirs = decided.own, decided.theirs
+        if own is None:
+            return
+        if self._race.adapts:
+            self.tau = raised(self.tau)
+        if theirs is None or not isinstance(own.distribution, OwnRace):
+            return
+        if isinstance(theirs.distribution, RaceEntries):
+            unlisted = np.setdiff1d(theirs.distribution.first, own.distribution.listed)
+            known = {each: own.distribution.probability(each) for each in unlisted.tolist()}
+            self._decided[own.step] = own.prefix_hash, known
+            while len(self._decided) > self._kept:
+                del self._decided[next(iter(self._decided))]

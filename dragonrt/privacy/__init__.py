@@ -1,0 +1,16 @@
+"""What leaves the device beside the question, what that reveals, and what the link shows of it.
+
+    documents -> predictions -> drafts -> decision -> Draft, Target -> frames -> link
+                                  |          |             |             |         |
+    evidence    bits of each file-+----------+             |             |         |
+    guards      rulings on decided tokens ---+             |             |         |
+    redaction   what the cloud reads --------+-------------+             |         |
+    disclosure  messages that a level admits --------------+             |         |
+    wire.padding    frames of four sizes --------------------------------+         |
+    constant_rate   one frame at every tick ---------------------------------------+
+    traces.ledger   what left in one answer: a fold over its records
+
+The upper four are pure; the modes hold them as objects. `constant_rate` runs on the event loop; the
+connection's peer holds it. Two parts stand elsewhere: a padded frame is part of the protocol, which
+the connection reads and writes, and the ledger is one of the figures that `traces` folds.
+"""

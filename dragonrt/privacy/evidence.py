@@ -1,0 +1,127 @@
+"""Measure how much a side's documents made of a decided token (SPEC 1.10). Pure.
+
+Realised evidence is log2 p_t(x)/q_t(x): by how much the target made the token likelier than the
+cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where p_t⁻ is
+the target without that file. Each document has a row of its own, so nothing is computed again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dragonrt.distributions import Distribution
+from dragonrt.distributions.distribution import FEW
+
+MOST_BITS = 20.0
+"""What one token counts at most, as where a codec cut the cloud's probability off."""
+LEAST = 1e-4
+"""Of many tokens those with a smaller probability are not kept: no file made them likely."""
+
+
+def evidence_bits(p: float, q: float) -> float:
+    """Return log2 p/q, at most MOST_BITS and at least -MOST_BITS."""
+    if p <= 0 or q <= 0:
+        return MOST_BITS if p > q else 0.0
+    return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
+
+
+class Rows(Protocol):
+    """The part of a prediction that says what each document gave to it."""
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """ω̃, the weight of each row: [rows]."""
+
+    def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return ω̃ p(x) of each row for these tokens: [rows, tokens]."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShares:
+    """What each row gave to a prediction: its weight ω, and ω p(x) of the likely tokens.
+
+    Row n read a document of the own file `files[n]`. `tokens` int64 [K] increasing, `weights`
+    float64 [rows], `shares` float64 [rows, K].
+    """
+
+    files: Sequence[int]
+    tokens: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    shares: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, rows: Rows, files: Sequence[int], token: int, p: Distribution) -> "RowShares":
+        """Keep the shares of the likely tokens of `p`, from which `token` was drafted."""
+        tokens = p.ids
+        if len(p) > FEW:
+            tokens = tokens[p.probabilities >= min(LEAST, p.probability(token))]
+        return cls(files, tokens, rows.weights, rows.shares(tokens))
+
+    def carrier(self, token: int) -> int:
+        """Return the row that gave most of the token's probability."""
+        return int(self._given(token).argmax())
+
+    def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
+        """Return the leave-one-out evidence in bits of each file.
+
+        `weight` is η of this side, `q` the other side's probability of the token.
+        """
+        given = [0.0] * (max(self.files, default=-1) + 1)
+        own = given.copy()
+        parts = zip(self.files, self._given(token).tolist(), self.weights.tolist(), strict=False)
+        for file, part, row_weight in parts:
+            given[file] += weight * part
+            own[file] += weight * row_weight
+        p = math.fsum(given) + (1 - weight) * q
+        found: tuple[float, ...] = ()
+        for part, share in zip(given, own, strict=True):
+            found += (evidence_bits(p, (p - part) / (1 - share) if share < 1 else 0.0),)
+        return found
+
+    def _given(self, token: int) -> NDArray[np.float64]:
+        place = int(self.tokens.searchsorted(token))
+        if place < self.tokens.size and self.tokens[place] == token:
+            return self.shares[:, place]
+        return np.zeros(len(self.weights))
+
+
+def files_alone(rows: Rows, files: Sequence[int], token: int) -> tuple[float, ...]:
+    """Return the leave-one-out evidence in bits of each file for a token that its side decided."""
+    tokens = np.array([token])
+    return RowShares(files, tokens, rows.weights, rows.shares(tokens)).without_each(token, 1.0, 0.0)
+
+
+@dataclass(slots=True)
+class Moved:
+    """Sum the evidence of the decided text, as far as one side knows it.
+
+    Each number of bits sums over the tokens that became likelier. A token that became less likely
+    counts 0.
+    """
+
+    _files: dict[int, Sequence[float]] = field(default_factory=dict)
+    _other: dict[int, float] = field(default_factory=dict)
+
+    def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
+        """Set the evidence of a step's token: of each own file, and of the other side if known."""
+        self._files[step] = files
+        if other is not None:
+            self._other[step] = other
+
+    @property
+    def files(self) -> list[float]:
+        """Bits of each own file; empty if nothing is known of any."""
+        longest = max(map(len, self._files.values()), default=0)
+        return [
+            math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
+            for file in range(longest)
+        ]
+
+    @property
+    def other(self) -> float | None:
+        """Bits of all that the other side knows, against this side alone; None if not known."""
+        return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

@@ -1,0 +1,220 @@
+"""Rule on each decided token for a device that keeps its drafts from its cloud (SPEC 1.11). Pure.
+
+A guard sees the decided steps in their order and nothing else, so its rulings are a function of
+the text. No timing and no draft of a discarded sequence can change them.
+
+level             guards
+drafts            none: the cloud reads the device's drafts
+answer            SteadyRelevance, Steering
+redacted          SteadyRelevance, Withholding
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dragonrt.distributions import Distribution
+from dragonrt.privacy.evidence import evidence_bits
+
+STEERED_BITS: Final = 8.0
+"""How far a cloud may lead an answer away from the device's own drafts before it is watched."""
+CARRIED_BITS: Final = 16.0
+"""What the device's documents may then add to the answer while the cloud reads it."""
+STEERED: Final = (
+    "the cloud led the answer to where only your documents go on: it hears no more of this answer"
+)
+SURE: Final = 1e-6
+"""The least probability that a document is a witness (`backends.reader.SUREST`)."""
+DIGITS: Final = 1e-4
+"""Scores that differ by no more have the same name in `Opened.evidence`."""
+
+
+class Draft(Protocol):
+    """One side's draft of the step (`modes.dragon.drafts.SideDraft`)."""
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def token(self) -> int: ...
+
+    @property
+    def relevance(self) -> float:
+        """h̃ of its side."""
+
+    @property
+    def distribution(self) -> Distribution | None: ...
+
+
+class Mixture(Protocol):
+    """The target's probability of the token, and the cloud's (`modes.dragon.decision.Mixed`)."""
+
+    @property
+    def p(self) -> float: ...
+
+    @property
+    def q(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What becomes of a decided token.
+
+    Attributes:
+        withheld: the cloud does not receive it.
+        bits: what it reveals of the device's documents (`revealed_bits`), if that is known.
+        ends: why the cloud's session ends before this step; empty: it goes on.
+        fault: whether the cloud receives the reason, because it broke the protocol.
+    """
+
+    withheld: bool = False
+    bits: float | None = None
+    ends: str = ""
+    fault: bool = False
+
+
+DISCLOSED: Final = Ruling()
+WITHHELD: Final = Ruling(withheld=True, bits=0.0)
+
+
+class Guard(Protocol):
+    """One bound, over one answer."""
+
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        """Rule on the next step's token, once for each step in order.
+
+        `theirs` and `mixed` are None for what the device decides alone.
+        """
+
+
+class Guards:
+    """All guards of a device in one answer. After the session has ended they withhold the rest."""
+
+    def __init__(self, *guards: Guard) -> None:
+        self._guards = guards
+        self._over = False
+
+    def ruling(
+        self,
+        token: int,
+        own: Draft,
+        theirs: Draft | None = None,
+        mixed: Mixture | None = None,
+    ) -> Ruling:
+        """Return the first ruling that is not DISCLOSED."""
+        found = WITHHELD if self._over else DISCLOSED
+        for guard in self._guards:
+            each = guard.ruling(token, own, theirs, mixed)
+            found = each if found is DISCLOSED else found
+        self._over |= bool(found.ends)
+        return found
+
+
+def revealed_bits(token: int, own: Draft, theirs: Draft) -> float:
+    """Return max(0, log2 p_d(x)/p_c(x)): what a cloud that said p_c learns from the token.
+
+    It counts even if the token is the cloud's own draft, which may be one of several as likely.
+    The sides' weights do not count: the cloud chooses its own.
+    """
+    p, q = own.distribution, theirs.distribution
+    if p is None or q is None:
+        return 0.0
+    return max(0.0, evidence_bits(p.probability(token), q.probability(token)))
+
+
+def steering_bits(token: int, own: Draft) -> float:
+    """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x leads away from y.
+
+    The cloud's distribution does not count: a little more on one token than on all others can
+    force that token.
+    """
+    p = own.distribution
+    if token == own.token or p is None:
+        return 0.0
+    return max(0.0, evidence_bits(p.probability(own.token), p.probability(token)))
+
+
+class SteadyRelevance:
+    """Bound the cloud's h̃ by what its documents can score, and refuse that it moves.
+
+    |h̃| <= 1/T + log D for scores from -1 to 1 and D `documents`, and downward as much more as
+    `doubt` can take off. It may move every `reweight_every` tokens (0: never).
+    """
+
+    def __init__(
+        self, temperature: float, documents: int, doubt: float, reweight_every: int
+    ) -> None:
+        scale = 1 / temperature
+        self._digits = DIGITS * (scale + 1)
+        self._most = scale + math.log(max(1, documents)) + self._digits
+        self._least = doubt * math.log(SURE) - self._most
+        self._every = reweight_every
+        self._fixed: tuple[int, float] | None = None
+
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        if theirs is None:
+            return DISCLOSED
+        relevance = theirs.relevance
+        if not self._least <= relevance <= self._most:
+            return _fault(
+                f"its documents have a relevance of {relevance:g}, possible are "
+                f"{self._least:.3g} to {self._most:.3g}"
+            )
+        stretch = theirs.step // self._every if self._every else 0
+        if self._fixed is None or self._fixed[0] != stretch:
+            self._fixed = stretch, relevance
+        elif abs(self._fixed[1] - relevance) > self._digits:
+            return _fault(
+                f"the relevance of its documents moved from {self._fixed[1]:g} to {relevance:g}"
+            )
+        return DISCLOSED
+
+
+def _fault(text: str) -> Ruling:
+    return Ruling(withheld=True, ends=f"the cloud broke the protocol: {text}", fault=True)
+
+
+@dataclass(slots=True)
+class Withholding:
+    """Withhold tokens that the cloud could hardly have said, or that exceed a budget.
+
+    A token is withheld if the mixture gives it more than `likelier` times what the cloud gives it,
+    or if the answer would reveal more than `budget` bits with it.
+    """
+
+    likelier: float
+    budget: float
+    _revealed: float = 0.0
+
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        if theirs is None or mixed is None or mixed.p > self.likelier * mixed.q:
+            return WITHHELD
+        bits = revealed_bits(token, own, theirs)
+        if self._revealed + bits > self.budget:
+            return WITHHELD
+        self._revealed += bits
+        return Ruling(bits=bits)
+
+
+@dataclass(slots=True)
+class Steering:
+    """End the session of a cloud that leads the answer somewhere to read how the device goes on.
+
+    Once the cloud has led the answer STEERED_BITS away from the device's own drafts, a token that
+    raises what the device's documents add above CARRIED_BITS is withheld, and all after it. What
+    the device then decides alone counts as above: a cloud that comes back would read it.
+    """
+
+    _steered: float = 0.0
+    _carried: float = 0.0
+
+    def ruling(self, token: int, own: Draft, theirs: Draft | None, mixed: Mixture | None) -> Ruling:
+        watched = self._steered >= STEERED_BITS
+        bits = CARRIED_BITS + 1 if theirs is None else revealed_bits(token, own, theirs)
+        if watched and self._carried + bits > CARRIED_BITS:
+            return Ruling(withheld=True, ends=STEERED)
+        if theirs is None:
+            return DISCLOSED
+        self._carried += bits if watched else 0.0
+        self._steered += steering_bits(token, own)
+        return Ruling(bits=bits)

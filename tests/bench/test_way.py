@@ -1,0 +1,23 @@
+"""A draft becomes a token in few calls: a ceiling, so that what is off stays off the way."""
+
+from dragonrt.modes.settings import DragonSettings
+from scripts.bench.harness import measured
+from scripts.bench.way import way, ways
+
+CALLS, FILES = 90, 22
+
+
+def test_a_draft_becomes_a_token_in_few_calls_and_files() -> None:
+    (row,) = [row for row in measured(way) if row["mode"] == "dragon"]
+    assert row["tokens"] > 30
+    assert row["calls"] <= CALLS
+    assert row["files"] <= FILES
+
+
+def test_what_is_on_is_on_the_way() -> None:
+    default, race = (
+        [name for each in ways(DragonSettings(codec=codec)) for name in each]
+        for codec in ("topp:0.8", "race")
+    )
+    assert not [name for name in default if name.startswith("modes/dragon/race")]
+    assert [name for name in race if name.startswith("modes/dragon/race")]

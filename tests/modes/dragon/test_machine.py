@@ -1,0 +1,608 @@
+"""Two sides that draft and decide alike: turn about by hand, and one side against a script."""
+
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dragonrt.control.profiler import DecodeProfile
+from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import CodecError, Step, codec, encode_distribution
+from dragonrt.modes.dragon import Terms, decision, dragon, race
+from dragonrt.modes.dragon.machine import Dragon
+from dragonrt.modes.mode import (
+    Computed,
+    Effects,
+    Finish,
+    Joined,
+    Leave,
+    Left,
+    Measured,
+    ModeError,
+    Prediction,
+    Preempted,
+    Prepared,
+    Received,
+    Stopped,
+    Work,
+)
+from dragonrt.modes.prefix import LOW_BITS, TokenPrefix, start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
+from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.side import Side, other
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel
+from dragonrt.traces import events
+from dragonrt.wire import messages as wire
+from dragonrt.wire.reasons import Reason
+from scripts.campaign.oracle import oracle, read_by_cloud, redacted_oracle
+
+V = 32
+SCRIPT = Script(5, vocabulary=V)
+MODELS: dict[str, SimulatedModel] = {
+    "device": ScriptedModel("device", SCRIPT),
+    "cloud": ScriptedModel("cloud", SCRIPT),
+}
+QUESTION = Question(seed=7, sampler=Sampler(0.8), max_tokens=20, stop_tokens=(0,), reweight_every=1)
+SETTINGS = DragonSettings(codec="topp:0.95", run_ahead=4)
+HEAVY = replace(SETTINGS, codec="dense:fp32")
+REDACTED = replace(SETTINGS, disclose=Disclosure.REDACTED, withhold=1.5, codec="topk:8:residual")
+MARKER = (3, 4)
+
+
+def said_to(side: Side, work: Work) -> list[Prediction]:
+    """What that side's model says of the span and of what is guessed behind it."""
+    if work.span is None:
+        return []
+    line = TokenPrefix(0, ())
+    line.tokens, line.hashes = list(work.span.tokens), list(work.span.hashes)
+    for token in work.guess:
+        line.append(token)
+    steps = range(work.span.first, len(line) + 1)
+    return [MODELS[side].said(step, line.hashes[step]) for step in steps]
+
+
+def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
+    return mode.handle(Computed(work, work.head(said_to(mode.side, work)), 0.01), now)
+
+
+def machine(
+    side: Side, question: Question = QUESTION, settings: DragonSettings = SETTINGS, **own: Any
+) -> Dragon:
+    return dragon(Terms(side, question, settings, V, marker=MARKER, **own))
+
+
+def joined(
+    side: Side = "device",
+    settings: DragonSettings = SETTINGS,
+    question: Question = QUESTION,
+    texts: tuple[tuple[int, ...], ...] = (),
+) -> Dragon:
+    """With the other side as session 8, at 0 s."""
+    mode = machine(side, question, settings)
+    mode.handle(Joined(other(side), 8), 0.0)
+    mode.handle(Prepared(texts=texts), 0.0)
+    return mode
+
+
+def their_draft(
+    side: Side, text: TokenPrefix, step: int, settings: DragonSettings = SETTINGS, **fields: Any
+) -> wire.Draft:
+    """What the other side of `side` says after the first `step` tokens, of which it knows all."""
+    mode = joined(other(side), settings, replace(QUESTION, accepted=tuple(text.tokens[:step])))
+    work = mode.wanted()
+    assert work is not None
+    (message,) = [each for _, each in do(mode, work).send if isinstance(each, wire.Draft)][:1]
+    return replace(message, **fields)
+
+
+def of(effects: Effects, kind: type[Any]) -> list[Any]:
+    return [event for event in effects.events if isinstance(event, kind)]
+
+
+def wanted(mode: Dragon) -> Work:
+    work = mode.wanted()
+    assert work is not None
+    return work
+
+
+# Both sides.
+
+
+def in_any_order(settings: DragonSettings, question: Question, seed: int) -> list[list[int]]:
+    """Both texts, where messages and forwards come in an order that `seed` draws."""
+    chance = random.Random(seed)
+    asked = question.redacted("", (), MARKER) if settings.redacts else question
+    sides: dict[Side, Dragon] = {
+        "device": machine("device", question, settings),
+        "cloud": machine("cloud", asked, settings),
+    }
+    flying: dict[Side, list[wire.SessionMessage]] = {"device": [], "cloud": []}  # to that side
+    works: dict[Side, list[Work]] = {"device": [], "cloud": []}
+    over: set[Side] = set()
+
+    def carry_out(side: Side, effects: Effects) -> None:
+        for leave in effects.leave:  # the device keeps what a script leads it to: the cloud is out
+            assert (leave, settings.keeps_drafts) == (Leave("cloud", Reason.FINISHED, ""), True)
+            over.add("cloud")
+            flying["device"].clear()
+        assert of(effects, events.TextsDiverged) == []
+        flying[other(side)] += [message for _, message in effects.send]
+        if effects.finished is not None:
+            over.add(side)
+        while side not in over and (work := sides[side].wanted()) is not None:
+            works[side].append(work)
+
+    for side, mode in sides.items():
+        mode.handle(Joined(other(side), 1), 0.0)
+        carry_out(side, mode.handle(Prepared(texts=((3, 4, 5, 6, 7, 8) * 3,)), 0.0))
+    for now in itertools.count():
+        ready = [(side, True) for side in sides if side not in over and flying[side]]
+        ready += [(side, False) for side in sides if side not in over and works[side]]
+        if not ready:
+            return [list(mode.decided) for mode in sides.values()]
+        side, arrives = chance.choice(ready)
+        if arrives:
+            carry_out(side, sides[side].handle(Received(other(side), flying[side].pop(0)), now))
+        else:
+            work = works[side].pop(chance.randrange(len(works[side])))
+            carry_out(side, do(sides[side], work, now))
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("rule", "aggregator", "disclose"),
+    [
+        *(("coupled", each, Disclosure.DRAFTS) for each in Aggregator),
+        *(("algorithm1", each, Disclosure.DRAFTS) for each in Aggregator if each.value != "both"),
+        ("coupled", Aggregator.BOTH, Disclosure.ANSWER),
+        ("coupled", Aggregator.SYNC, Disclosure.ANSWER),
+        ("algorithm1", Aggregator.DEVICE, Disclosure.ANSWER),
+    ],
+)
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "MIXED_AT_ONCE"])
+def test_both_sides_decide_the_oracles_text_in_any_order(
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    aggregator: Aggregator,
+    limit: str,
+    disclose: Disclosure,
+) -> None:
+    """Whether a head mixes nothing, everything, or what more than one input may lead to.
+
+    What the device keeps to itself changes no token, until a guard ends the session.
+    """
+    if limit:
+        monkeypatch.setattr(decision, limit, -1)
+    for seed in range(6):
+        settings = replace(
+            SETTINGS, rule=rule, aggregator=aggregator, run_ahead=1 + seed, disclose=disclose
+        )
+        question = replace(QUESTION, seed=seed)
+        found = in_any_order(settings, question, seed)
+        expected = told = oracle(question, settings, MODELS)
+        if settings.keeps_drafts:
+            decisions = redacted_oracle(question, settings, MODELS, ())
+            told = read_by_cloud(decisions, ())
+            assert told == expected[: len(told)]
+            expected = [token for token, _ in decisions]
+            assert found == [expected, told[: len(found[1])]]
+        assert max(found, key=len) == expected
+        for text in found:
+            assert text == expected[: len(text)]
+
+
+@pytest.mark.parametrize("codec_name", ["race", "race:0.35", "race:0.1:fp32"])
+@pytest.mark.parametrize("aggregator", list(Aggregator))
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES", "RACED_AT_ONCE"])
+def test_a_race_decides_the_text_of_the_whole_mixture(
+    monkeypatch: pytest.MonkeyPatch, codec_name: str, aggregator: Aggregator, limit: str
+) -> None:
+    """In any order, whoever decides and wherever, and asking where a winner is not proved."""
+    if limit:
+        monkeypatch.setattr(race if limit == "RACED_AT_ONCE" else decision, limit, 1)
+    samplers = (Sampler(0.8), Sampler(0.0), Sampler(1.0, min_p=0.1), Sampler(1.0, top_k=3))
+    for seed, sampler in enumerate(samplers):
+        settings = replace(SETTINGS, codec=codec_name, aggregator=aggregator, run_ahead=1 + seed)
+        question = replace(QUESTION, seed=seed, sampler=sampler)
+        found = in_any_order(settings, question, seed)
+        expected = oracle(question, settings, MODELS)
+        assert max(found, key=len) == expected
+        assert min(found, key=len) == expected[: len(min(found, key=len))]
+        if codec_name == "race:0.1:fp32":
+            assert oracle(question, replace(settings, codec="dense:fp32"), MODELS) == expected
+
+
+def test_entries_that_a_lost_session_owes_are_asked_for_again(
+    work_off: Callable[..., Effects],
+) -> None:
+    """Else the step waits for ever for what nobody was asked."""
+    settings = replace(SETTINGS, codec="race:0.35", run_ahead=2)
+
+    def turn_about(device: Dragon, cloud: Dragon, waiting: list[Any], *, cut: bool) -> bool:
+        """Until the answer ends, or nothing goes on; or, to `cut` it there, until entries lack."""
+        while waiting := waiting + work_off(device, MODELS["device"]).send:
+            if cut and any(isinstance(message, wire.EntryRequest) for _, message in waiting):
+                return True
+            heard = [cloud.handle(Received("device", message), 0.0).send for _, message in waiting]
+            heard.append(work_off(cloud, MODELS["cloud"]).send)
+            replies = [message for each in heard for _, message in each]
+            heard = [device.handle(Received("cloud", message), 0.0).send for message in replies]
+            waiting = [each for sent in heard for each in sent]
+        return False
+
+    again = 0
+    for seed in range(20):
+        question = replace(QUESTION, seed=seed)
+        device, cut = joined("device", settings, question), True
+        while cut:
+            cloud = joined("cloud", settings, device.told(question))
+            sent = device.handle(Joined("cloud", 1), 0.0).send
+            cut = turn_about(device, cloud, sent, cut=not again)
+            if cut:
+                again += 1
+                device.handle(Left("cloud", "cut", True), 0.0)
+        assert list(device.decided) == oracle(question, settings, MODELS)
+    assert again
+
+
+def test_following_the_documents_saves_forwards_and_changes_no_token() -> None:
+    found: list[tuple[list[int], int]] = []
+    for known in (False, True):
+        mode = joined(texts=(tuple(found[0][0]),) if known else ())
+        mode.handle(Left("cloud", "gone", False), 0.0)
+        forwards = 0
+        while (work := mode.wanted()) is not None:
+            do(mode, work)
+            forwards += 1
+        found.append((list(mode.decided), forwards))
+    (alone, forwards), (again, fewer) = found
+    assert again == alone
+    assert fewer < forwards == len(alone)
+
+
+# One side: drafting.
+
+
+def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
+    mode = joined()
+    sent: list[wire.SessionMessage] = []
+    while (work := mode.wanted()) is not None:
+        assert mode.wanted() is None, "one forward at a time"
+        sent += [message for _, message in do(mode, work).send]
+    drafts = [message for message in sent if isinstance(message, wire.Draft)]
+    assert [draft.step for draft in drafts] == [0, 1, 2, 3]
+    line = TokenPrefix(start_hash(7))
+    for draft in drafts:
+        assert (draft.session, draft.prefix_hash, draft.ahead) == (8, line.hash, draft.step)
+        assert draft.decided_hash == start_hash(7) & LOW_BITS
+        line.append(draft.token)
+    sync = joined(settings=replace(SETTINGS, aggregator=Aggregator.SYNC))
+    do(sync, wanted(sync))
+    assert sync.wanted() is None
+
+
+def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
+    mode = joined()
+    work = wanted(mode)
+    result = work.head(said_to("device", work))
+    assert work.following is not None
+    following = work.following(result)
+    assert following is not None
+    assert following.span is not None
+    mode.handle(Computed(work, result, 0.01), 0.0)
+    then = wanted(mode)
+    assert then.span is not None
+    assert (then.span.tokens, then.span.hashes) == (following.span.tokens, following.span.hashes)
+    last = joined(question=replace(QUESTION, accepted=(5,) * 19))
+    work = wanted(last)
+    assert work.following is not None
+    assert work.following(work.head(said_to("device", work))) is None
+
+
+def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    (drafted,) = [each.token for each in drafts_of(do(mode, wanted(mode)))]
+    work = wanted(mode)
+    token = (drafted + 1) % V or 1
+    effects = mode.handle(Received("cloud", wire.Target(8, 0, start_hash(7), token, "cloud")), 1.0)
+    assert effects.preempt
+    assert of(effects, events.RolledBack) == [events.RolledBack(0, 1)]
+    assert of(effects, events.ForwardPreempted) == [events.ForwardPreempted(1)]
+    late = do(mode, work)
+    assert (late.send, of(late, events.Drafted)) == ([], [])
+    again = wanted(mode)
+    assert again.span is not None
+    assert again.span.tokens == [token]
+    stopped = mode.handle(Preempted(again, 0.004), 0.0)
+    assert of(stopped, events.ForwardStopped) == [events.ForwardStopped(1, 0.004)]
+
+
+# One side: deciding.
+
+
+def test_a_step_is_decided_as_soon_as_both_drafts_are_there() -> None:
+    for own_first in (True, False):
+        mode = joined()
+        theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
+        if own_first:
+            do(mode, wanted(mode), 1.0)
+            effects = mode.handle(Received("cloud", theirs), 1.5)
+        else:
+            mode.handle(Received("cloud", theirs), 1.0)
+            effects = do(mode, wanted(mode), 1.5)
+        (decided,) = of(effects, events.TokenDecided)
+        expected = oracle(QUESTION, SETTINGS, MODELS)[0]
+        assert (decided.step, decided.token, decided.waited) == (0, expected, 1.5)
+        assert decided.cause == ("other" if own_first else "own")
+        assert decided.cloud == (theirs.token == expected)
+        assert list(mode.decided) == [expected]
+
+
+def test_what_takes_long_is_mixed_by_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision, "LIGHT_BYTES", 8)
+    mode = joined(settings=HEAVY)
+    do(mode, wanted(mode))
+    mode.handle(Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY)), 0.0)
+    assert list(mode.decided) == []
+    work = wanted(mode)
+    assert (work.span, work.peer) == (None, "cloud")
+    effects = do(mode, work, 1.0)
+    assert [event.token for event in of(effects, events.TokenDecided)] == list(mode.decided)
+    assert len(mode.decided) == 1
+    # A heavy payload is not decoded before: what is wrong with it, the head says, of that peer.
+    broken = joined(settings=HEAVY)
+    do(broken, wanted(broken))
+    message = their_draft("device", TokenPrefix(start_hash(7)), 0, HEAVY, payload=b"\xff" * 100)
+    broken.handle(Received("cloud", message), 0.0)
+    work = wanted(broken)
+    assert work.peer == "cloud"
+    with pytest.raises(CodecError):
+        work.head(())
+
+
+def test_the_aggregator_says_what_it_decided_and_who_is_next() -> None:
+    greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
+    profile = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.001)
+    mode = machine("device", QUESTION, greedy, profile=profile)
+    mode.handle(Joined("cloud", 8), 0.0)
+    mode.handle(Measured("cloud", 0.1, None), 0.0)
+    mode.handle(Prepared(), 0.0)
+    do(mode, wanted(mode))
+    effects = mode.handle(
+        Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0, greedy)), 0.0
+    )
+    (target,) = [each for _, each in effects.send if isinstance(each, wire.Target)]
+    assert (target.session, target.step, target.prefix_hash) == (8, 0, start_hash(7))
+    assert target.token == mode.decided[0]
+    (estimate,) = of(effects, events.LatencyEstimated)
+    assert (estimate.step, estimate.rtt) == (1, 0.1)
+    assert (estimate.device_s, estimate.cloud_s) == (0.001, 0.001), "nothing is known of the cloud"
+    assert (target.aggregator == "cloud") is (estimate.difference > 0)
+    switched = of(effects, events.AggregatorSwitched)
+    assert [event.to for event in switched] == (["cloud"] if estimate.difference > 0 else [])
+    assert mode.times_bandwidth
+    assert not joined().times_bandwidth
+
+
+def test_both_sides_of_a_schedule_know_the_same_and_no_other_side_is_told_times() -> None:
+    greedy = replace(SETTINGS, aggregator=Aggregator.GREEDY)
+    mode = machine("cloud", settings=greedy, profile=DecodeProfile(k_a=2e-3, k_b=2.0, k_c=0.01))
+    mode.handle(Joined("device", 8), 1.0)
+    ((_, told),) = mode.handle(Prepared(context=100), 1.0).send
+    assert isinstance(told, wire.Coefficients)
+    assert (told.k_a / told.k_b, told.k_b) == (1e-3, 256)
+    assert told.k_c == pytest.approx(0.11)
+    mode.handle(Received("device", wire.Coefficients(8, 0.0, 1.0, 0.02)), 1.0)
+    (first,) = drafts_of(do(mode, wanted(mode), 1.5))
+    (second,) = drafts_of(do(mode, wanted(mode), 1.6))
+    assert [each.decode_us for each in (first, second)] == [0, 10_000], "the first needs no forward"
+    assert (first.time_us, first.echo_us) == (500_001, 0)
+    mode.handle(
+        Received("device", replace(their_draft("cloud", TokenPrefix(start_hash(7)), 0), time_us=9)),
+        2.0,
+    )
+    (third,) = drafts_of(do(mode, wanted(mode), 2.25))
+    assert third.echo_us == 250_009
+    for settings in (
+        SETTINGS,
+        replace(SETTINGS, disclose=Disclosure.ANSWER),
+        replace(greedy, cadence="20ms"),
+    ):
+        quiet = machine("device", settings=settings, profile=DecodeProfile(k_a=0, k_b=1, k_c=0.01))
+        quiet.handle(Joined("cloud", 8), 1.0)
+        sent = quiet.handle(Prepared(context=100), 1.0).send
+        sent += do(quiet, wanted(quiet), 1.5).send + do(quiet, wanted(quiet), 1.6).send
+        sent += quiet.handle(
+            Received("cloud", their_draft("device", TokenPrefix(start_hash(7)), 0)), 2.0
+        ).send
+        for _, each in sent:
+            assert isinstance(each, wire.Draft | wire.Target)
+            times = each.time_us, each.echo_us, getattr(each, "decode_us", 0)
+            assert times == (0, 0, 0)
+        assert sent
+
+
+def drafts_of(effects: Effects) -> list[wire.Draft]:
+    return [each for _, each in effects.send if isinstance(each, wire.Draft)]
+
+
+def test_who_does_not_aggregate_decides_nothing() -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    do(mode, wanted(mode))
+    theirs = their_draft("device", TokenPrefix(start_hash(7)), 0)
+    assert of(mode.handle(Received("cloud", theirs), 0.0), events.TokenDecided) == []
+    target = wire.Target(8, 0, start_hash(7), theirs.token, "cloud")
+    (decided,) = of(mode.handle(Received("cloud", target), 0.0), events.TokenDecided)
+    assert (decided.token, decided.cause, decided.cloud) == (theirs.token, "target", True)
+
+
+def test_the_longest_answer_and_a_stop_token_end_it() -> None:
+    mode = joined(question=replace(QUESTION, accepted=(5, 0)))
+    assert mode.handle(Prepared(), 0.0).finished is None, "it is said once"
+    assert (mode.wanted(), mode.deadline()) == (None, None)
+    done = machine("device", replace(QUESTION, accepted=(5, 0)))
+    assert done.handle(Prepared(), 0.0).finished is Finish.STOP
+    long = machine("device", replace(QUESTION, accepted=(5,) * 20))
+    assert long.handle(Prepared(), 0.0).finished is Finish.LENGTH
+    stopped = joined()
+    assert stopped.handle(Stopped(Finish.CANCELLED), 0.0).finished is Finish.CANCELLED
+    assert stopped.wanted() is None
+
+
+# What no honest side says.
+
+
+def draft(**fields: Any) -> wire.Draft:
+    quantized = codec("topp:0.95", V).quantize(np.full(V, 1 / V), Step(0))
+    good: dict[str, Any] = {
+        "session": 8,
+        "step": 0,
+        "prefix_hash": start_hash(7),
+        "token": 3,
+        "relevance": 0.0,
+        "decode_us": 100,
+        "ahead": 0,
+        "decided_hash": start_hash(7) & LOW_BITS,
+        "payload": encode_distribution(codec("topp:0.95", V), quantized),
+    }
+    return wire.Draft(**{**good, **fields})
+
+
+@pytest.mark.parametrize(
+    ("target", "line"),
+    [
+        (wire.Target(8, 1, start_hash(7), 3, "cloud"), "step 1 came at step 0"),
+        (wire.Target(8, 0, start_hash(7), V, "cloud"), "for another text"),
+        (wire.Target(8, 0, 99, 3, "cloud"), "for another text"),
+    ],
+)
+def test_a_target_for_another_text_is_refused(target: wire.Target, line: str) -> None:
+    mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
+    with pytest.raises(ModeError, match=line):
+        mode.handle(Received("cloud", target), 0.0)
+
+
+def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
+    """The device's text stands; a cloud only counts it and waits to be left."""
+    wrong = draft(decided_hash=5)
+    mode = joined()
+    effects = mode.handle(Received("cloud", wrong), 0.0)
+    assert of(effects, events.TextsDiverged) == [events.TextsDiverged(0)]
+    (leave,) = effects.leave
+    assert (leave.peer, leave.again) == ("cloud", True)
+    mode.handle(Joined("cloud", 9), 1.0)
+    effects = mode.handle(Received("cloud", wrong), 2.0)
+    (leave,) = effects.leave
+    assert not leave.again
+    assert of(effects, events.WentAlone) == [events.WentAlone(0)]
+    cloud = joined("cloud")
+    effects = cloud.handle(Received("device", wrong), 0.0)
+    assert len(of(effects, events.TextsDiverged)) == 1
+    assert effects.leave == []
+
+
+def test_what_was_decided_ahead_is_compared_when_one_is_as_far() -> None:
+    text = TokenPrefix(start_hash(7), oracle(QUESTION, SETTINGS, MODELS)[:1])
+    for decided_hash, diverges in ((text.hash & LOW_BITS, []), (5, [events.TextsDiverged(1)])):
+        mode = joined()
+        mode.handle(Received("cloud", their_draft("device", text, 0)), 0.0)
+        ahead = their_draft("device", text, 1, decided_hash=decided_hash)
+        assert of(mode.handle(Received("cloud", ahead), 0.0), events.TextsDiverged) == []
+        assert of(do(mode, wanted(mode)), events.TextsDiverged) == diverges
+
+
+# What a device keeps to itself.
+
+
+@pytest.mark.parametrize("limit", ["", "LIGHT_BYTES"])
+@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
+def test_a_redacted_answer_is_the_oracles_and_the_cloud_reads_of_it_what_it_may(
+    monkeypatch: pytest.MonkeyPatch, aggregator: Aggregator, limit: str
+) -> None:
+    if limit:
+        monkeypatch.setattr(decision, limit, -1)
+    runs = 0
+    for seed in range(6):
+        settings = replace(REDACTED, aggregator=aggregator, run_ahead=1 + seed)
+        question = replace(QUESTION, seed=seed)
+        device, cloud = in_any_order(settings, question, seed)
+        expected = redacted_oracle(question, settings, MODELS, MARKER)
+        assert device == [token for token, _ in expected]
+        read = read_by_cloud(expected, MARKER)
+        assert cloud == read[: len(cloud)]
+        runs += sum(withheld for _, withheld in expected)
+    assert 20 < runs < 100, "some of the tokens"
+
+
+def test_what_is_decided_alone_is_withheld_and_another_cloud_begins_with_a_mark() -> None:
+    mode = joined(settings=REDACTED)
+    mode.handle(Left("cloud", "gone", False), 0.0)
+    for _ in range(3):
+        effects = do(mode, wanted(mode))
+        assert all(event.withheld for event in of(effects, events.TokenDecided))
+    asked = mode.told(replace(QUESTION, history=(("who?", "Tom"), ("why?", "so")), shown=("…",)))
+    assert asked.accepted == MARKER
+    assert asked.history == (("who?", " …"), ("why?", "…"))
+    assert asked.max_tokens == 30
+    assert len(mode.decided) >= 3
+    assert mode.handle(Joined("cloud", 9), 0.0).send == []
+
+
+def test_who_complains_of_a_draft_tells_no_length_of_a_run() -> None:
+    mode = joined(settings=REDACTED)
+    mode.handle(Left("cloud", "gone", False), 0.0)
+    for _ in range(3):
+        do(mode, wanted(mode))
+    mode.handle(Joined("cloud", 9), 0.0)
+    with pytest.raises(ModeError, match="while step 2 is undecided"):
+        mode.handle(Received("cloud", draft(step=99, ahead=99)), 0.0)
+
+
+@pytest.mark.parametrize("aggregator", [Aggregator.BOTH, Aggregator.SYNC])
+def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregator) -> None:
+    settings = replace(SETTINGS, disclose=Disclosure.ANSWER, aggregator=aggregator)
+    mode, text = joined(settings=settings), TokenPrefix(start_hash(7))
+    for step in range(3):
+        effects = do(mode, wanted(mode))
+        assert effects.send == []
+        effects = mode.handle(Received("cloud", their_draft("device", text, step)), 0.0)
+        text.append(mode.decided[step])
+        target = wire.Target(8, step, text.hashes[step], text.tokens[step], "device")
+        assert effects.send == [("cloud", target)]
+    assert mode.handle(Left("cloud", "gone", True), 0.0).send == []
+    assert mode.handle(Joined("cloud", 9), 0.0).send == [], "what is drafted ahead goes to nobody"
+
+
+@pytest.mark.parametrize("side", ["device", "cloud"])
+def test_more_than_the_device_discloses_is_refused_by_its_type(side: Side) -> None:
+    mode = joined(side, replace(SETTINGS, disclose=Disclosure.ANSWER))
+    message = draft() if side == "cloud" else wire.Target(8, 0, start_hash(7), 3, "device")
+    with pytest.raises(ModeError, match=f"{type(message).__name__} has no place"):
+        mode.handle(Received(other(side), message), 0.0)
+
+
+# The other side comes and goes.
+
+
+def test_a_cloud_that_is_left_ends() -> None:
+    mode = joined("cloud")
+    effects = mode.handle(Left("device", "gone", False), 0.0)
+    assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
+
+
+def test_no_draft_may_be_longer_than_a_codec_makes_it() -> None:
+    draft = their_draft("device", TokenPrefix(start_hash(7)), 0)
+    with pytest.raises(ModeError, match="longer than any codec"):
+        joined().handle(Received("cloud", replace(draft, payload=bytes(9 * V))), 0.0)
+
+
+def test_no_draft_may_lie_further_ahead_than_agreed() -> None:
+    assert joined().handle(Received("cloud", draft(step=8, ahead=8)), 0.0).leave == []
+    with pytest.raises(ModeError, match="further ahead than the agreed 4"):
+        joined().handle(Received("cloud", draft(step=9, ahead=9)), 0.0)

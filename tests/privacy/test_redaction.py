@@ -1,0 +1,30 @@
+"""r(x), what a cloud reads of a text (SPEC 1.10), ahead of what is decided."""
+
+import random
+
+from dragonrt.modes.prefix import TokenPrefix
+from dragonrt.privacy.redaction import Redacted, redacted
+from scripts.campaign.oracle import read_by_cloud
+
+MARKER = (3, 4)
+
+
+def test_the_place_ahead_follows_the_line_wherever_it_goes() -> None:
+    """Nothing may be left there of a text that the line went along before."""
+    chance = random.Random(5)
+    line, decisions = TokenPrefix(0), list[tuple[int, bool]]()
+    told = Redacted(line, TokenPrefix(0), 0, MARKER)
+    for _ in range(300):
+        if len(line) == len(decisions) or chance.random() < 0.5:
+            line.append(chance.randrange(3))
+        else:
+            line.replace_from(chance.randrange(len(decisions), len(line)), [chance.randrange(3)])
+        for step in range(len(decisions), len(line) + 1):
+            ahead = line.tokens[len(decisions) : step]
+            read = TokenPrefix(0, [*read_by_cloud(decisions, MARKER), *ahead])
+            assert told.place(step) == (len(read), read.hash)
+        if chance.random() < 0.2:
+            decisions.append((line.tokens[len(decisions)], chance.random() < 0.4))
+            told.append(*decisions[-1])
+            assert told.prefix.tokens[: told.length] == redacted(decisions, MARKER)
+            assert redacted(decisions, MARKER) == read_by_cloud(decisions, MARKER)
