@@ -132,3 +132,10 @@ def test_only_codec_errors_escape(data: bytes) -> None:
             except CodecError:
                 continue
             assert 0 <= read.probabilities.min() <= read.probabilities.max() <= 1
+
+
+@pytest.mark.parametrize("count", [1, 30, 31, 32, 127, 128, 129])
+def test_any_number_of_entries_is_read_back(count: int) -> None:
+    p = np.where(np.arange(V) < count, 1 / count, 0.0)
+    for name in NAMES:
+        assert through(codec(name, V), p)[1].ids.tolist() == list(range(count))
