@@ -77,6 +77,13 @@ def test_every_probability_is_rounded_finely_and_far_below_the_largest(name: str
     np.testing.assert_allclose(own.to_dense(), p, rtol=2.0**-11)
 
 
+def test_ties_are_rounded_to_even() -> None:
+    """Between 0.5 + 2^-11 and 0.5 + 2^-10, whose last bit of ten is 0."""
+    p = 0.5 + 2.0**-11 + 2.0**-12
+    own, _ = through(codec("race", 2), np.array([p, 1 - p]))
+    assert own.probability(0) == 0.5 + 2.0**-10
+
+
 def test_single_precision_is_that_of_the_dense_codec() -> None:
     p = spread(1).astype(np.float32)
     own, _ = through(codec("race:0.1:fp32", V), p)
