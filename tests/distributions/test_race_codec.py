@@ -77,6 +77,13 @@ def test_every_probability_is_rounded_finely_and_far_below_the_largest(name: str
     np.testing.assert_allclose(own.to_dense(), p, rtol=2.0**-11)
 
 
+def test_ties_are_rounded_to_even() -> None:
+    """Between 0.5 + 2^-11 and 0.5 + 2^-10, whose last bit of ten is 0."""
+    p = 0.5 + 2.0**-11 + 2.0**-12
+    own, _ = through(codec("race", 2), np.array([p, 1 - p]))
+    assert own.probability(0) == 0.5 + 2.0**-10
+
+
 def test_single_precision_is_that_of_the_dense_codec() -> None:
     p = spread(1).astype(np.float32)
     own, _ = through(codec("race:0.1:fp32", V), p)
@@ -132,3 +139,10 @@ def test_only_codec_errors_escape(data: bytes) -> None:
             except CodecError:
                 continue
             assert 0 <= read.probabilities.min() <= read.probabilities.max() <= 1
+
+
+@pytest.mark.parametrize("count", [1, 30, 31, 32, 127, 128, 129])
+def test_any_number_of_entries_is_read_back(count: int) -> None:
+    p = np.where(np.arange(V) < count, 1 / count, 0.0)
+    for name in NAMES:
+        assert through(codec(name, V), p)[1].ids.tolist() == list(range(count))

@@ -46,3 +46,13 @@ def test_only_codec_errors_escape(code: bytes, count: int, low_bits: int) -> Non
     assert (np.diff(ids) > 0).all()
     assert 0 <= ids[0] <= ids[-1] < 1000
     assert encode_support(ids, low_bits) == code[:length]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+@pytest.mark.parametrize("first", [b"\x00", b"\x01"])
+def test_ids_twice_or_in_another_order_are_refused(count: int, first: bytes) -> None:
+    """The first byte has the low bits of the first two ids, 0 and 1."""
+    code = encode_support(np.arange(count), 4)
+    assert code[:1] == b"\x10"
+    with pytest.raises(CodecError):
+        decode_support(first + code[1:], count, 4, 1000)

@@ -241,7 +241,8 @@ def verdicts(
             ):
                 assert x != token
                 mass = reached * (end - start) * (high - low)
-                outcomes.append((mass, VerifyResult(position, x)))
+                outcomes.append((mass, verify(position, u, (low + high) / 2)))
+                assert outcomes[-1][1] == VerifyResult(position, x)
         reached *= stands
         if not reached:
             return outcomes
