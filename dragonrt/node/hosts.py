@@ -44,7 +44,7 @@ class Hosts:
     @property
     def peer(self) -> Peer | None:
         """A living connection to a host that has what all must have."""
-        return Route(self, tuple(self.connectors)).peer
+        return next(filter(None, map(self.peer_at, self.connectors)), None)
 
     @property
     def connected(self) -> bool:
