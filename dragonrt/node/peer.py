@@ -330,6 +330,7 @@ class Peer:
         while True:
             if self._loop.time() - self._heard_s > timeouts.silence_s:
                 text = f"nothing was heard from {self.name} for {timeouts.silence_s:g} s"
+                self.lost_reason = text  # before the stream ends: its reader ends the sessions
                 self.leave(Reason.IDLE, text)
                 raise ConnectionLostError(text)
             self._ping(b"\0" * BURST_BYTES if burst else b"")

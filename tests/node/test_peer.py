@@ -6,7 +6,7 @@ session or the connection ends with a reason, and everything else goes on.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -266,17 +266,41 @@ def test_a_handshake_that_never_comes_is_given_up() -> None:
     assert run(wait()) == USUAL.handshake_s
 
 
-def test_a_connection_on_which_nothing_is_heard_is_lost() -> None:
-    async def timed() -> tuple[Message, float]:
+@dataclass
+class Refusing:
+    """A session that refuses every message; `reasons` are those for which it ended."""
+
+    reasons: list[str] = field(default_factory=list)
+    times_bandwidth = False
+
+    def measured(self) -> None:
+        """Nothing follows from it."""
+
+    def receive(self, message: Message) -> None:
+        raise DragonError("no place for this")
+
+    def closed(self, close: Close) -> None:
+        self.reasons.append(close.text)
+
+    def lost(self, reason: str) -> None:
+        self.reasons.append(f"lost: {reason}")
+
+
+def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why() -> None:
+    session = Refusing()
+
+    async def wait() -> tuple[Message, float]:
         peer, stranger = silent_pair()
         await asyncio.gather(peer.handshake(), stranger.handshake())
+        peer.open(session, replace(OPEN, session=peer.next_number()))
         await peer.run()
         time_s = asyncio.get_running_loop().time()
         return await stranger.hear(Goodbye), time_s
 
-    goodbye, time_s = run(timed())
+    goodbye, time_s = run(wait())
     assert isinstance(goodbye, Goodbye)
     assert goodbye.reason is Reason.IDLE
+    assert session.reasons == [f"lost: {goodbye.text}"]
     assert USUAL.silence_s <= time_s < 2 * USUAL.silence_s
 
 
@@ -313,29 +337,14 @@ def test_bytes_that_make_no_sense_end_the_connection(data: bytes, expected: str)
 
 
 def test_an_error_of_our_own_ends_the_session_and_is_seen() -> None:
-    class Defective:
-        times_bandwidth = False
-
-        def measured(self) -> None:
-            """Nothing follows from it."""
-
-        def receive(self, message: Message) -> None:
-            raise DragonError("no place for this")
-
-        def closed(self, close: Close) -> None:
-            reasons.append(close.text)
-
-        def lost(self, reason: str) -> None:
-            reasons.append(f"lost: {reason}")
-
-    reasons: list[str] = []
+    session = Refusing()
 
     async def fail(peer: Peer, stranger: Stranger) -> Message:
-        peer.open(Defective(), replace(OPEN, session=peer.next_number()))
+        peer.open(session, replace(OPEN, session=peer.next_number()))
         await stranger.hear(Open)
         stranger.say(opened(OPEN))
         return await stranger.hear(Close)
 
     heard, _ = with_stranger(fail)
     assert isinstance(heard, Close)
-    assert reasons == [heard.text] == ["no place for this"]
+    assert session.reasons == [heard.text] == ["no place for this"]
