@@ -49,18 +49,15 @@ class ModelSource:
     device = None
 
     def weight(self, layer: nn.Module) -> Weight:
-        """See `WeightSource.weight`."""
         weight: Tensor = layer.weight  # type: ignore[assignment]  # a module's attributes are untyped
         return weight.T if isinstance(layer, Conv1D) else weight
 
     def tensor(self, parameter: Tensor) -> Tensor:
-        """See `WeightSource.tensor`."""
         return parameter
 
     def vocabulary(
         self, embedding: nn.Module, output: nn.Module, form: "Format"
     ) -> tuple[Embed, OutputLayer]:
-        """See `WeightSource.vocabulary`."""
         table: Any = embedding.weight
         return vocabulary_layers(table, output.weight, form.output)  # type: ignore[arg-type]  # untyped
 
