@@ -45,22 +45,16 @@ class Sequence:
         self._room = None if pool is None else pool.room(self._bytes, documents)
         self.kv = backend.open(documents, capacity)
 
-    def extend(
-        self, tokens: Tokens[int], preemption: Preemption | None = None, *, prompt: bool = False
-    ) -> RowLogits:
-        """Append tokens; what the model predicts after the last. `prompt`: see Extension.
+    def extend(self, tokens: Tokens[int], *, prompt: bool = False) -> RowLogits:
+        """Append tokens; return the logits after the last. `prompt`: see Extension.
 
-        Raises:
-            Preempted: `preemption` was requested; nothing has changed.
-            ModelError: no tokens, an unknown token, or more than the context holds.
+        Raises ModelError for no tokens, an unknown token, or more than the context holds.
         """
-        return _extended(Extension(self, tokens, False, preemption or Preemption(), prompt))[0]
+        return _extended(Extension(self, tokens, False, prompt=prompt))[0]
 
-    def extend_all(
-        self, tokens: Tokens[int], preemption: Preemption | None = None
-    ) -> list[RowLogits]:
-        """Append tokens; what the model predicts after each of them. Raises like `extend`."""
-        return _extended(Extension(self, tokens, True, preemption or Preemption()))
+    def extend_all(self, tokens: Tokens[int]) -> list[RowLogits]:
+        """Append tokens; return the logits after each of them. Raises like `extend`."""
+        return _extended(Extension(self, tokens))
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens. Raises ModelError if there are fewer."""

@@ -1,17 +1,15 @@
-"""Where a model's work is done, next to the event loop: one queue of forwards for all answers.
+"""The thread of a model: one queue of forwards for all answers, next to the event loop.
 
-The engine's thread collects what the answers want and reads it in forwards that they share
-(`language.batch`): answers join and leave between two forwards, a preemption drops one answer's
-part, and long questions go in pieces, so that nobody waits for them. What nobody waits for is read
-while there is nothing else to read. Heads run in a thread of their own, unless nobody else waits
-for the model: then the one that reads goes on at once.
+Readings of several answers share forwards (`backends.batch`). Answers join and leave between two
+forwards, a preemption drops one answer's part, and long questions are read in pieces, so that they
+delay nobody. Spare readings are done when there is nothing else to do. Heads run in a thread of
+their own, unless no other answer uses the model: then the thread that reads goes on at once.
 """
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -33,11 +31,11 @@ ALONE = 256
 
 
 class Engine(WorkerThread):
-    """The readings of one model, in its thread, between the jobs that add them.
+    """Does the readings of one model in its thread, between the jobs that add them.
 
-    The queue is short: an answer has at most two readings in it. `answers` is how many are open:
-    each may want its next token at any time, and waits for the forward under way and its own.
-    `batches` counts forwards by how many readings shared them.
+    The queue is short: an answer has at most two readings in it. `answers` is the number of open
+    answers, each of which may want its next token at any time. `batches` counts forwards by how
+    many readings shared them.
     """
 
     def __init__(self, heads: WorkerThread) -> None:
@@ -50,11 +48,12 @@ class Engine(WorkerThread):
         self._quiet.set()
         self._batch = Batch()
         self._preparing = 0
-        self._spare: list[_Spare] = []  # in the order in which they came; in the model's thread
+        # Spare readings in their order, and the preemptions of those under way.
+        self._spare: list[tuple[Preemption, Reading[Any], Callable[[Any], None]]] = []
         self._spares_read: list[Preemption] = []
 
     def opened(self, answers: int, wanted: int = 0) -> None:
-        """So many more answers are open, and so many more questions are `wanted`; on the loop."""
+        """Count so many more open answers and `wanted` questions. Call on the loop."""
         self.answers += answers
         self._wanted += wanted
         if self.answers or self._wanted:
@@ -64,7 +63,7 @@ class Engine(WorkerThread):
 
     @contextmanager
     def wanted(self) -> Iterator[None]:
-        """Until the context ends somebody waits for the model, or will in a moment; on the loop."""
+        """Preempt spare readings until the context ends. Use on the loop."""
         self.opened(0, 1)
         self.make_way()
         try:
@@ -74,16 +73,16 @@ class Engine(WorkerThread):
 
     @property
     def busy(self) -> bool:
-        """Whether others share the model now; for its own thread to ask, when a reading ends."""
+        """Whether others share the model now. Ask in its thread, when a reading ends."""
         return len(self._batch) > 1
 
     @property
     def queued(self) -> int:
-        """The readings that the next forward is shared by."""
+        """The number of readings that share the next forward."""
         return len(self._batch)
 
     def add(self, reading: Reading[T], done: Callable[[T | BaseException], None]) -> None:
-        """Have a reading done; for the model's own thread, where `done` is called, too."""
+        """Add a reading. Call in the model's thread, where `done` is called, too."""
         self._batch.add(reading, done)
 
     def add_spare(
@@ -92,33 +91,34 @@ class Engine(WorkerThread):
         done: Callable[[T | BaseException], None],
         preemption: Preemption,
     ) -> None:
-        """The same where nobody waits for it, so that it makes way; `preemption` is its own."""
-        self._spare.append(_Spare(reading, done, preemption))
+        """Add a reading that nobody waits for; others preempt it by its own `preemption`."""
+        self._spare.append((preemption, reading, done))
 
     def make_way(self) -> None:
-        """Somebody waits for the model: stop what nobody waits for. From any thread."""
+        """Preempt spare readings. Call from any thread."""
         for preemption in tuple(self._spares_read):
             preemption.request()
 
     def _read_spare(self) -> None:
-        """Begin what nobody waits for, if there is nothing else; what is preempted ends at once."""
+        """Begin spare readings if there is nothing else to do; preempted ones end at once."""
         idle = len(self._batch) == 0
         waiting, self._spare = self._spare, []
         for each in waiting:
-            # In this order, so that who comes now is seen here, or tells it to make way.
-            self._spares_read.append(each.preemption)
-            if (idle and not self._jobs.qsize()) or each.preemption.requested:
-                self.add(each.reading, partial(self._spare_read, each))
+            preemption, reading, done = each
+            # In this order, so that who comes now is seen here, or preempts it.
+            self._spares_read.append(preemption)
+            if (idle and not self._jobs.qsize()) or preemption.requested:
+                self.add(reading, partial(self._spare_read, preemption, done))
             else:
-                self._spares_read.remove(each.preemption)
+                self._spares_read.remove(preemption)
                 self._spare.append(each)
 
-    def _spare_read(self, spare: "_Spare", result: Any) -> None:
-        self._spares_read.remove(spare.preemption)
-        spare.done(result)
+    def _spare_read(self, preemption: Preemption, done: Callable[[Any], None], result: Any) -> None:
+        self._spares_read.remove(preemption)
+        done(result)
 
     async def read(self, reading: Callable[[], Reading[T]]) -> T:
-        """What a reading comes to; what it raises is raised here."""
+        """Return the result of a reading; raise what it raises."""
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._begin, reading, done))
         try:
@@ -128,7 +128,7 @@ class Engine(WorkerThread):
             del done  # as in `run`
 
     async def read_idle(self, reading: Callable[[Preemption], Reading[T]]) -> T:
-        """The same while no answer is open and none is `wanted`; it begins anew after each."""
+        """Read while no answer is open and none is `wanted`; begin anew after each."""
         while True:
             while self.answers or self._wanted:
                 await self._quiet.wait()
@@ -174,25 +174,16 @@ class Engine(WorkerThread):
 
     @property
     def _piece(self) -> int:
-        """What a forward takes of a long text: little where another answer waits for it."""
+        """The part of a long text in one forward: small if another answer is open."""
         others = self.answers if self._preparing else self.answers - 1
         return PIECE if others > 0 else ALONE
 
 
-@dataclass(frozen=True, slots=True)
-class _Spare:
-    """A reading that nobody waits for."""
-
-    reading: Reading[Any]
-    done: Callable[[Any], None]
-    preemption: Preemption
-
-
 class _Forward:
-    """The reading of a Work's span and the head over what it gives.
+    """The reading of a Work's span, and the head over its result.
 
-    `asked` is the Work that the mode has asked for, with `done`; a forward that began because it
-    was likely to be wanted next has neither yet.
+    `asked` is the Work that the mode has asked for, with `done`; a forward that began in advance
+    has neither yet.
     """
 
     def __init__(self, work: Work, asked: Work | None, done: Done | None) -> None:
@@ -204,7 +195,7 @@ class _Forward:
         self.outcome: Outcome | None = None
 
     def fits(self, work: Work) -> bool:
-        """Whether its outcome is that of `work`, too: it gives what follows the same prefixes."""
+        """Whether its result is that of `work`, too: they read the same prefixes."""
         mine, other = self.work.span, work.span
         if mine is None or other is None or self.work.branches or work.branches:
             return False
@@ -214,8 +205,8 @@ class _Forward:
 class ModelContext:
     """Implements Context on a real model.
 
-    The engine goes on with what a Work says is wanted next while the loop still handles its
-    outcome, so that no hand-over between the two stands between forwards.
+    The engine begins the Work that follows while the loop still handles the result, so that
+    forwards do not wait for the loop.
     """
 
     def __init__(self, engine: Engine, reader: Reader) -> None:
@@ -284,19 +275,24 @@ class ModelContext:
         tokens, hashes = [*span.tokens, *work.guess], extended(span.hashes, work.guess)
         texts = [(reader, Span(tokens, hashes, span.first))]
         texts += self._beside(reader, work.branches)
-        parts = _Parts(len(texts), lambda said: self._was_read(forward, said))
+        found: list[list[Any] | BaseException | None] = [None] * len(texts)
+
+        def take(place: int, said: list[Any] | BaseException) -> None:
+            found[place] = said
+            if not any(part is None for part in found):
+                self._was_read(forward, [part for part in found if part is not None])
+
         for place, (each, text) in enumerate(texts):
             reading = each.reading(text.tokens, text.hashes, text.first, forward.preemption)
-            take = partial(parts.take, place)
             if work.spare:
-                self._engine.add_spare(reading, take, forward.preemption)
+                self._engine.add_spare(reading, partial(take, place), forward.preemption)
             else:
-                self._engine.add(reading, take)
+                self._engine.add(reading, partial(take, place))
 
     def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
-        """For every branch the fork of the reader that has most of its text already.
+        """Return for every branch the fork of the reader that has most of its text already.
 
-        Of the last branches none where there is no room for more forks.
+        The last branches are left out if there is no room for more forks.
         """
         with suppress(BusyError):
             while len(self._forks) < len(branches):
@@ -309,11 +305,13 @@ class ModelContext:
             texts.append((best, branch))
         return texts
 
-    def _was_read(self, forward: _Forward, said: list[Any] | BaseException) -> None:
+    def _was_read(self, forward: _Forward, parts: list[list[Any] | BaseException]) -> None:
         seconds = self._clock() - forward.began_s
         self._reading = None
-        if isinstance(said, BaseException):
-            self._finish(forward, _failed(forward.work, seconds, said))
+        failed = next((part for part in parts if isinstance(part, BaseException)), None)
+        said = [each for part in parts if isinstance(part, list) for each in part]
+        if failed is not None:
+            self._finish(forward, _failed(forward.work, seconds, failed))
         elif self._engine.busy:
             self._engine.heads.submit(lambda: self._conclude(forward, said, seconds))
         else:
@@ -322,7 +320,7 @@ class ModelContext:
             self._read_next()
 
     def _conclude(self, forward: _Forward, said: list[Prediction], seconds: float) -> None:
-        """The head, and the start of the forward that follows."""
+        """Run the head, and begin the forward that follows."""
         work = forward.work
         outcome, following = _outcome(work, said, seconds), None
         if outcome.error is None and forward.asked is not None and work.following is not None:
@@ -341,8 +339,7 @@ class ModelContext:
         self._engine.post(self._finished, forward, outcome, following)
 
     def _compute(self, work: Work, done: Done) -> None:
-        outcome = _outcome(work, [], 0.0)
-        self._engine.post(self._hand_over, outcome, done)
+        self._engine.post(self._hand_over, _outcome(work, [], 0.0), done)
 
     # On the loop, in the order in which the work ended.
 
@@ -368,25 +365,6 @@ class ModelContext:
         if self._current is forward:
             self._current = None
         done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))
-
-
-class _Parts:
-    """What the texts of one forward came to, put together when the last one is read."""
-
-    def __init__(self, count: int, done: Callable[[list[Any] | BaseException], None]) -> None:
-        self._parts: list[list[Any] | BaseException | None] = [None] * count
-        self._done = done
-
-    def take(self, place: int, said: list[Any] | BaseException) -> None:
-        self._parts[place] = said
-        together: list[Any] = []
-        for part in self._parts:
-            if part is None:
-                return
-            if isinstance(part, list):
-                together += part
-        failed = [part for part in self._parts if isinstance(part, BaseException)]
-        self._done(failed[0] if failed else together)
 
 
 def _outcome(work: Work, said: list[Prediction], seconds: float) -> Outcome:

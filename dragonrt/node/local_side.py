@@ -1,4 +1,4 @@
-"""What one process answers with: a model, its threads, its documents (SPEC section 1)."""
+"""The model, threads and documents that one process answers with (SPEC section 1)."""
 
 import asyncio
 import hashlib
@@ -29,11 +29,11 @@ from dragonrt.traces.file import Recorder
 from retrieval import Chunk, Hit, RetrievalError, in_context
 
 PINNED = 64
-"""Answers that keep what they found, so that they can be resumed when the documents are others."""
+"""Answers whose found chunks are kept: they can be resumed after the documents have changed."""
 
 
 class LongQuestionError(DragonError):
-    """A question of so many `tokens` for which the model has `room` only."""
+    """A question has `tokens`, and the model has `room` for fewer."""
 
     def __init__(self, tokens: int, room: int, model: str) -> None:
         super().__init__(
@@ -47,11 +47,10 @@ class LongQuestionError(DragonError):
 class LocalSide:
     """Implements Preparer on a real model and a real index.
 
-    `engine` runs the model, `librarian` the retrieval, so that neither waits for the other.
-    `library` may be None: the side then answers without documents. `profile` is the offline decode
-    profile of the model on this machine. `pool` bounds what answers keep in memory. Without
-    `share_sources` the side names none of the documents it used to the other side. `following` is
-    how the process fares that indexes beside it, if there is one.
+    `engine` runs the model, `librarian` the retrieval. Without a `library` the side answers without
+    documents. `profile` is the decode profile of the model on this machine. `pool` bounds the KV of
+    answers. Without `share_sources` the other side is not told the names of documents. `following`
+    is the state of the process that indexes changes, if there is one.
     """
 
     side: Side
@@ -73,7 +72,7 @@ class LocalSide:
 
     @property
     def corpus(self) -> str:
-        """Equal on hosts of which each can go on with the other's answer, if their models are."""
+        """Equal on hosts of equal documents: each can go on with the other's answer."""
         known = self.model.document_fingerprint
         if self.library is not None:
             known += f" {self.library.retriever.fingerprint} {self.library.kv_type}"
@@ -116,7 +115,7 @@ class LocalSide:
         )
 
     def _find(self, question: Question) -> list[Hit]:
-        """The chunks to answer from; those of its beginning, where the answer is resumed."""
+        """Return the chunks to answer from; a resumed answer keeps those of its beginning."""
         if self.library is None:
             return []
         asked = replace(question, accepted=())
@@ -133,7 +132,7 @@ class LocalSide:
         return hits
 
     async def _documents(self, hits: Sequence[Hit], preemption: Preemption) -> Sequence[Document]:
-        """The KV of what was found, each once in memory; computed where it is not stored."""
+        """Return the KV of the chunks, each once in memory; compute what is not stored."""
         library, model, pool = self.library, self.model, self.pool
         if library is None or not hits:
             return [model.document_kv(())]
@@ -172,10 +171,7 @@ class LocalSide:
         *,
         in_blocks: bool,
     ) -> Reading[tuple[Reader, int]]:
-        """Read the question once, behind all documents at the same time.
-
-        Comes to the question's length, too.
-        """
+        """Read the question behind all documents at once; its length is returned, too."""
         model = self.model
         longest = max(document.length for document in documents)
         room = model.context_length - longest - question.max_tokens
@@ -191,7 +187,7 @@ class LocalSide:
         return reader, len(tokens)
 
     def _weighing(self, question: Question, hits: Sequence[Hit]) -> Weighing:
-        """Relevances from the scores; a side without documents counts as one of score 0."""
+        """Weigh rows by their scores; a side without documents has one row of score 0."""
         library = self.library
         scores = np.array([hit.score for hit in hits] or [0.0])
         initial = scores / question.relevance_temperature
@@ -217,10 +213,7 @@ def _evidence(hits: Sequence[Hit]) -> str:
 def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """The tokens of the question after as many of the latest turns as fit into `room` tokens.
-
-    They begin with the instructions.
-    """
+    """Return the tokens of instructions, the latest turns that fit into `room`, and question."""
     turns = list(history)
     while True:
         tokens = model.encode(model.prompt.question_text(turns, question, instructions))

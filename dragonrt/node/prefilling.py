@@ -1,4 +1,4 @@
-"""KV that is computed while nobody asks, so that fewer questions have to wait for it."""
+"""Computes KV while no answer is open, so that fewer questions wait for it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""A side that gets ready for one question: what an answer asks of it, and what it gets back."""
+"""The interface between an answer and the model and documents of its side."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a Work: its head's `value`, or the `error` that kept it from one.
+    """The result of a Work: its head's `value`, or an `error`; neither if it was preempted.
 
-    `seconds` is what the forward took. A forward that was preempted has neither.
+    `seconds` is the time of the forward.
     """
 
     work: Work
@@ -27,10 +27,10 @@ class Outcome:
 
 
 class Context(Protocol):
-    """One answer's place at a model, which has read its documents and its question."""
+    """One answer's session at a model, which has read its documents and its question."""
 
     def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
-        """Have the work done beside the loop; `done` is called on the loop, never at once.
+        """Do the work beside the loop; `done` is called on the loop, never at once.
 
         One Work with a span at a time.
         """
@@ -41,16 +41,16 @@ class Context(Protocol):
         ...
 
     def close(self) -> None:
-        """The answer is over: nothing is wanted any more, and `done` is not called again."""
+        """End the session; `done` is not called again."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """A side that has read the question after its documents, and what getting there took.
+    """A side that has read the question after its documents, and the times it took.
 
-    `passages` are the chunks that it read, one for each row. `evidence` names them and their
-    relevances: with others the text would be another. `decode` gives the text of tokens.
+    `passages` are the chunks that it read, one for each row. `evidence` is a hash of them and their
+    relevances. `decode` gives the text of tokens.
     """
 
     context: Context
@@ -64,7 +64,7 @@ class PrefillResult:
 
 
 class Preparer(Protocol):
-    """What a side answers with: its model, its documents, its recorder."""
+    """The model, documents and recorder of a side."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -77,7 +77,7 @@ class Preparer(Protocol):
 
     @property
     def share_sources(self) -> bool:
-        """Whether the other side may hear of the documents that an answer rests on."""
+        """Whether the other side is told which documents an answer rests on."""
         ...
 
     @property
@@ -88,6 +88,6 @@ class Preparer(Protocol):
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         """Retrieve, load the documents' KV and prefill the question.
 
-        Who `verifies` reads blocks in one forward even where they have other last bits.
+        A verifier reads blocks in one forward even where their last bits differ.
         """
         ...

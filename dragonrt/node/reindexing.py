@@ -1,7 +1,7 @@
-"""Documents that are indexed while a side answers: the rest of them, and changes (`--watch`).
+"""Indexes documents while a side answers: the rest of them, and changes (`--watch`).
 
 `retrieval.following` updates the index in a process of its own; the side retrieves from each new
-snapshot as soon as it hears of it. Answers that have begun keep the chunks that they found.
+snapshot. Answers that have begun keep the chunks that they found.
 """
 
 import asyncio
@@ -20,19 +20,18 @@ from retrieval.following import Order
 
 END_S = 2.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
-"""Before a process that died is started again; doubled each time that it dies soon."""
+"""Wait before a process that died is started again; doubled if it dies soon."""
 _LONGEST = 2**24  # bytes of a report, which names the files that could not be read
 
 OnReport = Callable[[Report | DragonError], None]
-"""Hears what an update did, or why there was none."""
+"""Receives the report of an update, or why there was none."""
 
 
 @dataclass(slots=True)
 class Following:
-    """How the process fares that indexes beside a side.
+    """The state of the process that indexes beside a side.
 
-    `stopped` says why there is none, `failed` why its last update came to nothing; both are empty
-    while all is well.
+    `stopped` is why there is none, `failed` why its last update failed; both are empty otherwise.
     """
 
     stopped: str = ""
@@ -44,9 +43,9 @@ class Following:
 async def reindexing(
     order: Order, library: Library, on_report: OnReport, following: Following
 ) -> AsyncIterator[None]:
-    """Make an index, and the library opened from it, as the documents are, until the context ends.
+    """Keep an index and its library equal to the documents until the context ends.
 
-    A process that dies is started again, at once or after up to a minute if that is in vain.
+    A process that dies is started again, after up to a minute if it dies again.
     Raises DragonError if the documents cannot be watched.
     """
     begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -68,7 +67,7 @@ async def _kept_up(
     following: Following,
     begun: "asyncio.Future[None]",
 ) -> None:
-    """Run the process, and again when it has ended before its work; `begun` is the first time."""
+    """Run the process, again if it ends before its work; `begun` is set at the first start."""
     clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
     while True:
         since = clock()
@@ -96,7 +95,7 @@ async def _kept_up(
 
 @asynccontextmanager
 async def _process(order: Order) -> AsyncIterator[asyncio.StreamReader]:
-    """What the process says, once it notices changes; it is over when the context ends."""
+    """Start the process; give its output once it notices changes; end it with the context."""
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(

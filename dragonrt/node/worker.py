@@ -1,4 +1,4 @@
-"""A thread that does one job after another, next to the event loop (ARCHITECTURE)."""
+"""A thread that runs one job after another, next to the event loop."""
 
 import asyncio
 import threading
@@ -38,15 +38,15 @@ class WorkerThread:
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Have `job` run in the thread; callable from any thread. It must not raise."""
+        """Run `job` in the thread. Call from any thread; `job` must not raise."""
         self._jobs.put(job)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Have `callback` run on the loop; for jobs to hand over what they found."""
+        """Run `callback` on the loop. Jobs hand their results over by this."""
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """The result of `job()`, computed in the thread; its exception is raised here."""
+        """Return the result of `job()`, run in the thread; raise its exception."""
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._run, job, done))
         try:
@@ -73,7 +73,7 @@ class WorkerThread:
 
 
 def settle(done: "asyncio.Future[T]", result: T | BaseException) -> None:
-    """Give who waits what it waits for, unless nobody does any more; on the loop."""
+    """Resolve the future if it is still pending. Call on the event loop."""
     if done.done():
         return
     if isinstance(result, BaseException):

@@ -14,32 +14,13 @@ import gguf
 import numpy as np
 import pytest
 import torch
+import transformers
 from gguf import GGMLQuantizationType as Kind
-from transformers import (
-    AutoTokenizer,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Olmo2Config,
-    Olmo2ForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    SmolLM3Config,
-    SmolLM3ForCausalLM,
-)
 from transformers.pytorch_utils import Conv1D
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.torch_.gguf.file import TYPES
 from dragonrt.backends.torch_.gguf.groups import DECODERS
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.weights import between_rounded_weights
@@ -204,68 +185,47 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 0,
 }
-OWN_HEADS = {"head_dim": 16}
-GEMMA = OWN_HEADS | {"query_pre_attn_scalar": 16, "sliding_window": 24, "num_hidden_layers": 7}
+HEADS = {"head_dim": 16}
+GEMMA = HEADS | {"query_pre_attn_scalar": 16, "sliding_window": 24, "num_hidden_layers": 7}
+WINDOW = {"attention.sliding_window": 24}
 LINE = [5, 60, 70, 80, 90, 100, 110, 120, 130, 200, 250, 17, 33]
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 5_000_000.0}}
+GPT2 = {"vocab_size": 300, "bos_token_id": 1, "eos_token_id": 0, "n_embd": 48, "n_layer": 3}
+FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "llama": ("Llama", {"tie_word_embeddings": True, "attention_bias": False}, {}),
+    "qwen2": ("Qwen2", {"tie_word_embeddings": False}, {}),
+    "qwen3": ("Qwen3", HEADS, {}),
+    "smollm3": (
+        "SmolLM3",
+        ROPE | {"num_hidden_layers": 5, "use_sliding_window": False},
+        {"rope.freq_base": 5_000_000.0},
+    ),
+    "olmo2": ("Olmo2", {}, {}),
+    "phi3": ("Phi3", {"sliding_window": None}, {"rope.dimension_count": 12}),
+    "gemma2": (
+        "Gemma2",
+        GEMMA | {"attn_implementation": "eager"},
+        WINDOW | {"attn_logit_softcapping": 50.0},
+    ),
+    "gemma3": ("Gemma3Text", GEMMA, WINDOW | {"rope.freq_base": 1_000_000.0}),
+    "gpt2": ("GPT2", GPT2 | {"n_head": 4, "n_positions": 160, "n_inner": 96}, {}),
+}
+"""Of every architecture that is read: transformers' name and options, and the file's values."""
 
 
-def llama(**options: Any) -> File:
-    model = random_model(LlamaForCausalLM, LlamaConfig, **options)
-    return File(model, "llama")
-
-
-def random_model(model: Any, config: Any, **options: Any) -> Any:
+def random_model(family: str, **options: Any) -> Any:
     torch.manual_seed(0)
-    made = model(config(**(SIZES | options))).eval()
+    sizes = options if family == "GPT2" else SIZES | options
+    config = getattr(transformers, f"{family}Config")(**sizes)
+    head = "LMHeadModel" if family == "GPT2" else "ForCausalLM"
+    made = getattr(transformers, family.removesuffix("Text") + head)(config).eval()
     for parameter in made.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
     return made
 
 
-def of_family(architecture: str) -> File:
-    """A file of each architecture that is read."""
-    values: dict[str, Any] = {}
-    if architecture == "llama":
-        return llama(tie_word_embeddings=True, attention_bias=False)
-    if architecture == "qwen2":
-        model = random_model(Qwen2ForCausalLM, Qwen2Config, tie_word_embeddings=False)
-    elif architecture == "qwen3":
-        model = random_model(Qwen3ForCausalLM, Qwen3Config, **OWN_HEADS)
-    elif architecture == "smollm3":
-        options = {"num_hidden_layers": 5, "use_sliding_window": False}
-        model = random_model(SmolLM3ForCausalLM, SmolLM3Config, **options)
-        values["rope.freq_base"] = 5_000_000.0
-        model.config.rope_parameters["rope_theta"] = 5_000_000.0
-        model = random_model(
-            SmolLM3ForCausalLM,
-            SmolLM3Config,
-            rope_parameters={"rope_type": "default", "rope_theta": 5_000_000.0},
-            **options,
-        )
-    elif architecture == "olmo2":
-        model = random_model(Olmo2ForCausalLM, Olmo2Config)
-    elif architecture == "phi3":
-        model = random_model(Phi3ForCausalLM, Phi3Config, sliding_window=None)
-        values["rope.dimension_count"] = 12
-    elif architecture == "gemma2":
-        model = random_model(Gemma2ForCausalLM, Gemma2Config, **GEMMA, attn_implementation="eager")
-        values |= {"attention.sliding_window": 24, "attn_logit_softcapping": 50.0}
-    elif architecture == "gemma3":
-        model = random_model(Gemma3ForCausalLM, Gemma3TextConfig, **GEMMA)
-        values |= {"attention.sliding_window": 24, "rope.freq_base": 1_000_000.0}
-    else:
-        sizes: dict[str, Any] = {
-            "n_embd": 48,
-            "n_layer": 3,
-            "n_head": 4,
-            "n_positions": 160,
-            "n_inner": 96,
-        }
-        torch.manual_seed(0)
-        config = GPT2Config(vocab_size=300, bos_token_id=1, eos_token_id=0, **sizes)
-        model = GPT2LMHeadModel(config)
-        model.train(False)
-    return File(model, architecture, values=values)
+def llama(**options: Any) -> File:
+    return File(random_model("Llama", **options), "llama")
 
 
 def says(model: LanguageModel) -> torch.Tensor:
@@ -283,45 +243,19 @@ def expected(model: Any) -> torch.Tensor:
     return found
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["llama", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3", "gpt2"],
-)
+@pytest.mark.parametrize("architecture", FAMILIES)
 def test_every_architecture_gives_transformers_logits(architecture: str, tmp_path: Path) -> None:
-    file = of_family(architecture)
+    family, options, values = FAMILIES[architecture]
+    file = File(random_model(family, **options), architecture, values=values)
     model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu", "float32")
     torch.testing.assert_close(says(model), expected(file.reference()), atol=2e-4, rtol=0)
     assert model.context_length == 160
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        kind.name
-        for kind in (
-            Kind.F32,
-            Kind.F16,
-            Kind.BF16,
-            Kind.Q8_0,
-            Kind.Q4_0,
-            Kind.Q4_1,
-            Kind.Q5_0,
-            Kind.Q5_1,
-            Kind.Q4_K,
-            Kind.Q5_K,
-            Kind.Q6_K,
-        )
-    ],
-)
+@pytest.mark.parametrize("kind", sorted(kind.name for kind in TYPES))
 def test_every_tensor_type_gives_the_logits_of_its_numbers(kind: str, tmp_path: Path) -> None:
-    model = random_model(
-        LlamaForCausalLM,
-        LlamaConfig,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=2,
-        tie_word_embeddings=False,
-    )
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
+    model = random_model("Llama", **sizes, tie_word_embeddings=False)
     file = File(model, "llama", Kind[kind])
     path, reference = file.write(tmp_path / "model.gguf"), file.reference()
     exact = LanguageModel.load(path, "cpu", "float32")
@@ -392,7 +326,7 @@ def test_a_checkpoint_of_the_same_tokenizer_reads_and_pairs_alike(pre: str, tmp_
     file.pre = pre
     model = LanguageModel.load(file.write(tmp_path / "model.gguf"), "cpu")
     file.model.save_pretrained(tmp_path / "hub")
-    converted: Any = AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
+    converted: Any = transformers.AutoTokenizer.from_pretrained(tmp_path, gguf_file="model.gguf")
     converted.save_pretrained(tmp_path / "hub")
     hub = LanguageModel.load(tmp_path / "hub", "cpu")
     assert hub.tokenizer_fingerprint == model.tokenizer_fingerprint
@@ -482,17 +416,10 @@ def test_what_is_no_model_that_is_known_is_refused(tmp_path: Path) -> None:
 )
 def test_absurd_sizes_are_refused(key: str, value: Any, tmp_path: Path) -> None:
     file = llama()
-    written = {
-        "block_count": "add_block_count",
-        "attention.head_count": "add_head_count",
-        "embedding_length": "add_embedding_length",
-        "attention.key_length": "add_key_length",
-        "context_length": "add_context_length",
-    }
-    if key in written:
-        file.instead[written[key]] = value
-    else:
+    if key.startswith("rope"):
         file.values[key] = value
+    else:
+        file.instead[f"add_{key.removeprefix('attention.')}"] = value
     refused(file.write(tmp_path / "model.gguf"))
 
 

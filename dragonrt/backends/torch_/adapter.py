@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dragonrt.backends.torch_.linear import Linear, Pointwise
+from dragonrt.backends.torch_.linear import Linear, Pointwise, computes_rows, sample_weight
 from dragonrt.errors import ModelError
 from retrieval.files import read_bytes
 
@@ -158,17 +158,7 @@ class _ByteLinear:
 @cache
 def _can_multiply_bytes(dtype: torch.dtype) -> bool:
     """Whether torch has that product, and computes each row as if it were alone."""
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(rows, 64, generator=generator) for rows in (17, 48))
-    try:
-        layer = _ByteLinear(weight.to(dtype))
-        y = layer(x.to(dtype))
-        alone = [layer(x[row : row + 1].to(dtype)) for row in range(len(x))]
-        return torch.equal(y, torch.cat(alone)) and torch.allclose(
-            y.float(), x @ weight.T, atol=0.3
-        )
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return False
+    return computes_rows(lambda w: _ByteLinear(w.to(dtype)), sample_weight(), dtype, atol=0.3)
 
 
 def _refuse_what_is_not_read(directory: Path, config: Mapping[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 Each reader takes a transformers model, whose weights may lie elsewhere (`LayerFactory`). It returns
 None if the model uses an option that the hand-written forward leaves out. Such models, and all
-others, run through `HubDecoder`.
+others, run through `TransformersDecoder`.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -190,88 +191,96 @@ def _rotation(make: LayerFactory, body: Any, positions: Tensor, kind: str | None
 
 
 def _opt(model: Any, make: LayerFactory) -> Transformer | None:
-    """OPT: learned positions with an offset of two, layer norms before each part."""
+    """OPT: learned positions with an offset of two."""
     config, body = model.config, model.model.decoder
     if (
         not config.do_layer_norm_before
         or body.final_layer_norm is None
         or body.project_in is not None
         or not config.layer_norm_elementwise_affine
-        or config.activation_function not in _ACTIVATIONS
     ):
         return None
-    layers = []
-    for block in body.layers:
-        attention = block.self_attn
-        layers.append(
-            Layer(
-                attention_norm=_layer_norm(make, block.self_attn_layer_norm),
-                attention_in=make.joined(attention.q_proj, attention.k_proj, attention.v_proj),
-                attention_out=make.joined(attention.out_proj),
-                feed_forward=Sandwiched(
-                    _layer_norm(make, block.final_layer_norm),
-                    FeedForward(
-                        make.joined(block.fc1),
-                        _ACTIVATIONS[config.activation_function],
-                        make.joined(block.fc2),
-                    ),
-                    None,
-                ),
-            )
+    blocks = [
+        _Block(
+            block.self_attn_layer_norm,
+            [block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj],
+            block.self_attn.out_proj,
+            block.final_layer_norm,
+            block.fc1,
+            block.fc2,
         )
-    embed, output = make.vocabulary(body.embed_tokens, model.lm_head)
-    weights = Weights(
-        embed=embed,
-        position_embedding=make.tensor(body.embed_positions.weight)[body.embed_positions.offset :],
-        layers=tuple(layers),
-        final_norm=_layer_norm(make, body.final_layer_norm),
-        heads=config.num_attention_heads,
-        output=output,
-        filled_up=not make.form.groups,
-    )
-    head_dim = config.hidden_size // config.num_attention_heads
-    return _assemble(weights, config.num_attention_heads, head_dim, config.max_position_embeddings)
+        for block in body.layers
+    ]
+    positions = make.tensor(body.embed_positions.weight)[body.embed_positions.offset :]
+    return _classic(model, make, blocks, body.embed_tokens, positions, body.final_layer_norm)
 
 
 def _gpt2(model: Any, make: LayerFactory) -> Transformer | None:
-    """GPT-2: learned positions, weights stored transposed, queries, keys and values joined."""
+    """GPT-2: weights stored transposed, queries, keys and values joined."""
     config, body = model.config, model.transformer
     if (
         not config.scale_attn_weights
         or config.scale_attn_by_inverse_layer_idx
         or config.reorder_and_upcast_attn
         or config.add_cross_attention
-        or config.activation_function not in _ACTIVATIONS
     ):
+        return None
+    blocks = [
+        _Block(b.ln_1, [b.attn.c_attn], b.attn.c_proj, b.ln_2, b.mlp.c_fc, b.mlp.c_proj)
+        for b in body.h
+    ]
+    return _classic(model, make, blocks, body.wte, make.tensor(body.wpe.weight), body.ln_f)
+
+
+class _Block(NamedTuple):
+    """The modules of one layer."""
+
+    attention_norm: Any
+    inputs: Sequence[Any]
+    output: Any
+    norm: Any
+    up: Any
+    down: Any
+
+
+def _classic(
+    model: Any,
+    make: LayerFactory,
+    blocks: Sequence["_Block"],
+    tokens: Any,
+    positions: Tensor,
+    final_norm: Any,
+) -> Transformer | None:
+    """Learned positions, and layer norms before each part."""
+    config = model.config
+    activation = _ACTIVATIONS.get(config.activation_function)
+    if activation is None:
         return None
     layers = tuple(
         Layer(
-            attention_norm=_layer_norm(make, block.ln_1),
-            attention_in=make.joined(block.attn.c_attn),
-            attention_out=make.joined(block.attn.c_proj),
+            attention_norm=_layer_norm(make, block.attention_norm),
+            attention_in=make.joined(*block.inputs),
+            attention_out=make.joined(block.output),
             feed_forward=Sandwiched(
-                _layer_norm(make, block.ln_2),
-                FeedForward(
-                    make.joined(block.mlp.c_fc),
-                    _ACTIVATIONS[config.activation_function],
-                    make.joined(block.mlp.c_proj),
-                ),
+                _layer_norm(make, block.norm),
+                FeedForward(make.joined(block.up), activation, make.joined(block.down)),
                 None,
             ),
         )
-        for block in body.h
+        for block in blocks
     )
-    embed, output = make.vocabulary(body.wte, model.lm_head)
+    embed, output = make.vocabulary(tokens, model.lm_head)
+    heads = config.num_attention_heads
     weights = Weights(
         embed=embed,
-        position_embedding=make.tensor(body.wpe.weight),
+        position_embedding=positions,
         layers=layers,
-        final_norm=_layer_norm(make, body.ln_f),
-        heads=config.n_head,
+        final_norm=_layer_norm(make, final_norm),
+        heads=heads,
         output=output,
         filled_up=not make.form.groups,
     )
-    return _assemble(weights, config.n_head, config.n_embd // config.n_head, config.n_positions)
+    return _assemble(weights, heads, config.hidden_size // heads, config.max_position_embeddings)
 
 
 def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: int) -> Transformer:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dragonrt.backends.torch_.linear import computes_rows, sample_weight
+
 GROUP = 32
 _MIDDLE, _LARGEST = 8, 15
 _OUTPUTS = 16  # the kernel takes multiples of it
@@ -93,15 +95,7 @@ def can_multiply_int4(dtype: torch.dtype) -> bool:
     """
     if not (torch.cpu._is_avx2_supported() or torch.cpu._is_avx512_supported()):
         return False
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(rows, 64, generator=generator) for rows in (17, 80))
-    try:
-        groups = Groups.rounded(weight)
-        layer = Int4Linear(groups, None, dtype)
-        y = layer(x.to(dtype))
-        alone = [layer(x[start : start + 1].to(dtype)) for start in range(len(x))]
-        return torch.equal(y, torch.cat(alone)) and torch.allclose(
-            y.float(), x @ groups.dense().T, atol=0.2
-        )
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return False
+    weight = Groups.rounded(sample_weight()).dense()
+    return computes_rows(
+        lambda w: Int4Linear(Groups.rounded(w), None, dtype), weight, dtype, atol=0.3
+    )

@@ -10,6 +10,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from dragonrt.backends.torch_.linear import computes_rows, sample_weight
+
 _LARGEST = 127
 _ZERO = 128  # the kernel takes unsigned inputs
 _SMALLEST_SCALE = 1e-30
@@ -49,14 +51,9 @@ class QuantizedLinear:
 @cache
 def can_quantize() -> bool:
     """Whether this CPU and this build of torch multiply bytes, and as they should."""
-    if not torch.cpu._is_vnni_supported():
-        return False
-    generator = torch.Generator().manual_seed(0)
-    x, weight = (torch.randn(8, 64, generator=generator) for _ in range(2))
-    try:
-        return torch.allclose(QuantizedLinear(weight)(x), x @ weight.T, atol=0.2)
-    except (AttributeError, NotImplementedError, RuntimeError):
-        return False
+    return torch.cpu._is_vnni_supported() and computes_rows(
+        QuantizedLinear, sample_weight(), torch.float32, atol=0.3
+    )
 
 
 def _scale(x: Tensor) -> Tensor:

@@ -71,7 +71,6 @@ class KvCache:
 
     @staticmethod
     def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Backend.memory`."""
         longest = max(document.length for document in documents)
         on_pages = geometry.device.type == "cpu"  # of which the last ones may never be written
         return len(geometry.layers) * sum(
@@ -101,7 +100,6 @@ class KvCache:
 
     @torch.inference_mode()
     def fork(self, length: int) -> Self:
-        """See `Rows.fork`."""
         other = copy(self)
         other._allocate(self._capacity)
         buffers = list(zip(other._keys + other._values, self._keys + self._values, strict=True))

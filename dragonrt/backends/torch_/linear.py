@@ -120,3 +120,22 @@ def _packing_works(dtype: torch.dtype) -> bool:
         return torch.equal(_multiply(x, _pack(weight), None), weight.T)
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
+
+
+def sample_weight() -> Tensor:
+    """Return a weight [80, 64] to try products with."""
+    return torch.randn(80, 64, generator=torch.Generator().manual_seed(0))
+
+
+def computes_rows(
+    make: Callable[[Tensor], Pointwise], weight: Tensor, dtype: torch.dtype, atol: float
+) -> bool:
+    """Whether torch has the operators of a product, and it computes each row as if alone."""
+    x = torch.randn(17, weight.shape[1], generator=torch.Generator().manual_seed(1))
+    try:
+        layer = make(weight)
+        y = layer(x.to(dtype))
+        alone = torch.cat([layer(row.to(dtype)) for row in torch.split(x, 1)])
+        return torch.equal(y, alone) and torch.allclose(y.float(), x @ weight.T, atol=atol)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False

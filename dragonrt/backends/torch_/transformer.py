@@ -197,7 +197,6 @@ class Transformer:
         self.exact_blocks = is_row_invariant(geometry.dtype, geometry.device)
 
     def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Decoder.memory`."""
         return KvCache.memory(self.geometry, documents, capacity)
 
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:

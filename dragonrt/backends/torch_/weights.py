@@ -1,13 +1,13 @@
-"""What weights a forward is made of, and in which format they are held.
+"""Makes the layers of a forward: weights of a source, in a format.
 
-An architecture asks a `LayerFactory` for tensors and joined products. The factory gets weights from
-a source (a loaded transformers model, or a GGUF file) and makes products of a format.
+An architecture asks a `LayerFactory` for tensors and joined products. A source is a transformers
+model in memory or a GGUF file.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,45 +22,28 @@ from dragonrt.backends.torch_.vocabulary import Embed, OutputLayer, vocabulary_l
 Weight = Tensor | Groups
 
 
-class WeightSource(Protocol):
-    """Where weights are. Modules and parameters are those of a transformers model.
+class WeightSource:
+    """The weights of a transformers model in memory. Others name its modules and parameters.
 
     Attributes:
-        device: where the weights go; None: where the model is.
+        device: where the weights are put; None: where the model is.
     """
 
-    device: torch.device | None
+    device: torch.device | None = None
 
     def weight(self, layer: nn.Module) -> Weight:
-        """The weight [outputs, inputs] of a linear layer."""
-
-    def tensor(self, parameter: Tensor) -> Tensor:
-        """Any other parameter."""
-
-    def vocabulary(
-        self, embedding: nn.Module, output: nn.Module, form: "Format"
-    ) -> tuple[Embed, OutputLayer]:
-        """What tokens go in as, and the products that give the logits."""
-
-
-class ModelSource:
-    """The weights of a transformers model in memory."""
-
-    device = None
-
-    def weight(self, layer: nn.Module) -> Weight:
-        """See `WeightSource.weight`."""
+        """Return the weight [outputs, inputs] of a linear layer."""
         weight: Tensor = layer.weight  # type: ignore[assignment]  # a module's attributes are untyped
         return weight.T if isinstance(layer, Conv1D) else weight
 
     def tensor(self, parameter: Tensor) -> Tensor:
-        """See `WeightSource.tensor`."""
+        """Return any other parameter."""
         return parameter
 
     def vocabulary(
         self, embedding: nn.Module, output: nn.Module, form: "Format"
     ) -> tuple[Embed, OutputLayer]:
-        """See `WeightSource.vocabulary`."""
+        """Return the embedding, and the products that give the logits."""
         table: Any = embedding.weight
         return vocabulary_layers(table, output.weight, form.output)  # type: ignore[arg-type]  # untyped
 
@@ -141,7 +124,7 @@ class LayerFactory:
         """By default of a model's own weights, as they are."""
         self.form = floats(model.dtype) if form is None else form
         self.device = model.device if source is None else source.device or model.device
-        self._source = ModelSource() if source is None else source
+        self._source = WeightSource() if source is None else source
         self._names = {id(module): name for name, module in model.named_modules()}
         self._adapter = adapter
 

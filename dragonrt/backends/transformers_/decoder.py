@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import CacheLayerMixin
 
@@ -58,7 +59,6 @@ class TransformersDecoder:
         return len(documents) * columns * sum(sizes) * self.geometry.dtype.itemsize
 
     def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
-        """A cache of one row per document, with room for `capacity` shared tokens."""
         return PaddedKvCache(self.geometry, documents, capacity)
 
     def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
@@ -67,12 +67,9 @@ class TransformersDecoder:
 
     def _run(self, feed: Feed) -> Output | None:
         """Between the last layer and the logits there is no check for a preemption."""
-        device = self.geometry.device
-        padding = feed.rows.padding
+        device, padding = self.geometry.device, feed.rows.padding
         start = feed.rows.width + feed.length
-        stop = start + len(feed.tokens)
-        rows = len(padding)
-        columns = torch.arange(stop, device=device)
+        columns = torch.arange(start + len(feed.tokens), device=device)
         options: dict[str, Any] = {}
         if self._takes_positions:
             options["position_ids"] = columns[start:] - padding[:, None]
@@ -80,7 +77,7 @@ class TransformersDecoder:
             options["logits_to_keep"] = 1
         try:
             logits = self._model(
-                input_ids=torch.tensor([list(feed.tokens)] * rows, device=device),
+                input_ids=torch.tensor([list(feed.tokens)] * len(padding), device=device),
                 attention_mask=(columns >= padding[:, None]).long(),
                 past_key_values=feed.rows.attached(start, feed.preemption),
                 use_cache=True,
@@ -97,7 +94,7 @@ class TransformersDecoder:
         self._read = inputs[0]
 
     def _take_hidden(self) -> Tensor:
-        """What the output layer read in the forward that has just run."""
+        """Return what the output layer read in the forward that has just run."""
         hidden, self._read = self._read, None
         if hidden is None:
             name = self._model.config.model_type
@@ -107,12 +104,9 @@ class TransformersDecoder:
     def _measure(self) -> Geometry:
         config, device = self._model.config.get_text_config(), self._model.device
         probe: Any = DynamicCache()
+        token = torch.zeros((1, 1), dtype=torch.long, device=device)
         with torch.inference_mode():
-            logits = self._model(
-                input_ids=torch.zeros((1, 1), dtype=torch.long, device=device),
-                past_key_values=probe,
-                use_cache=True,
-            ).logits
+            logits = self._model(input_ids=token, past_key_values=probe, use_cache=True).logits
         if not probe.layers or any(layer.keys is None for layer in probe.layers):
             raise ModelError(f"{config.model_type} stores no keys and values of its tokens")
         return Geometry(
@@ -129,14 +123,12 @@ class TransformersDecoder:
 
 
 class PaddedKvCache:
-    """Keys and values of rows whose documents end in the same column, `width`."""
+    """Implements Rows: documents end in the same column, `width`."""
 
     def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
         lengths = [document.length for document in documents]
         self.width = max(lengths)
-        self.padding = torch.tensor(
-            [self.width - length for length in lengths], device=geometry.device
-        )
+        self.padding = self.width - torch.tensor(lengths, device=geometry.device)
         self._layers = [
             _PlacedLayer(len(documents), shape, self.width + capacity, geometry)
             for shape in geometry.layers
@@ -144,24 +136,22 @@ class PaddedKvCache:
         self._capacity = capacity
         for row, document in enumerate(documents):
             place = slice(self.width - document.length, self.width)
-            for layer, keys, values in zip(
-                self._layers, document.keys, document.values, strict=True
-            ):
-                layer.key_buffer[row, :, place] = keys
-                layer.value_buffer[row, :, place] = values
+            for number, layer in enumerate(self._layers):
+                layer.key_buffer[row, :, place] = document.keys[number]
+                layer.value_buffer[row, :, place] = document.values[number]
 
     @torch.inference_mode()
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` shared tokens, at least doubling the buffers if they grow."""
-        if tokens <= self._capacity:
-            return
-        grown = max(tokens, 2 * self._capacity)
-        for layer in self._layers:
-            layer.widen(grown - self._capacity)
-        self._capacity = grown
+        """See `Rows.reserve`: the buffers at least double if they grow."""
+        if tokens > self._capacity:
+            grown = max(tokens, 2 * self._capacity)
+            more = (0, 0, 0, grown - self._capacity)
+            for layer in self._layers:
+                layer.key_buffer = functional.pad(layer.key_buffer, more)
+                layer.value_buffer = functional.pad(layer.value_buffer, more)
+            self._capacity = grown
 
     def document(self, row: int, length: int) -> DocumentKV:
-        """A copy of the first `length` shared tokens of a row without a document."""
         place = slice(self.width, self.width + length)
         return DocumentKV(
             tuple(layer.key_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
@@ -172,11 +162,16 @@ class PaddedKvCache:
     def fork(self, length: int) -> Self:
         """See `Rows.fork`: whatever lies beyond is copied, too."""
         other = copy(self)
-        other._layers = [layer.fork() for layer in self._layers]
+        other._layers = [copy(layer) for layer in self._layers]
+        for layer in other._layers:
+            layer.key_buffer, layer.value_buffer = (
+                layer.key_buffer.clone(),
+                layer.value_buffer.clone(),
+            )
         return other
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """A transformers cache that holds `start` columns and stores new ones behind them."""
+        """Return a transformers cache of `start` columns that stores new ones behind them."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))
@@ -203,17 +198,6 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
             for size in (shape.key_dim, shape.value_dim)
         )
 
-    def fork(self) -> Self:
-        """A layer with buffers of its own, of the same content."""
-        other = copy(self)
-        other.key_buffer, other.value_buffer = self.key_buffer.clone(), self.value_buffer.clone()
-        return other
-
-    def widen(self, columns: int) -> None:
-        """Append empty columns."""
-        self.key_buffer = torch.nn.functional.pad(self.key_buffer, (0, 0, 0, columns))
-        self.value_buffer = torch.nn.functional.pad(self.value_buffer, (0, 0, 0, columns))
-
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing: the buffers are there from the start."""
 
@@ -229,15 +213,15 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
         return self.key_buffer[:, :, :stop], self.value_buffer[:, :, :stop]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """How many columns a mask must cover, and the first of them."""
+        """Return how many columns a mask must cover, and the first of them."""
         return self.start + query_length, 0
 
     def get_seq_length(self) -> int:
-        """How many columns are stored before this forward."""
+        """Return how many columns are stored before this forward."""
         return self.start
 
     def get_max_length(self) -> int:
-        """How many columns there is room for."""
+        """Return how many columns there is room for."""
         return int(self.key_buffer.shape[2])
 
 

@@ -31,23 +31,22 @@ _MOST_DIMENSIONS = 4
 _DEFAULT_ALIGNMENT = 32
 _LARGEST_ALIGNMENT = 2**20
 _PIECE = 2**24  # bytes read, or numbers dequantised, at a time
-_SCALARS = {
-    GGUFValueType.UINT8: "<u1",
-    GGUFValueType.INT8: "<i1",
-    GGUFValueType.UINT16: "<u2",
-    GGUFValueType.INT16: "<i2",
-    GGUFValueType.UINT32: "<u4",
-    GGUFValueType.INT32: "<i4",
-    GGUFValueType.FLOAT32: "<f4",
-    GGUFValueType.BOOL: "?",
-    GGUFValueType.UINT64: "<u8",
-    GGUFValueType.INT64: "<i8",
-    GGUFValueType.FLOAT64: "<f8",
-}
 TYPES = frozenset(
     GGMLQuantizationType[name]
-    for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
-) | {GGMLQuantizationType[name] for name in ("Q4_K", "Q5_K", "Q6_K")}
+    for name in [
+        "F32",
+        "F16",
+        "BF16",
+        "Q8_0",
+        "Q4_0",
+        "Q4_1",
+        "Q5_0",
+        "Q5_1",
+        "Q4_K",
+        "Q5_K",
+        "Q6_K",
+    ]
+)
 """The tensor types that are read."""
 
 
@@ -205,17 +204,19 @@ class _Header:
             return self._string()
         if kind == GGUFValueType.ARRAY:
             return self._array(self._kind(), self._number("<Q"))
-        return np.frombuffer(self._take(np.dtype(_SCALARS[kind]).itemsize), _SCALARS[kind])[
-            0
-        ].item()
+        return self._numbers(kind, 1).item()
 
     def _array(self, kind: GGUFValueType, length: int) -> Any:
         if kind == GGUFValueType.STRING:
             return [self._string() for _ in self._bounded(length)]
         if kind == GGUFValueType.ARRAY:
             raise _BadHeaderError("it has an array of arrays")
-        code = np.dtype(_SCALARS[kind])
-        return np.frombuffer(self._take(length * code.itemsize), code)
+        return self._numbers(kind, length)
+
+    def _numbers(self, kind: GGUFValueType, count: int) -> NDArray[Any]:
+        """Read little-endian numbers of a type, which is named as numpy's."""
+        code = np.dtype(kind.name.lower()).newbyteorder("<")
+        return np.frombuffer(self._take(count * code.itemsize), code)
 
     def _tensor(self) -> GgufTensor:
         """A tensor's entry, with its offset behind the header."""

@@ -19,14 +19,14 @@ from dragonrt.backends.torch_.gguf.groups import DECODERS
 from dragonrt.backends.torch_.gguf.tokenizer import stop_tokens, tokenizer_of
 from dragonrt.backends.torch_.linear import Linear
 from dragonrt.backends.torch_.vocabulary import PIECE, Embed, OutputLayer
-from dragonrt.backends.torch_.weights import Format, Weight
+from dragonrt.backends.torch_.weights import Format, Weight, WeightSource
 from dragonrt.errors import ModelError
 
 _AT_ONCE = 2**21  # numbers that are dequantised together
 _FACTORS = "rope_freqs.weight"  # by which Llama 3's frequencies are divided
 
 
-class GgufModel:
+class GgufModel(WeightSource):
     """An open file as a `WeightSource`, with the model whose modules it gives weights to.
 
     Attributes:
@@ -35,7 +35,7 @@ class GgufModel:
         parameters: how many numbers the file's tensors have.
     """
 
-    device: torch.device | None = torch.device("cpu")
+    device = torch.device("cpu")
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if the file is damaged, or no model that is known."""
