@@ -8,7 +8,7 @@ these experiments knows how sides are connected and asked.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.control.learned import controller
 from dragonrt.experiments.comparison import Given
@@ -20,14 +20,13 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.main import Device
 from dragonrt.node.preparing import Preparer
 from dragonrt.privacy.redaction import MARKER
+from dragonrt.service.conversation import Conversation
 
 __all__ = ["Arena", "Given", "RealArena", "emulated"]
-
-if TYPE_CHECKING:
-    from dragonrt.node.local_side import LocalSide
-    from dragonrt.service.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Arena:
 class RealArena(Arena):
     """A device of a real process."""
 
-    side: "LocalSide"
+    side: LocalSide
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
         """Return what this side brings to an answer."""
@@ -76,10 +75,8 @@ class RealArena(Arena):
 
     def conversation(
         self, question: Question, settings: Settings, stops: Sequence[str] = ()
-    ) -> "Conversation":
+    ) -> Conversation:
         """A conversation without history, with the question's seed."""
-        from dragonrt.node.main import Device
-        from dragonrt.service.conversation import Conversation
 
         device = Device(self.side, self.connectors, settings, self.resources(settings))
         return Conversation(device, question, question.seed, tuple(stops))

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from dragonrt.errors import DragonError
+from dragonrt.node.endpoints import Address
+from scripts.bench.harness import environment
 from scripts.papers.intervals import Row, grouped
-
-if TYPE_CHECKING:
-    from dragonrt.node.endpoints import Address
 
 Clock = Literal["virtual", "real"]
 """Simulated models in virtual time, or real models (and real processes) in real time."""
@@ -53,11 +52,11 @@ class Settings:
     draft: str = "dragon-draft"
     target: str = "dragon-small"
     workers: tuple[str, ...] = ("dragon-small", "dragon-opt")
-    cloud: "Address | None" = None
+    cloud: Address | None = None
 
 
 class Experiment(Protocol):
-    """A module of an experiment. It imports torch and the like in `run` only: listing is quick."""
+    """A module of an experiment."""
 
     @property
     def NAME(self) -> str:  # noqa: N802 - a module's constant
@@ -149,7 +148,6 @@ def run_experiment(
         rows += [{"model": model} | row for row in own]
     seconds = time.monotonic() - start_s
     write_rows(rows, where.rows)
-    from scripts.bench.harness import environment
 
     record = {
         "experiment": experiment.NAME,

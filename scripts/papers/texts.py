@@ -6,22 +6,19 @@ They are sample questions and articles, or those of a file or directory of the u
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import Prompt
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
 from retrieval.layout import Document
 
-if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
-    from dragonrt.backends.prompt import Prompt
-
 PROSE_WORDS = 24
 
 
-def prompts(model: "LanguageModel", count: int, corpus: Path | None = None) -> "list[Prompt]":
+def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> list[Prompt]:
     """So many prompts: questions behind their document and beginnings of articles in turn.
 
     Of a corpus, pieces that lie evenly spread in it. Raises DragonError for a corpus that is no
@@ -54,15 +51,13 @@ def answerable() -> list[bundled.SampleQuestion]:
     return [each for each in bundled.questions() if len(each.evidence) == 1]
 
 
-def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> "Prompt":
+def with_evidence(model: LanguageModel, question: bundled.SampleQuestion) -> Prompt:
     """The document with the evidence, then the question."""
     document = _evidence(question)
     return _asked(model, document.title, document.text, question)
 
 
-def within_long_text(
-    model: "LanguageModel", question: bundled.SampleQuestion, tokens: int
-) -> "Prompt":
+def within_long_text(model: LanguageModel, question: bundled.SampleQuestion, tokens: int) -> Prompt:
     """A text of so many tokens, then the question: sample articles, as many as there is room for,
     and among them, anywhere, the document with the evidence."""
     random = Random(question.text)
@@ -85,9 +80,7 @@ def _evidence(question: bundled.SampleQuestion) -> Document:
     return load(bundled.documents(side) / name)
 
 
-def _asked(
-    model: "LanguageModel", title: str, text: str, question: bundled.SampleQuestion
-) -> "Prompt":
+def _asked(model: LanguageModel, title: str, text: str, question: bundled.SampleQuestion) -> Prompt:
     told = model.prompt.document_text(title, text)
     return model.asked(told + model.prompt.question_text((), question.text))
 

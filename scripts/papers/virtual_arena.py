@@ -5,7 +5,6 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.link.profile import LinkProfile
@@ -19,9 +18,6 @@ from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedModel
 from dragonrt.traces.file import Sink
 from scripts.papers.acceptances import ACCEPTANCE_VOCABULARY, AcceptanceModel, Acceptances
 from scripts.papers.arena import Arena, Given, emulated
-
-if TYPE_CHECKING:
-    pass
 
 
 def scripted(

@@ -112,16 +112,6 @@ def test_each_model_has_its_rows_its_summary_and_its_picture(where: Files) -> No
     assert [path.name for path in where.pictures] == ["doubling.png"]
 
 
-def test_dragons_figures_take_several_models() -> None:
-    perplexity, wire = map(figures.experiment, ("perplexity", "wire"))
-    assert figures.models_of(perplexity, (), one=False) == ("dragon-small", "dragon-opt")
-    assert figures.models_of(perplexity, (), one=True) == ("dragon-small",)
-    assert figures.models_of(perplexity, ("a", "b", "a"), one=True) == ("a", "b")
-    assert figures.models_of(wire, ("a",), one=False) == ()
-    with pytest.raises(DragonError, match="wire has one model, and several are for latency, ttft"):
-        figures.models_of(wire, ("a", "b"), one=False)
-
-
 def test_the_csv_is_enough_to_draw_again(where: Files) -> None:
     settings = Settings(True, False, 2, 0, where.directory)
     run_experiment(Doubling(), settings, lambda *now: None)

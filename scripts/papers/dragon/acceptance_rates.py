@@ -8,7 +8,7 @@ Algorithm 1 is expected to follow DRAGON Eq. 5, the coupled rule SPEC 1.2.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.distributions import codec, mix, total_variation
 from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, rule
@@ -18,10 +18,8 @@ from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, grouped, having, mean
+from scripts.papers.teacher_forced import AnswerPosition, BothSides
 from scripts.papers.theory import expected_acceptance_coupled
-
-if TYPE_CHECKING:
-    from scripts.papers.teacher_forced import AnswerPosition
 
 NAME = "acceptance"
 SUMMARY = (
@@ -40,7 +38,6 @@ SIDES: tuple[Side, ...] = ("device", "cloud")
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per rule, temperature, position and side."""
-    from scripts.papers.teacher_forced import BothSides
 
     positions = list(BothSides.load(settings.model).positions(16, 32, settings.seed))
     if settings.quick:
@@ -57,7 +54,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(
-    position: "AnswerPosition", step: int, name: str, sampler: Sampler, noises: list[Noise]
+    position: AnswerPosition, step: int, name: str, sampler: Sampler, noises: list[Noise]
 ) -> Iterator[Row]:
     """Both sides' rows of one position. `step` is where its noise is taken from: no two positions
     share any. At temperature 0 every draw is the same."""

@@ -13,18 +13,40 @@ Real models and messages in virtual time, in three parts:
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.reader import Weighing
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.prefix import start_hash
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import DragonSettings
 from dragonrt.privacy.disclosure import Disclosure
+from dragonrt.privacy.redaction import MARKER
+from dragonrt.testing import loop
+from dragonrt.traces.statistics import statistics
 from scripts.papers import charts
+from scripts.papers.dragon.crossing import (
+    CanaryNote,
+    Overheard,
+    auc,
+    auc_interval,
+    canary_notes,
+    drafted,
+    features,
+    listed,
+    membership,
+    named,
+    overheard,
+    words,
+)
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, estimate, grouped
-
-if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
-    from dragonrt.modes.question import Question
-    from dragonrt.modes.settings import DragonSettings
-    from scripts.papers.dragon.crossing import CanaryNote, Overheard
+from scripts.papers.model_sides import RecallingReader, document_side, reading_side
+from scripts.papers.sample_sides import LoadedSide, sample_settings
 
 NAME = "disclosure"
 SUMMARY = "What crosses at each level of --disclose, and who makes what of it (2 minutes)"
@@ -55,7 +77,6 @@ QUICK = _Size(6, 16, 12, 4, WITHHOLD_QUICK)
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per answer, whatever the part; what does not apply is None."""
-    from dragonrt.backends.model import LanguageModel
 
     size = QUICK if settings.quick else FULL
     model = LanguageModel.load(settings.target, "cpu")
@@ -103,14 +124,13 @@ _EMPTY: Row = dict.fromkeys(
 )
 
 
-def _levels(withhold: Sequence[float]) -> list["DragonSettings"]:
-    from dragonrt.modes.settings import DragonSettings
+def _levels(withhold: Sequence[float]) -> list[DragonSettings]:
 
     redacted = [DragonSettings(disclose=Disclosure.REDACTED, withhold=each) for each in withhold]
     return [DragonSettings(), DragonSettings(disclose=Disclosure.ANSWER), *redacted]
 
 
-def _framings() -> dict[str, "DragonSettings"]:
+def _framings() -> dict[str, DragonSettings]:
     """What is compared where questions are named, by what it is called."""
     drafts, answer = _levels(())
     paced: dict[str, Any] = {"pad": True, "cadence": CADENCE, "cadence_ticks": TICKS}
@@ -124,9 +144,8 @@ def _framings() -> dict[str, "DragonSettings"]:
     }
 
 
-def _measured(heard: "Overheard") -> Row:
+def _measured(heard: Overheard) -> Row:
     """What every part says of an answer."""
-    from dragonrt.traces.statistics import statistics
 
     settings, given = heard.given.answer.settings, heard.given
     numbers = statistics(given.told)
@@ -146,7 +165,6 @@ def _measured(heard: "Overheard") -> Row:
 
 
 def _link(jitter_s: float = 0.0) -> Any:
-    from dragonrt.link.profile import LinkProfile
 
     return LinkProfile(latency_s=LATENCY_S, jitter_s=jitter_s)
 
@@ -154,13 +172,7 @@ def _link(jitter_s: float = 0.0) -> Any:
 # The sample questions at each level.
 
 
-def _answers(model: "LanguageModel", count: int, levels: Sequence["DragonSettings"]) -> Any:
-    from dragonrt import bundled
-    from dragonrt.privacy.redaction import MARKER
-    from dragonrt.testing import loop
-    from scripts.papers.dragon.crossing import drafted, listed, overheard, words
-    from scripts.papers.model_sides import document_side
-    from scripts.papers.sample_sides import LoadedSide, sample_settings
+def _answers(model: LanguageModel, count: int, levels: Sequence[DragonSettings]) -> Any:
 
     device, cloud = (
         LoadedSide.opened(sample_settings(side), model) for side in ("device", "cloud")
@@ -188,14 +200,12 @@ def _answers(model: "LanguageModel", count: int, levels: Sequence["DragonSetting
 
 
 def _words_of(directory: Path) -> set[str]:
-    from scripts.papers.dragon.crossing import words
 
     texts = (path.read_text(encoding="utf-8") for path in directory.rglob("*") if path.is_file())
     return set().union(*map(words, texts))
 
 
-def _question(model: "LanguageModel", prompt: str) -> "Question":
-    from dragonrt.modes.question import Question
+def _question(model: LanguageModel, prompt: str) -> Question:
 
     ends = model.with_stops(model.prompt.template.stops)
     return Question(prompt=prompt, max_tokens=TOKENS, stop_tokens=ends)
@@ -207,14 +217,9 @@ PUBLIC = "The Vardo ferry crosses to Norholm every hour and carries bicycles for
 
 
 def _sides(
-    model: "LanguageModel", question: "Question", texts: Sequence[str], spread: float = 0.0
+    model: LanguageModel, question: Question, texts: Sequence[str], spread: float = 0.0
 ) -> Any:
     """A device that has read these notes and a cloud that has read a public text."""
-    import numpy as np
-
-    from dragonrt.backends.reader import Weighing
-    from dragonrt.modes.prefix import start_hash
-    from scripts.papers.model_sides import RecallingReader, reading_side
 
     prompt = model.encode(model.prompt.question_text((), question.prompt))
     read: dict[Any, Sequence[tuple[str, float]]] = {
@@ -236,10 +241,7 @@ def _sides(
     return sides
 
 
-def _membership(model: "LanguageModel", trials: int, seed: int) -> Any:
-    from dragonrt.privacy.redaction import MARKER
-    from dragonrt.testing import loop
-    from scripts.papers.dragon.crossing import canary_notes, listed, membership, overheard
+def _membership(model: LanguageModel, trials: int, seed: int) -> Any:
 
     notes = canary_notes(3 * trials, seed)
     for number in range(trials):
@@ -264,15 +266,12 @@ def _membership(model: "LanguageModel", trials: int, seed: int) -> Any:
 
 
 def _naming(
-    model: "LanguageModel",
+    model: LanguageModel,
     count: int,
     repeats: int,
-    framings: dict[str, "DragonSettings"],
+    framings: dict[str, DragonSettings],
     seed: int,
 ) -> Any:
-    from dragonrt.privacy.redaction import MARKER
-    from dragonrt.testing import loop
-    from scripts.papers.dragon.crossing import canary_notes, features, named, overheard
 
     notes: list[CanaryNote] = canary_notes(count, seed + 1)
     rows: dict[str, list[Row]] = {name: [] for name in framings}
@@ -306,7 +305,6 @@ def _naming(
 
 def summarise(rows: list[Row]) -> dict[str, Any]:
     """Of each level what it tells and costs; AUCs; how often a question is named, beside chance."""
-    from scripts.papers.dragon.crossing import auc, auc_interval
 
     parts = {part: some for (part,), some in grouped(rows, "part").items()}
     found: dict[str, Any] = {"answers": {}, "membership": {}, "naming": {}}

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonrt import bundled
 from scripts.papers import charts
+from scripts.papers.dragon.baselines.device import Asked
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, distinct, estimates, grouped
+from scripts.papers.lineup import measured
 
 NAME = "ttft"
 SUMMARY = "Time to the first token of DRAGON and of its baselines (DRAGON Fig. 7; 12 minutes)"
@@ -39,9 +42,6 @@ REPORTED = {"DRCG/Text": 8.6, "DRCG/KV": 15.3}
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per answer; quick has every other round trip. Each repeat has three questions."""
-    from dragonrt import bundled
-    from scripts.papers.dragon.baselines.device import Asked
-    from scripts.papers.lineup import measured
 
     questions = [question.text for question in bundled.questions() if question.demo][:3]
     round_trips = ROUND_TRIPS_MS[::3] if settings.quick else ROUND_TRIPS_MS

@@ -11,7 +11,7 @@ side's rejections (Eq. 7).
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +26,8 @@ from scripts.papers.acceptances import Acceptances
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, exactly, having, mean
 from scripts.papers.parallel import measure_all
+from scripts.papers.teacher_forced import AnswerPosition, BothSides
 from scripts.papers.virtual_arena import Pace, replayed
-
-if TYPE_CHECKING:
-    from scripts.papers.teacher_forced import AnswerPosition
 
 NAME = "gamma"
 SUMMARY = "Acceptance and ms per token by whose draft is taken (DRAGON Theorem 4.2; 5 minutes)"
@@ -77,7 +75,6 @@ class GammaCase:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per γ, draw of all positions and aggregator."""
-    from scripts.papers.teacher_forced import BothSides
 
     questions = QUESTIONS_QUICK if settings.quick else QUESTIONS
     found = BothSides.load(settings.model).positions(questions, TOKENS, settings.seed)
@@ -92,7 +89,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return measure_all(measure, cases, progress)
 
 
-def received(position: "AnswerPosition") -> DraftedPosition:
+def received(position: AnswerPosition) -> DraftedPosition:
     """What the rule is given: each side's distribution after sampler and codec."""
     rule, code = Algorithm1(Noise(0), Sampler(TEMPERATURE)), codec(CODEC, position.device.size)
     said = {"device": position.device, "cloud": position.cloud}

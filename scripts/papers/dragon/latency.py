@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dragonrt import bundled
 from scripts.papers import charts
+from scripts.papers.dragon.baselines.device import Asked
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import (
     Interval,
@@ -25,6 +27,7 @@ from scripts.papers.intervals import (
     having,
     mean,
 )
+from scripts.papers.lineup import ALL, measured
 
 NAME = "latency"
 SUMMARY = "ms per token of all baselines and ours over the round trip (DRAGON Fig. 6; 20 minutes)"
@@ -46,9 +49,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     A quick run has the first and the last round trip, and on the real clock temperature 0.8 only.
     The repeats take the demonstration's questions in turn, each with its own seed.
     """
-    from dragonrt import bundled
-    from scripts.papers.dragon.baselines.device import Asked
-    from scripts.papers.lineup import ALL, measured
 
     questions = [question.text for question in bundled.questions() if question.demo]
     round_trips = ROUND_TRIPS_MS[:: len(ROUND_TRIPS_MS) - 1] if settings.quick else ROUND_TRIPS_MS

@@ -18,17 +18,18 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.model import LanguageModel
+from retrieval import Embedder
+from retrieval.chunking import chunk
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, averages, distinct, having
-
-if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
+from scripts.papers.texts import found_corpus, read_corpus
 
 NAME = "perplexity"
 SUMMARY = "Perplexity over the documents of each side (DRAGON Fig. 5; 20 minutes)"
@@ -59,7 +60,6 @@ class Window:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per window, number of documents and method: the nats its scored tokens took."""
-    from dragonrt.backends.model import LanguageModel
 
     model = LanguageModel.load(settings.model)
     counts = QUICK_COUNTS if settings.quick else COUNTS
@@ -83,12 +83,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _windows(
-    model: "LanguageModel", settings: Settings, count: int, documents: int
+    model: LanguageModel, settings: Settings, count: int, documents: int
 ) -> Iterator[tuple[str, Window]]:
     """So many windows, spread evenly over the evaluated text from a place that the seed gives."""
-    from retrieval import Embedder
-    from retrieval.chunking import chunk
-    from scripts.papers.texts import found_corpus, read_corpus
 
     corpus = read_corpus(settings.corpus or found_corpus())
     random = np.random.Generator(np.random.Philox(settings.seed))
@@ -113,7 +110,7 @@ def _windows(
 
 
 def _predict(
-    model: "LanguageModel", window: Window, counts: Sequence[int]
+    model: LanguageModel, window: Window, counts: Sequence[int]
 ) -> Iterator[tuple[int, str, float, int]]:
     """(documents a side, method, nats, documents read) of every method."""
     room = model.context_length - len(window.tokens)
@@ -154,7 +151,7 @@ def _context(documents: Sequence[list[int]], room: int) -> tuple[list[int], int]
 
 
 def _log_likelihoods(
-    model: "LanguageModel", documents: Sequence[list[int]], tokens: list[int]
+    model: LanguageModel, documents: Sequence[list[int]], tokens: list[int]
 ) -> NDArray[np.float64]:
     """Log-probability of each scored token behind each document: [documents, WINDOW - QUERY]."""
     scored = tokens[QUERY:]

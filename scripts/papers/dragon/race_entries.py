@@ -37,6 +37,7 @@ from scripts.papers import charts
 from scripts.papers.dragon.wire_bytes import zipf
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
+from scripts.papers.teacher_forced import BothSides
 
 NAME = "race"
 SUMMARY = "Entries, bytes and requests of the codec race over its threshold (SPEC 1.8; 5 minutes)"
@@ -68,7 +69,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row for every place, temperature, codec and seed: the mean bytes and entries of a draft,
     whether a side had to ask, whether what was proved is the winner of the full mixture, and
     whether that is the token of dense:fp32."""
-    from scripts.papers.teacher_forced import BothSides
 
     questions, seeds = (3, 1) if settings.quick else (16, settings.repeats)
     both = BothSides.load(settings.model)

@@ -17,6 +17,7 @@ from typing import Any
 from dragonrt.control.scheduler import Aggregator
 from scripts.papers import charts
 from scripts.papers.acceptances import Acceptances
+from scripts.papers.dragon.recorded_acceptance import recorded, source
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimates, grouped, mean
 from scripts.papers.parallel import measure_all
@@ -61,7 +62,6 @@ class SchedulingCase:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per sequence, scheduler, latency and pair of speeds."""
-    from scripts.papers.dragon.recorded_acceptance import recorded, source
 
     count = QUICK_SEQUENCES if settings.quick else SEQUENCES * settings.repeats
     points = [

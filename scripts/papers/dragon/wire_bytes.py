@@ -30,6 +30,7 @@ from dragonrt.wire.messages import Draft
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, estimates, grouped, having
+from scripts.papers.teacher_forced import BothSides
 
 NAME = "wire"
 SUMMARY = "Bytes per token of every codec, against JSON and DRAGON's 2,363x (§7.1; 3 minutes)"
@@ -58,7 +59,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per distribution and way to write it: entropy in nats, bytes of the payload alone and
     of the whole Draft message around it (None where no Draft can carry it); of a lattice point also
     its bits as written and as the paper's formula has them."""
-    from scripts.papers.teacher_forced import BothSides
 
     models = (settings.model,) if settings.quick else tuple({settings.model: 0, SECOND: 0})
     per_source = 40 if settings.quick else 60 * settings.repeats

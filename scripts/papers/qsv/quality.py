@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -24,11 +25,9 @@ from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages
 from scripts.papers.rouge import rouge_n
+from scripts.papers.speculation import Speculation, alone, model_pair
 from scripts.papers.texts import answerable, with_evidence, within_long_text
-
-if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
-    from scripts.train.controllers.model_pair import ModelPair
+from scripts.train.controllers.model_pair import AnswerReader, ModelPair
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"
@@ -63,7 +62,6 @@ class PairPosition:
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per kind of text, way, temperature, question and repeat: the law's means over the
     text's positions (TV to p, entropy in nats), ROUGE-2 of the sampled answer, and the answer."""
-    from scripts.papers.speculation import model_pair
 
     pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
@@ -86,10 +84,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _answers(
-    pair: "ModelPair", prompt: "Prompt", expected: str, sampler: Sampler, noise: Noise
+    pair: ModelPair, prompt: Prompt, expected: str, sampler: Sampler, noise: Noise
 ) -> Iterator[Row]:
     """The rows of all ways to answer one question with the same noise."""
-    from scripts.papers.speculation import Speculation
 
     text, positions = _cloud_text(pair, prompt, sampler, noise)
     for way, (name, coded) in WAYS.items():
@@ -110,11 +107,9 @@ def _answers(
 
 
 def _cloud_text(
-    pair: "ModelPair", prompt: "Prompt", sampler: Sampler, noise: Noise
+    pair: ModelPair, prompt: Prompt, sampler: Sampler, noise: Noise
 ) -> tuple[list[int], list[PairPosition]]:
     """What the target alone says, token by token, and what both models say on the way."""
-    from scripts.papers.speculation import alone
-    from scripts.train.controllers.model_pair import AnswerReader
 
     rule = speculative_rule("coupled", noise, sampler)
     text = alone(pair.target, prompt, rule, TOKENS)
@@ -125,7 +120,7 @@ def _cloud_text(
     return text, list(map(PairPosition, q, p))
 
 
-def _until(tokens: list[int], stops: tuple[int, ...], pair: "ModelPair") -> str:
+def _until(tokens: list[int], stops: tuple[int, ...], pair: ModelPair) -> str:
     """The text before the first stop."""
     ends = [place for place, token in enumerate(tokens) if token in stops]
     return pair.draft.decode(tokens[: ends[0] if ends else TOKENS]).strip()

@@ -10,16 +10,24 @@ with the best fixed action, the heuristic, Double DQN. Twice:
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonrt.control.learned import controller
+from dragonrt.control.policies import Action, Heuristic, Static
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import SpeculativeSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Interval, Row, grouped, having, paired
-
-if TYPE_CHECKING:
-    from dragonrt.control.policies import Action
-    from scripts.train.controllers.controller_plan import ControllerPlan
-    from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.papers.model_sides import BlockPace, RecalledAnswers
+from scripts.papers.parallel import measure_all
+from scripts.papers.speculation import model_pair
+from scripts.train.controllers.controller_plan import ControllerPlan
+from scripts.train.controllers.evaluation import best, evaluate, grid
+from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.train.controllers.recording import RecordedEnvironment
+from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
 
 NAME = "qs-throughput"
 SUMMARY = "Tokens/s of static, heuristic and learned control (QSV Fig. 4; 25 minutes)"
@@ -47,21 +55,18 @@ class Texts:
     tokens: int
     temperature: float
 
-    def load(self) -> "ModelPair":
+    def load(self) -> ModelPair:
         """The models."""
-        from scripts.papers.speculation import model_pair
 
         return model_pair(*self.pair)
 
-    def plan(self) -> "ControllerPlan":
+    def plan(self) -> ControllerPlan:
         """What the bundled controller was trained for, at this temperature."""
-        from scripts.train.controllers.controller_plan import ControllerPlan
 
         return ControllerPlan(temperatures=(self.temperature,), max_tokens=self.tokens)
 
-    def tasks(self) -> "Tasks":
+    def tasks(self) -> Tasks:
         """The prompts."""
-        from scripts.train.controllers.task_prompts import bundled_prompts, corpus_prompts
 
         target, corpus = self.load().target, self.corpus
         prompts = bundled_prompts(target) if corpus is None else corpus_prompts(target, corpus)
@@ -82,7 +87,7 @@ class RuntimeCase:
 
     texts: Texts
     seed: int
-    action: "Action"
+    action: Action
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
@@ -90,8 +95,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
     `length` and `resolution` are the fixed action's, None where a controller chooses.
     """
-    from dragonrt.control.policies import Action
-    from scripts.papers.parallel import measure_all
 
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
     tokens = TOKENS_QUICK if settings.quick else TOKENS
@@ -124,10 +127,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 def _record(case: RecordedCase) -> list[Row]:
     """The controllers on every other text; on the rest the grid finds the best fixed action."""
-    from dragonrt.control.learned import controller
-    from dragonrt.control.policies import Heuristic, Static
-    from scripts.train.controllers.evaluation import best, evaluate, grid
-    from scripts.train.controllers.recording import RecordedEnvironment
 
     texts, plan = case.texts, case.texts.plan()
     recording = texts.load().record(
@@ -166,10 +165,6 @@ def _record(case: RecordedCase) -> list[Row]:
 
 def _answer(case: RuntimeCase) -> list[Row]:
     """One answer of the runtime in every way; the cloud's alone needs no uplink."""
-    from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.question import Question
-    from dragonrt.modes.settings import SpeculativeSettings
-    from scripts.papers.model_sides import BlockPace, RecalledAnswers
 
     planned, pair = case.texts.plan(), case.texts.load()
     prompt, sampler, _ = case.texts.tasks().choose(case.seed)

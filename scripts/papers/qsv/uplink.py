@@ -8,14 +8,15 @@ coupled noise (SPEC 2); all other codecs send distributions and verify by reject
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.settings import SpeculativeSettings
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, estimate, estimates, grouped
-
-if TYPE_CHECKING:
-    from scripts.papers.model_sides import PromptCase
+from scripts.papers.model_sides import BlockPace, PromptCase
+from scripts.papers.parallel import measure_all
 
 NAME = "uplink"
 SUMMARY = "Bits per token and tokens/s over uplink rates, for every block codec (15 minutes)"
@@ -43,8 +44,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     `tokens_per_s` is from the question to the last token; None where the link was so slow that the
     device took it for lost, and went on alone.
     """
-    from scripts.papers.model_sides import PromptCase
-    from scripts.papers.parallel import measure_all
 
     rates, tokens = (RATES_QUICK, TOKENS_QUICK) if settings.quick else (RATES, TOKENS)
     cases = PromptCase.several(settings, settings.repeats * (1 if settings.quick else 4))
@@ -52,10 +51,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return [row for rows in measure_all(measure, cases, progress) for row in rows]
 
 
-def _measure(rates: tuple[float, ...], tokens: int, case: "PromptCase") -> list[Row]:
-    from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.settings import SpeculativeSettings
-    from scripts.papers.model_sides import BlockPace
+def _measure(rates: tuple[float, ...], tokens: int, case: PromptCase) -> list[Row]:
 
     answers = case.answers()
     question = case.question(TEMPERATURE, tokens)

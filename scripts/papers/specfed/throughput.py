@@ -9,15 +9,21 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.prompt import Prompt
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.question import Question
+from dragonrt.modes.settings import FederatedSettings
+from dragonrt.sampling.samplers import Sampler
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, grouped, having
-
-if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
-    from dragonrt.backends.prompt import Prompt
+from scripts.papers.model_sides import text_side
+from scripts.papers.specfed.federated_text import Federation
+from scripts.papers.texts import prompts
+from scripts.papers.virtual_arena import played
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"
@@ -53,8 +59,6 @@ class FederatedCase:
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per case and text."""
-    from scripts.papers.specfed.federated_text import Federation
-    from scripts.papers.texts import prompts
 
     federation = Federation.load(settings)
     rates, workers = (RATES_QUICK, WORKERS_QUICK) if settings.quick else (RATES, WORKERS)
@@ -77,19 +81,13 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(
-    draft: "LanguageModel",
-    models: "Sequence[LanguageModel]",
-    prompt: "Prompt",
+    draft: LanguageModel,
+    models: Sequence[LanguageModel],
+    prompt: Prompt,
     number: int,
     case: FederatedCase,
     tokens: int,
 ) -> Row:
-    from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.question import Question
-    from dragonrt.modes.settings import FederatedSettings
-    from dragonrt.sampling.samplers import Sampler
-    from scripts.papers.model_sides import text_side
-    from scripts.papers.virtual_arena import played
 
     workers = [models[each % len(models)] for each in range(case.workers)]
     given = played(

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragonrt.distributions import Distribution, codec, mix
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, grouped
+from scripts.papers.specfed.federated_text import FederatedPosition, Federation
 from scripts.papers.theory import acceptance_change, aggregation_bias, bias_bound, missed_mass
-
-if TYPE_CHECKING:
-    from scripts.papers.specfed.federated_text import FederatedPosition
 
 TEMPERATURES = (0.4, 0.7, 1.0, 1.3)
 KS = (4, 16, 64, 256, 1024, 4096)
@@ -31,7 +29,6 @@ FP16_ERROR = 2.0**-10
 
 def measure(settings: Settings, progress: Progress) -> list[Row]:
     """A row per temperature, position, K, reconstruction and weights."""
-    from scripts.papers.specfed.federated_text import Federation
 
     federation = Federation.load(settings)
     texts = TEXTS_QUICK if settings.quick else TEXTS_PER_REPEAT * settings.repeats
@@ -45,7 +42,7 @@ def measure(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def changes(
-    position: "FederatedPosition", temperature: float, weightings: Mapping[str, list[float]]
+    position: FederatedPosition, temperature: float, weightings: Mapping[str, list[float]]
 ) -> Iterator[Row]:
     """The rows of one position."""
     exact = [Distribution.from_dense(p) for p in position.workers]

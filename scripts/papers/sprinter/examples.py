@@ -8,17 +8,19 @@ at this temperature each is another sample, of the target's law but for SPRINTER
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonrt.backends.prompt import Prompt
+from dragonrt.modes.question import Question
+from dragonrt.sampling.samplers import Sampler
+from dragonrt.traces.events import TokenDecided
 from scripts.papers import charts
+from scripts.papers.arena import Given
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, grouped, having
-
-if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
-    from dragonrt.traces.events import TokenDecided
-    from scripts.papers.arena import Given
-    from scripts.papers.sprinter.lineup import SprinterLineup
+from scripts.papers.sprinter.latency import DRAFT_S, TARGET_S
+from scripts.papers.sprinter.lineup import SPECULATIVE, SPRINTERS, SprinterLineup
+from scripts.papers.texts import prompts
 
 NAME = "sprinter-examples"
 SUMMARY = "Texts with what became of every drafted token (SPRINTER Fig. 7, 11; 1 minute)"
@@ -43,8 +45,6 @@ COLOURS = {
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per token, with the text it goes on from; as many texts of each kind as repeats."""
-    from scripts.papers.sprinter.lineup import SprinterLineup
-    from scripts.papers.texts import prompts
 
     lineup = SprinterLineup.load(settings.draft, settings.target)
     kinds = 2 if settings.corpus is None else 1
@@ -65,13 +65,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _texts(
-    lineup: "SprinterLineup", prompt: "Prompt", seed: int
+    lineup: SprinterLineup, prompt: Prompt, seed: int
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """What each method says behind a prompt: its tokens as text, and what became of each."""
-    from dragonrt.modes.question import Question
-    from dragonrt.sampling.samplers import Sampler
-    from scripts.papers.sprinter.latency import DRAFT_S, TARGET_S
-    from scripts.papers.sprinter.lineup import SPECULATIVE, SPRINTERS
 
     question = Question(
         seed=seed, sampler=Sampler(TEMPERATURE), max_tokens=TOKENS, stop_tokens=prompt.stops
@@ -86,16 +82,15 @@ def _texts(
         yield method, [(decode([each.token]), origin(each)) for each in decided(given)]
 
 
-def decided(given: "Given") -> "Iterator[TokenDecided]":
+def decided(given: Given) -> Iterator[TokenDecided]:
     """The decisions of an answer in their order."""
-    from dragonrt.traces.events import TokenDecided
 
     for record in given.answer.records:
         if isinstance(record.event, TokenDecided):
             yield record.event
 
 
-def origin(decision: "TokenDecided") -> str:
+def origin(decision: TokenDecided) -> str:
     """What became of the draft in a token's place, where one model drafts and another verifies."""
     if decision.device is None:
         return OWN

@@ -20,10 +20,13 @@ each call of a sprinter's target (Eq. 6), although the target has to read the to
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dragonrt.backends.prompt import Prompt
+from dragonrt.modes.question import Question
+from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
@@ -37,12 +40,10 @@ from scripts.papers.intervals import (
     having,
     mean,
 )
+from scripts.papers.rouge import rouge_l, rouge_n
+from scripts.papers.sprinter.lineup import METHODS, SPRINTERS, SprinterLineup
+from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import streamed_s
-
-if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
-    from dragonrt.modes.question import Question
-    from scripts.papers.sprinter.lineup import SprinterLineup
 
 NAME = "sprinter-latency"
 SUMMARY = "Tokens per target call, time, ROUGE and FLOPs (SPRINTER Tables 2, 3; 10 minutes)"
@@ -65,13 +66,12 @@ BASELINE, TARGET_ALONE = "speculative", "target alone"
 class PromptedQuestion:
     """A prompt, and how texts go on from it; the question's seed is the text's number."""
 
-    prompt: "Prompt"
-    question: "Question"
+    prompt: Prompt
+    question: Question
 
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per pair of models, prompt, temperature, round trip and method."""
-    from scripts.papers.sprinter.lineup import METHODS, SprinterLineup
 
     lineups = [SprinterLineup.load(*names) for names in pairs(settings)]
     asked = [(lineup, each) for lineup in lineups for each in _asked(lineup, settings)]
@@ -92,11 +92,8 @@ def pairs(settings: Settings) -> tuple[tuple[str, str], ...]:
     return PAIRS if asked == PAIRS[0] and not settings.quick else (asked,)
 
 
-def _asked(lineup: "SprinterLineup", settings: Settings) -> "Iterator[PromptedQuestion]":
+def _asked(lineup: SprinterLineup, settings: Settings) -> "Iterator[PromptedQuestion]":
     """Every prompt at every temperature; with a corpus, prose of that only."""
-    from dragonrt.modes.question import Question
-    from dragonrt.sampling.samplers import Sampler
-    from scripts.papers.texts import prompts
 
     count = (TEXTS_QUICK if settings.quick else TEXTS) * settings.repeats
     if settings.corpus is None:
@@ -115,7 +112,7 @@ def _asked(lineup: "SprinterLineup", settings: Settings) -> "Iterator[PromptedQu
             yield PromptedQuestion(prompt, question)
 
 
-def _references(lineup: "SprinterLineup", asked: PromptedQuestion) -> list[str]:
+def _references(lineup: SprinterLineup, asked: PromptedQuestion) -> list[str]:
     """What the target says: its one text without a temperature, else some of its texts."""
     question = asked.question
     seeds = [question.seed]
@@ -126,14 +123,13 @@ def _references(lineup: "SprinterLineup", asked: PromptedQuestion) -> list[str]:
 
 
 def _rows(
-    lineup: "SprinterLineup",
+    lineup: SprinterLineup,
     asked: PromptedQuestion,
     references: list[str],
     rtt_ms: int,
     real: bool,
 ) -> Iterator[Row]:
     """All methods on one prompt, over one link."""
-    from scripts.papers.sprinter.lineup import METHODS, SPRINTERS
 
     per_draft, per_target = (
         2 * model.parameters / 1e9 for model in (lineup.pair.draft, lineup.pair.target)
@@ -193,8 +189,7 @@ def _rows(
         )
 
 
-def _quality(lineup: "SprinterLineup", tokens: list[int], references: list[str]) -> Row:
-    from scripts.papers.rouge import rouge_l, rouge_n
+def _quality(lineup: SprinterLineup, tokens: list[int], references: list[str]) -> Row:
 
     text = lineup.pair.target.decode(tokens)
     return {

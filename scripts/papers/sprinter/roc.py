@@ -7,20 +7,21 @@ The bundled verifier is beside them with the curve of its own held-out text, not
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from dragonrt import bundled
+from dragonrt.control.verifier import Verifier
 from dragonrt.errors import ControlError
 from dragonrt.side import Side
+from retrieval.documents import load
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
-
-if TYPE_CHECKING:
-    from dragonrt.control.verifier import Verifier
-    from scripts.train.verifiers.models import BatchedModel, BatchedPair
-    from scripts.train.verifiers.texts import Passage, Texts
+from scripts.train.verifiers.models import BatchedModel, BatchedPair
+from scripts.train.verifiers.texts import Passage, Texts, answered, read_texts, split
+from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
 NAME = "sprinter-roc"
 SUMMARY = "ROC of linear verifiers on held-out text over λ (SPRINTER Fig. 3, 9; 3 minutes)"
@@ -37,9 +38,6 @@ BUNDLED = "bundled"
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per threshold of each verifier's curve; a repeat has its own split and drafts."""
-    from dragonrt.control.verifier import Verifier
-    from scripts.train.verifiers.models import BatchedModel, BatchedPair
-    from scripts.train.verifiers.training import VerifierPlan, collect_parts, train_verifier
 
     pair = BatchedPair(BatchedModel.load(settings.draft), BatchedModel.load(settings.target))
     rows: list[Row] = []
@@ -66,20 +64,16 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def _texts(pair: "BatchedPair", corpus: Path | None, seed: int) -> "Texts":
+def _texts(pair: BatchedPair, corpus: Path | None, seed: int) -> Texts:
     """The passages of the corpus; without one the sample questions behind sample documents."""
-    from scripts.train.verifiers.texts import read_texts, split
 
     if corpus is not None:
         return read_texts(corpus, pair.draft, seed)
     return split(_sample_prompts(pair.draft, seed), seed)
 
 
-def _sample_prompts(model: "BatchedModel", seed: int) -> "list[list[Passage]]":
+def _sample_prompts(model: BatchedModel, seed: int) -> list[list[Passage]]:
     """For each sample question, prompts with its documents and with others."""
-    from dragonrt import bundled
-    from retrieval.documents import load
-    from scripts.train.verifiers.texts import answered
 
     random = np.random.default_rng(seed)
     told = {
@@ -101,7 +95,7 @@ def _sample_prompts(model: "BatchedModel", seed: int) -> "list[list[Passage]]":
     ]
 
 
-def _rows(verifier: "Verifier", name: str, repeat: int) -> list[Row]:
+def _rows(verifier: Verifier, name: str, repeat: int) -> list[Row]:
     test = verifier.trained_on["test"]
     return [
         {

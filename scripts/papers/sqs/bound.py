@@ -7,7 +7,7 @@ distribution. One threshold is steered along all texts of a setting, as Theorem 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,8 @@ from dragonrt.sampling.verification import speculative_rule
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, distinct, estimate, grouped, having, mean
-
-if TYPE_CHECKING:
-    from scripts.papers.speculation import JudgedBlock, Speculation
+from scripts.papers.speculation import JudgedBlock, Speculation, model_pair
+from scripts.papers.texts import prompts
 
 NAME = "sqs-bound"
 SUMMARY = "Rejections and dropped mass against the bounds of SQS's Theorems 1 and 2 (15 minutes)"
@@ -68,8 +67,6 @@ TERMS = ("discrepancy", "dropped", "lattice")
 
 def run(settings: Settings, progress: Progress) -> list[Row]:
     """A row per setting, temperature and text: sums over its judged tokens."""
-    from scripts.papers.speculation import Speculation, model_pair
-    from scripts.papers.texts import prompts
 
     pair = model_pair(settings.draft, settings.target)
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
@@ -98,7 +95,7 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
     return rows
 
 
-def sums(blocks: "list[JudgedBlock]", resolution: int) -> Row:
+def sums(blocks: list[JudgedBlock], resolution: int) -> Row:
     """Measured rejections, what is expected of them, and the bound's terms.
 
     `steered` is the dropped mass as C-SQS's threshold counts it, once for each token of the text.
@@ -135,7 +132,7 @@ def _kept(code: Any) -> int:
     return size
 
 
-def _beta(speculation: "Speculation") -> float | None:
+def _beta(speculation: Speculation) -> float | None:
     return None if speculation.threshold is None else speculation.threshold.beta
 
 

@@ -9,14 +9,16 @@ uplink without propagation delay.
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dragonrt.link.profile import LinkProfile
+from dragonrt.modes.settings import SpeculativeSettings
+from dragonrt.wire.limits import MAX_BLOCK
 from scripts.papers import charts
 from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, averages, distinct, grouped, having, mean
-
-if TYPE_CHECKING:
-    from scripts.papers.model_sides import PromptCase
+from scripts.papers.model_sides import BlockPace, PromptCase
+from scripts.papers.parallel import measure_all
 
 NAME = "sqs"
 SUMMARY = "Latency and resampling of K-SQS and C-SQS (SQS Fig. 2, 4-6; 15 minutes)"
@@ -71,8 +73,6 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
     `latency_s` is up to the answer's last token.
     """
-    from scripts.papers.model_sides import PromptCase
-    from scripts.papers.parallel import measure_all
 
     texts = PromptCase.several(settings, 2 * settings.repeats * (1 if settings.quick else 2))
     heats = TEMPERATURES_QUICK if settings.quick else TEMPERATURES
@@ -84,13 +84,9 @@ def run(settings: Settings, progress: Progress) -> list[Row]:
 
 
 def _measure(
-    codings: tuple[SqsCoding, ...], tokens: int, case: "tuple[PromptCase, float]"
+    codings: tuple[SqsCoding, ...], tokens: int, case: tuple[PromptCase, float]
 ) -> list[Row]:
     """One text at one temperature, with every coding."""
-    from dragonrt.link.profile import LinkProfile
-    from dragonrt.modes.settings import SpeculativeSettings
-    from dragonrt.wire.limits import MAX_BLOCK
-    from scripts.papers.model_sides import BlockPace
 
     text, temperature = case
     answers = text.answers()

@@ -1,18 +1,12 @@
 """Measured acceptance: what the rules do is what the formulas say, on known distributions."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from dragonrt import bundled
-from dragonrt.backends.model import LanguageModel
-from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.dragon import acceptance_rates
-from scripts.papers.sample_sides import LoadedSide
-from scripts.papers.teacher_forced import AnswerPosition, BothSides
+from scripts.papers.teacher_forced import AnswerPosition
 
 
 def position(step: int, sharpness: float = 3.0) -> AnswerPosition:
@@ -44,29 +38,3 @@ def test_without_temperature_nothing_is_left_to_chance() -> None:
             assert row["draws"] == 1
             assert row["accepted"] in (0, 1)
             assert row["expected"] is None
-
-
-@pytest.mark.slow
-def test_both_models_read_the_same_answer(tmp_path: Path) -> None:
-    model = LanguageModel.load("dragon-draft", "cpu", "float32")
-    sides: dict[str, LoadedSide] = {}
-    for side in ("device", "cloud"):
-        (tmp_path / side).mkdir()
-        names = sorted(bundled.documents(side).iterdir())[:2]
-        for path in names:
-            (tmp_path / side / path.name).write_bytes(path.read_bytes())
-        settings = SideSettings(
-            side, documents=(tmp_path / side,), index=tmp_path / f"{side} index"
-        )
-        sides[side] = LoadedSide.opened(settings, model)
-    reading = BothSides(**sides)
-    positions = list(reading.positions(2, 5, seed=1))
-    again = list(reading.positions(2, 5, seed=1))
-    assert {one.question for one in positions} == {0, 1}
-    for one, other in zip(positions, again, strict=True):
-        assert np.array_equal(one.device, other.device)
-        assert one.device.sum() == pytest.approx(1, abs=1e-4)
-        assert one.cloud.sum() == pytest.approx(1, abs=1e-4)
-        assert sum(one.weights) == pytest.approx(1)
-    assert not np.array_equal(positions[0].device, positions[0].cloud)
-    assert not np.array_equal(positions[0].device, positions[1].device)

@@ -5,16 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.question import Question
-from dragonrt.modes.settings import DragonSettings
-from dragonrt.sampling.samplers import Sampler
 from scripts.papers.acceptances import Acceptances
 from scripts.papers.dragon import recorded_acceptance
 from scripts.papers.dragon.scheduling import SCHEDULERS, TOKENS, SchedulingCase, measure
-from scripts.papers.model_sides import document_side, run
-from scripts.papers.sample_sides import LoadedSide, sample_settings
-from scripts.papers.virtual_arena import linked
 
 
 @pytest.mark.slow
@@ -41,23 +34,6 @@ def test_sequences_are_recorded_once_and_kept(
     kept.write_text("source,sequence\n1,2\n")
     with pytest.raises(AssertionError, match="no recording"):
         recorded((3,), 12, kept, heard.append)
-
-
-@pytest.mark.slow
-def test_what_is_accepted_does_not_depend_on_the_scheduler() -> None:
-    question = "What do you need to make lemon cake?"
-    device = LoadedSide.load(sample_settings("device"))
-    cloud = document_side(LoadedSide.opened(sample_settings("cloud"), device.model), 0.01)
-
-    async def decided(aggregator: Aggregator) -> Acceptances:
-        asked = Question(prompt=question, seed=5, sampler=Sampler(0.8), max_tokens=12)
-        async with linked(document_side(device, 0.01), [cloud]) as arena:
-            given = await arena.ask(asked, DragonSettings(aggregator=aggregator, follow=False))
-        return recorded_acceptance.acceptances([event for _, event in given.answer.decisions])
-
-    one, other = (run(decided(each), virtual=True) for each in (Aggregator.SYNC, Aggregator.BOTH))
-    assert len(one.device) == 12
-    assert one == other
 
 
 @pytest.mark.slow
