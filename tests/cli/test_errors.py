@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,11 +65,6 @@ def test_a_wrong_call_is_one_line_too(run: Run, arguments: str, said: str) -> No
     outcome = run(*arguments.split())
     assert (outcome.code, outcome.output) == (2, "")
     assert said in outcome.line
-
-
-def test_a_short_key_is_refused(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("secret")
-    assert "shorter than 16 bytes" in run("device", "--key-file", "key").line
 
 
 def test_half_a_certificate_is_refused(run: Run) -> None:

@@ -46,12 +46,6 @@ async def test_a_stop_string_of_several_tokens_ends_the_answer() -> None:
     assert len(reply.answer.tokens) <= len("one two thr")
 
 
-async def test_the_longest_answer_is_the_questions() -> None:
-    talk, _ = conversation({"?": "x" * 100})
-    reply = await talk.ask("?")
-    assert (reply.text, reply.answer.finish) == ("x" * 40, Finish.LENGTH)
-
-
 async def test_a_stopped_answer_keeps_what_there_is_and_the_chat_goes_on() -> None:
     talk, _ = conversation({"long?": "abcdefghij", "b?": "yes\n"})
     shown: list[str] = []
@@ -72,13 +66,6 @@ async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
     side.on_prepare = talk.stop
     reply = await talk.ask("?")
     assert (reply.text, reply.answer.finish) == ("", Finish.CANCELLED)
-
-
-async def test_stopping_without_an_answer_does_nothing() -> None:
-    talk, _ = conversation({"?": "abc\n"})
-    talk.stop()
-    assert (await talk.ask("?")).text == "abc"
-    talk.stop()
 
 
 async def test_a_question_that_cannot_be_answered_leaves_the_conversation_usable() -> None:

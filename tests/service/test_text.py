@@ -65,12 +65,6 @@ def test_what_may_become_a_stop_string_is_held_back() -> None:
     assert streamed.finish() == ""
 
 
-def test_an_unfinished_character_is_shown_at_the_end() -> None:
-    streamed = TextStream(decode_bytes)
-    assert [streamed.push(token) for token in "a€".encode()[:-1]] == ["a", "", ""]
-    assert streamed.finish() == "\ufffd"
-
-
 @pytest.mark.parametrize("word", [["▁a", "▁b"], ["▁", "▁b"]])
 def test_spaces_come_out_as_in_the_whole_text(word: list[str]) -> None:
     def decode(tokens: list[int]) -> str:
