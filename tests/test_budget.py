@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[1]
 INSTALLED = {
     "dragonrt": 360,
     "dragonrt/bundled": 141,
-    "dragonrt/cli": 1555,
+    "dragonrt/cli": 1551,
     "dragonrt/control": 697,
     "dragonrt/distributions": 1874,
     "dragonrt/experiments": 1109,
-    "dragonrt/backends": 5054,
+    "dragonrt/backends": 5022,
     "dragonrt/link": 1711,
-    "dragonrt/modes": 5488,
-    "dragonrt/node": 4645,
-    "dragonrt/sampling": 1196,
+    "dragonrt/modes": 5491,
+    "dragonrt/node": 4613,
+    "dragonrt/sampling": 1200,
     "dragonrt/service": 3408,
     "dragonrt/testing": 1366,
     "dragonrt/traces": 1860,
@@ -31,9 +31,9 @@ INSTALLED = {
 BESIDE = {
     "scripts/bench": 2520,
     "scripts/campaign": 2161,
-    "scripts/papers": 8752,
+    "scripts/papers": 8683,
     "scripts/train": 7232,
-    "tests": 31496,
+    "tests": 31277,
 }
 
 

@@ -84,10 +84,10 @@ def launch(
     config: Annotated[
         Path | None, option("Settings: a TOML file with one table per command.")
     ] = None,
-    verbose: Annotated[bool, option("Log more, but no text, and show errors in full.")] = False,
+    verbose: Annotated[bool, option("Log more, but no text; show tracebacks.")] = False,
     log_format: Annotated[
         Literal["text", "json"],
-        option("What is said on stderr: text, or json, one object per line.", default="text"),
+        option("Log format on stderr: text or json.", default="text"),
     ] = "text",
 ) -> Any:
     """Run a command with its settings."""

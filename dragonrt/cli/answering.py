@@ -115,7 +115,7 @@ Mode = Annotated[
 Hosts = Annotated[
     tuple[str, ...],
     option(
-        "Address of the cloud; repeated: any of these.",
+        "Address of the cloud; may be repeated.",
         "--host",
         kind="HOST[:PORT]",
     ),
@@ -123,7 +123,7 @@ Hosts = Annotated[
 Workers = Annotated[
     tuple[str, ...],
     option(
-        "A `dragonrt cloud` that verifies, and its weight (else all equal); may be repeated.",
+        "A worker (`dragonrt cloud`) and its weight. Default: equal weights. May be repeated.",
         kind="HOST:PORT[=X]",
         panel=WORKERS,
     ),
@@ -152,7 +152,7 @@ def device(
     answers: AnswerOptions | None = None,
     worker: Workers = (),
     stop: Stops = (),
-    ask: Annotated[str | None, option("Ask one question and leave.")] = None,
+    ask: Annotated[str | None, option("Ask one question and exit.")] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
     """Chat with a model over private documents, together with a cloud."""

@@ -36,12 +36,10 @@ def latency(
     own: MeasuredOptions | None = None,
     cloud_documents: Annotated[
         Path | None,
-        option(
-            "Documents of a cloud that is started for this; else the sample articles.", kind="DIR"
-        ),
+        option("Documents of the cloud that is started. Default: the sample articles.", kind="DIR"),
     ] = None,
     questions: Annotated[
-        Path | None, option("One question per line; else the sample questions.", kind="FILE")
+        Path | None, option("One question per line. Default: the sample questions.", kind="FILE")
     ] = None,
     round_trip: Annotated[
         tuple[str, ...],

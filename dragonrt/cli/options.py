@@ -141,7 +141,7 @@ def _help(found: Mapping[type, Entry]) -> tuple[str, str | None]:
 
 
 def _default(entry: Entry) -> str | None:
-    """What people are told of the default; a help text that says what holds "else" says it all."""
+    """What people are told of the default; a help text with "Default" says it itself."""
     value = entry.default
-    told = value is None or value is MISSING or "else" in entry.about.help
+    told = value is None or value is MISSING or "Default" in entry.about.help
     return None if told or isinstance(value, bool | tuple) else f"{value}"

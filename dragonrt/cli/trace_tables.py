@@ -37,9 +37,7 @@ def trace(
     replay: Annotated[
         bool, option("Decide the recorded answers again, from what their modes were given.")
     ] = False,
-    session: Annotated[
-        int | None, option("The answer to draw; else the one of most tokens.")
-    ] = None,
+    session: Annotated[int | None, option("The answer to draw. Default: the longest one.")] = None,
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
     from dragonrt.traces.file import read_trace

@@ -48,13 +48,15 @@ class Question:
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
         0,
-        "Random seed: same seed, same text; else fresh.",
+        "Random seed. Default: a new one per answer.",
         low=0,
         high=MAX_64,
         daily=True,
     )
     sampler: Sampler = GREEDY
-    max_tokens: int = setting(64, "Longest answer.", low=1, high=MAX_TOKENS, letter="n", daily=True)
+    max_tokens: int = setting(
+        64, "Most tokens of an answer.", low=1, high=MAX_TOKENS, letter="n", daily=True
+    )
     stop_tokens: tuple[int, ...] = setting(
         (),
         "Tokens that end the answer.",
@@ -65,7 +67,7 @@ class Question:
     )
     documents: int = setting(
         2,
-        "Documents that each side uses.",
+        "Chunks that each side reads.",
         low=0,
         high=MAX_DOCUMENTS,
         option="documents_per_side",
@@ -85,7 +87,7 @@ class Question:
     )
     doubt: float = setting(
         1.0,
-        'How much "I don\'t know." behind a document counts against it; 0: nothing.',
+        'How much "I don\'t know." after a document counts against it; 0: nothing.',
         low=0,
         high=100,
     )

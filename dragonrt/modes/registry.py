@@ -231,7 +231,7 @@ register(
         pace=_speculative_pace,
         model="dragon-draft",
         exact=True,
-        help="this side drafts blocks for the cloud's model, whose text comes out",
+        help="this side drafts blocks, the cloud's model verifies them",
         unread=_UNREAD.format("the cloud's"),
         statistics=statistics.speculative,
     )
@@ -245,7 +245,7 @@ register(
         pace=_federated_pace,
         model="dragon-draft",
         exact=True,
-        help="this side drafts blocks for the mixture of several workers",
+        help="this side drafts blocks, several workers verify them together",
         unread=_UNREAD.format("the workers'"),
         statistics=statistics.federated,
     )
@@ -259,8 +259,7 @@ register(
         pace=lambda settings: Pace(1, 3, 2, 1),
         model="dragon-draft",
         exact=False,
-        help="a trained verifier asks the cloud about doubtful tokens only: "
-        "the text is approximate",
+        help="a trained verifier accepts drafts: the text is approximate",
         unread=_UNREAD.format("the cloud's, approximately"),
         statistics=statistics.sprinter,
     )

@@ -46,7 +46,7 @@ FALLBACK = "topp:0.8"
 """The codec of mode dragon where no race can be proved: after top-p or a large top-k, without
 coupled noise, or where the device may not ask for entries."""
 
-LOSS_HELP = "With the cloud lost: alone, go on without it; wait, for it."
+LOSS_HELP = "If the cloud is lost: alone (go on without it) or wait."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +139,17 @@ class Settings:
 class DragonSettings(Settings):
     """Mode dragon: both sides draft (SPEC 1)."""
 
-    rule: str = setting("coupled", "How: coupled, or algorithm1 (with greedy and so on).")
+    rule: str = setting(
+        "coupled", "Rule: coupled, or algorithm1 (with --aggregator greedy and so on)."
+    )
     aggregator: Aggregator = setting(
         Aggregator.BOTH,
-        "Who decides: both, greedy, device, cloud, random; sync: no drafting ahead.",
+        "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead.",
     )
-    codec: str = setting("topp:0.8", "What travels: race, topp:P, topk:K:residual, dense:fp16 …")
+    codec: str = setting("topp:0.8", "Codec: race, topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
     follow: bool = setting(
-        True, "Draft along the better side's line, and along what the documents say next."
+        True, "Adopt the other side's drafts, and look up drafts in the documents."
     )
     branches: str = setting("0", "Likely alternatives to draft beside each draft: 0 to 7.")
     disclose: Disclosure = setting(
@@ -174,10 +176,10 @@ class DragonSettings(Settings):
         None, "Pad every frame to one of four sizes. Default: on at --disclose answer and redacted."
     )
     cadence: str | None = setting(
-        None, "Send one frame of one size every TICK, such as 20ms, said or not."
+        None, "Send one frame of one size every TICK, such as 20ms, full or empty."
     )
     cadence_ticks: int = setting(
-        500, "Ticks from a question on, or a multiple of it.", low=1, high=MAX_32
+        500, "Ticks per question; a longer answer takes a multiple.", low=1, high=MAX_32
     )
     on_loss: OnLoss = setting("alone", LOSS_HELP, travels=False)
 
@@ -279,17 +281,17 @@ class SpeculativeSettings(Settings):
     """
 
     rule: str = setting(
-        "coupled", "How: coupled, rejection, or sample-quantize (biased, a baseline)."
+        "coupled", "Rule: coupled, rejection, or sample-quantize (biased, a baseline)."
     )
-    codec: str = setting("ids", "What travels: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
+    codec: str = setting("ids", "Codec: ids, qs:L, ksqs:K:L, csqs:BETA:L, dense:fp16 …")
     block_tokens: int | None = setting(
         None,
-        "Tokens of a block; else 4 if pipelined, 8 if not, 16 with --stopping.",
+        "Tokens of a block. Default: 4 if pipelined, 8 if not, 16 with --stopping.",
         low=1,
         high=256,
         travels=False,
     )
-    budget: int | None = setting(None, "Bits a block may take.", low=1, travels=False)
+    budget: int | None = setting(None, "Most bits of a block.", low=1, travels=False)
     controller: str | None = setting(
         None,
         "Chooses tokens and resolution of each block: static:N:L, heuristic:L, default (trained), "
@@ -299,13 +301,13 @@ class SpeculativeSettings(Settings):
     )
     stopping: Stopping | None = setting(
         None,
-        "Ends a block early: adaedl, where the draft is unsure; specdec++, where a trained "
-        "verifier expects a refusal.",
+        "Ends a block early: adaedl (the draft model is unsure), specdec++ (a trained network "
+        "expects a rejection).",
         travels=False,
     )
     verifier: str | None = setting(
         None,
-        "Made by `scripts/train/run verifier`; else the bundled one for the two models.",
+        "Verifier file (`scripts/train/run verifier`). Default: the bundled one.",
         limit=4096,
         travels=False,
     )
@@ -313,7 +315,7 @@ class SpeculativeSettings(Settings):
         True, "Draft on while blocks are verified (default), or wait.", travels=False
     )
     cloud_decodes: bool = setting(
-        True, "While no block waits the cloud decodes by itself (coupled, ids)."
+        True, "The cloud decodes by itself while no block waits (coupled, ids)."
     )
     learning_rate: float = setting(
         0.001,
@@ -404,20 +406,20 @@ class FederatedSettings(Settings):
 
     several: ClassVar[bool] = True
 
-    rule: str = setting("coupled", "How: coupled or rejection.")
-    codec: str = setting("topk:64:residual", "What workers upload: topk:K:residual …")
+    rule: str = setting("coupled", "Rule: coupled or rejection.")
+    codec: str = setting("topk:64:residual", "Codec of uploads: topk:K:residual …")
     block_tokens: int = setting(8, "Tokens of a block.", low=0, high=MAX_BLOCK - 1, travels=False)
     weights: Weighing = setting(
-        "fixed", "fixed, or relevance: by how well each one's documents fit.", travels=False
+        "fixed", "Weights of workers: fixed, or relevance (of their documents).", travels=False
     )
     quorum_deadline: float | None = setting(
         None,
-        "Seconds a round waits for late workers; else four times the slowest one's usual time.",
+        "Seconds to wait for late workers. Default: four times the slowest one's median.",
         low=0.001,
         high=1e6,
         travels=False,
     )
-    require_all: bool = setting(False, "Decide nothing without all workers.", travels=False)
+    require_all: bool = setting(False, "Decide no token without all workers.", travels=False)
 
     def __post_init__(self) -> None:
         check(self)
@@ -437,17 +439,17 @@ class SprinterSettings(Settings):
     verified none.
     """
 
-    rule: str = setting(Rejection.name, "How: rejection.")
-    codec: str = setting("topk:64:renorm", "What travels beside the token: topk:K:renorm …")
+    rule: str = setting(Rejection.name, "Rule: rejection.")
+    codec: str = setting("topk:64:renorm", "Codec of the doubtful token: topk:K:renorm …")
     verifier: str | None = setting(
         None,
-        "Made by `scripts/train/run verifier`; else the bundled one for the two models.",
+        "Verifier file (`scripts/train/run verifier`). Default: the bundled one.",
         limit=4096,
         travels=False,
     )
     threshold: float | None = setting(
         None,
-        "The cloud decides tokens that the verifier gives less; else the verifier's own.",
+        "The cloud decides tokens below this score. Default: the verifier's own.",
         low=0,
         high=1,
         travels=False,

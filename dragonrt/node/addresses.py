@@ -28,9 +28,9 @@ SOON = timedelta(days=30)
 class LinkSettings:
     """A slower network than the real one, in both directions, as this side sees it."""
 
-    link: str | None = setting(None, "Profile of a link: its name or a TOML file.", limit=4096)
+    link: str | None = setting(None, "Emulated link: a name or a TOML file.", limit=4096)
     latency: str | None = setting(None, "One-way delay in each direction, such as 150ms.")
-    jitter: str | None = setting(None, "How far the delay varies, such as 30ms.")
+    jitter: str | None = setting(None, "Variation of the delay, such as 30ms.")
     jitter_kind: JitterKind | None = setting(None, "uniform, normal or sinusoidal.")
     bandwidth: str | None = setting(None, "Bit rate in each direction, such as 1mbit.")
     link_seed: int = setting(0, "Seed of the jitter.", low=0)
@@ -71,7 +71,7 @@ class NetworkSettings:
     host: str = setting("127.0.0.1", "Address of the cloud.", daily=True)
     port: int = setting(7070, "Its port.", low=0, high=65535, letter="p", daily=True)
     key_file: Path | None = setting(
-        None, "File with the key that both sides share; encrypts.", daily=True
+        None, "File with the shared key. Encrypts the connection.", daily=True
     )
     tls: bool = setting(False, "Connect with TLS; trusts the system's authorities.")
     tls_cert: Path | None = setting(None, "Own certificate, a PEM file.")

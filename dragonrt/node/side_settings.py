@@ -32,65 +32,62 @@ class SideSettings:
         letter="m",
         daily=True,
     )
-    on: TorchDevice = setting("auto", "The model runs on auto, cpu, cuda or mps.", daily=True)
+    on: TorchDevice = setting("auto", "Device of the model: auto, cpu, cuda or mps.", daily=True)
     dtype: Precision = setting(
-        "auto", "Its numbers: auto, float32, bfloat16, float16, int8 or int4."
+        "auto", "Number type: auto, float32, bfloat16, float16, int8 or int4."
     )
     adapter: str | None = setting(
-        None, "Directory of a LoRA of the model's; none: not even the bundled one.", limit=4096
+        None, "Directory of a LoRA adapter; none: without the bundled one.", limit=4096
     )
     threads: int | None = setting(
-        None, "Threads of the model on a CPU; otherwise this side's share of the cores.", low=1
+        None, "CPU threads of the model. Default: this side's share of the cores.", low=1
     )
-    prompt: Path | None = setting(
-        None, "The words around document and question: a TOML file (docs/pairs.md)."
-    )
+    prompt: Path | None = setting(None, "Prompt template: a TOML file (docs/pairs.md).")
     documents: tuple[Path, ...] = setting(
-        (), "Documents; at each start what changed is indexed.", letter="d", daily=True
+        (), "Documents. Changes are indexed at each start.", letter="d", daily=True
     )
     exclude: tuple[str, ...] = setting(
-        (), "Files or directories to leave out, as in .gitignore: *.log, drafts/; may be repeated."
+        (), "Files or directories to skip, as in .gitignore: *.log, drafts/; may be repeated."
     )
-    largest_file: str = setting("5MB", "Files of more, or of more text, are named and skipped.")
+    largest_file: str = setting("5MB", "Skip larger files, and files with more text.")
     follow_links: bool = setting(
         False, "Also read files outside the documents that links point to."
     )
     index: Path | None = setting(
-        None, "Where the index is; each directory of documents has its own."
+        None, "Path of the index. Default: one per directory of documents."
     )
     store: str | None = setting(
-        None, "PostgreSQL that has the index instead, for many machines.", limit=4096
+        None, "PostgreSQL URL: keep the index there, for many machines.", limit=4096
     )
     embedder: str = setting("default", "Embedding model: default, directory or hub id.", limit=4096)
     reranker: str | None = setting(
-        None, "Cross-encoder that ranks again: directory or hub id.", limit=4096
+        None, "Cross-encoder that reranks: directory or hub id.", limit=4096
     )
     chunk_words: int = setting(128, "Words per chunk.", low=1)
     parser: Parser = setting(
-        "pdfium", "What reads PDF: pdfium, or docling (layout, tables, scanned pages; slow)."
+        "pdfium", "PDF reader: pdfium, or docling (layout, tables, scanned pages; slow)."
     )
     search: Search = setting(
-        "hybrid", "How documents are chosen: by meaning (dense), by words, or both (hybrid)."
+        "hybrid", "Retrieval: dense (embeddings), words (BM25), or hybrid (both)."
     )
     kv_cache: str = setting(
-        "20GB", "Most disk for documents' KV; the rest is computed when a question needs it."
+        "20GB", "Disk space for stored KV. Without space it is computed per question."
     )
     kv_type: KvType = setting(
-        "model", "Stored KV is of the model's type (model), or rounded to 8 bits (int8): smaller."
+        "model", "Number type of stored KV: the model's (model), or int8 (smaller)."
     )
     kv_memory: str | None = setting(
         None,
-        "Most memory for the KV of all answers under way, such as 4GB; otherwise a quarter of the "
-        "machine's. Who asks beyond it is told that this side is busy.",
+        "Memory for the KV of all running answers, such as 4GB. Beyond it, clients wait. "
+        "Default: a quarter of the machine's.",
     )
     trace: Path | None = setting(
         None,
-        "Write every event to this file, about 1 kB a token, more where --codec sends more; "
-        "`dragonrt trace` and `simulate --replay` read it.",
+        "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it.",
     )
-    watch: bool = setting(False, "Index documents again as they change, while the side answers.")
+    watch: bool = setting(False, "Index changed documents while the side runs.")
     share_sources: bool = setting(True, "Tell devices which files were used.")
-    rebuild: bool = setting(False, "Make the index anew.")
+    rebuild: bool = setting(False, "Rebuild the index.")
 
     def __post_init__(self) -> None:
         if self.watch and not self.documents:

@@ -26,9 +26,13 @@ class Sampler:
     temperature: float = setting(
         1.0, "0: always the most likely token.", low=0, high=100, letter="t", daily=True
     )
-    top_k: int = setting(0, "Keep so many of the likeliest; 0: all.", low=0, high=2**31 - 1)
-    top_p: float = setting(1.0, "Keep the likeliest with this mass; 1: all.", low=0, high=1)
-    min_p: float = setting(0.0, "Keep what has this part of the top one's; 0: all.", low=0, high=1)
+    top_k: int = setting(0, "Keep the K most likely tokens; 0: all.", low=0, high=2**31 - 1)
+    top_p: float = setting(
+        1.0, "Keep the most likely tokens with this total probability; 1: all.", low=0, high=1
+    )
+    min_p: float = setting(
+        0.0, "Keep tokens with this fraction of the top probability; 0: all.", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
