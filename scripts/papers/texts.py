@@ -13,15 +13,15 @@ from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
 from retrieval.layout import Document
+from scripts.train.controllers.prompt import Prompt, answer_prompt, prose_prompt
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
-    from dragonrt.backends.prompt import Prompt
 
 PROSE_WORDS = 24
 
 
-def prompts(model: "LanguageModel", count: int, corpus: Path | None = None) -> "list[Prompt]":
+def prompts(model: "LanguageModel", count: int, corpus: Path | None = None) -> list[Prompt]:
     """So many prompts: questions behind their document and beginnings of articles in turn.
 
     Of a corpus, pieces that lie evenly spread in it. Raises DragonError for a corpus that is no
@@ -36,14 +36,15 @@ def prompts(model: "LanguageModel", count: int, corpus: Path | None = None) -> "
                 f"{count * PROSE_WORDS}: give --corpus a longer text"
             )
         starts = range(0, apart * count, apart)
-        return [model.begun(" ".join(words[start : start + PROSE_WORDS])) for start in starts]
+        texts = (" ".join(words[start : start + PROSE_WORDS]) for start in starts)
+        return [prose_prompt(model, text) for text in texts]
     questions = answerable()
     articles = sorted(bundled.documents("cloud").iterdir())
     found = []
     for number in range(count):
         if number % 2:
             words = load(articles[number // 2 % len(articles)]).text.split()
-            found.append(model.begun(" ".join(words[:PROSE_WORDS])))
+            found.append(prose_prompt(model, " ".join(words[:PROSE_WORDS])))
         else:
             found.append(with_evidence(model, questions[number // 2 % len(questions)]))
     return found
@@ -54,7 +55,7 @@ def answerable() -> list[bundled.SampleQuestion]:
     return [each for each in bundled.questions() if len(each.evidence) == 1]
 
 
-def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> "Prompt":
+def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> Prompt:
     """The document with the evidence, then the question."""
     document = _evidence(question)
     return _asked(model, document.title, document.text, question)
@@ -62,7 +63,7 @@ def with_evidence(model: "LanguageModel", question: bundled.SampleQuestion) -> "
 
 def within_long_text(
     model: "LanguageModel", question: bundled.SampleQuestion, tokens: int
-) -> "Prompt":
+) -> Prompt:
     """A text of so many tokens, then the question: sample articles, as many as there is room for,
     and among them, anywhere, the document with the evidence."""
     random = Random(question.text)
@@ -87,9 +88,9 @@ def _evidence(question: bundled.SampleQuestion) -> Document:
 
 def _asked(
     model: "LanguageModel", title: str, text: str, question: bundled.SampleQuestion
-) -> "Prompt":
+) -> Prompt:
     told = model.prompt.document_text(title, text)
-    return model.asked(told + model.prompt.question_text((), question.text))
+    return answer_prompt(model, told + model.prompt.question_text((), question.text))
 
 
 EVALUATED = 5

@@ -27,8 +27,8 @@ from scripts.papers.rouge import rouge_n
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 
 if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
     from scripts.train.controllers.model_pair import ModelPair
+    from scripts.train.controllers.prompt import Prompt
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"

@@ -17,7 +17,7 @@ from scripts.papers.intervals import Row, averages, distinct, grouped, having
 
 if TYPE_CHECKING:
     from dragonrt.backends.model import LanguageModel
-    from dragonrt.backends.prompt import Prompt
+    from scripts.train.controllers.prompt import Prompt
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"

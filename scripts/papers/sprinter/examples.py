@@ -15,10 +15,10 @@ from scripts.papers.framework import Clock, Progress, Settings
 from scripts.papers.intervals import Row, grouped, having
 
 if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
     from dragonrt.traces.events import TokenDecided
     from scripts.papers.arena import Given
     from scripts.papers.sprinter.lineup import SprinterLineup
+    from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-examples"
 SUMMARY = "Texts with what became of every drafted token (SPRINTER Fig. 7, 11; 1 minute)"

@@ -40,9 +40,9 @@ from scripts.papers.intervals import (
 from scripts.papers.virtual_arena import streamed_s
 
 if TYPE_CHECKING:
-    from dragonrt.backends.prompt import Prompt
     from dragonrt.modes.question import Question
     from scripts.papers.sprinter.lineup import SprinterLineup
+    from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-latency"
 SUMMARY = "Tokens per target call, time, ROUGE and FLOPs (SPRINTER Tables 2, 3; 10 minutes)"
