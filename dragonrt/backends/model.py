@@ -7,7 +7,7 @@ from pathlib import Path
 from dragonrt.backends.backend import Backend, Document, Preemption
 from dragonrt.backends.batch import Reading, read_alone
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.backends.prompt import Prompt, PromptFormat, PromptTemplate, prompt_format
+from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
 from dragonrt.backends.sequence import Extension, Sequence
 from dragonrt.backends.torch_.checkpoint import backend_of, load_checkpoint
 from dragonrt.backends.torch_.process import loading
@@ -81,14 +81,6 @@ class LanguageModel:
         """Return the stop tokens, and each of the strings that is a single token."""
         single = [self.encode(string) for string in strings]
         return (*self.stop_tokens, *(tokens[0] for tokens in single if len(tokens) == 1))
-
-    def asked(self, text: str) -> Prompt:
-        """Return the prompt of an answer."""
-        return Prompt("answers", tuple(self.encode(text)), self.answer_stops)
-
-    def begun(self, text: str) -> Prompt:
-        """Return the prompt of prose."""
-        return Prompt("prose", tuple(self.encode(text)))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, none added."""

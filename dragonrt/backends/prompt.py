@@ -1,4 +1,4 @@
-"""How a document and a question become the text that a model reads.
+"""Turns a document and a question into the text that a model reads.
 
 The document comes first and its text does not depend on the question, so its keys and values can be
 computed before any question is known. Everything else is the question part, shared by all rows.
@@ -8,26 +8,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dragonrt.backends.backend import Tokenizer
 from dragonrt.errors import ModelError
 from retrieval.files import read_text
 
 Turn = tuple[str, str]  # an earlier question and its answer
-TextKind = Literal["answers", "prose"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What a text goes on from, as tokens, and the tokens that end it.
-
-    Answers end where a model says so, prose never: it has a length.
-    """
-
-    kind: TextKind
-    tokens: tuple[int, ...]
-    stops: tuple[int, ...] = ()
 
 
 _DOCUMENT, _QUESTION = "{document}", "{question}"

@@ -15,7 +15,6 @@ import numpy as np
 
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader, Weighing
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.mode import Prediction, Prepared, Work
@@ -40,6 +39,7 @@ from scripts.papers.sample_sides import LoadedSide
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played, streamed_s
+from scripts.train.controllers.prompt import Prompt
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Reader)

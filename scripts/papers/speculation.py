@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import (
     Codec,
     ConformalThreshold,
@@ -22,6 +21,7 @@ from dragonrt.distributions import (
 )
 from dragonrt.sampling.verification import SpeculativeRule, VerifyResult
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+from scripts.train.controllers.prompt import Prompt
 
 DRAFT, TARGET = "dragon-draft", "dragon-small"
 

@@ -9,11 +9,11 @@ from random import Random
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.errors import DragonError
 from retrieval import DocumentError
 from retrieval.documents import SUFFIXES, load
 from retrieval.layout import Document
+from scripts.train.controllers.prompt import Prompt, answer_prompt, prose_prompt
 
 PROSE_WORDS = 24
 
@@ -33,14 +33,15 @@ def prompts(model: LanguageModel, count: int, corpus: Path | None = None) -> lis
                 f"{count * PROSE_WORDS}: give --corpus a longer text"
             )
         starts = range(0, apart * count, apart)
-        return [model.begun(" ".join(words[start : start + PROSE_WORDS])) for start in starts]
+        texts = (" ".join(words[start : start + PROSE_WORDS]) for start in starts)
+        return [prose_prompt(model, text) for text in texts]
     questions = answerable()
     articles = sorted(bundled.documents("cloud").iterdir())
     found = []
     for number in range(count):
         if number % 2:
             words = load(articles[number // 2 % len(articles)]).text.split()
-            found.append(model.begun(" ".join(words[:PROSE_WORDS])))
+            found.append(prose_prompt(model, " ".join(words[:PROSE_WORDS])))
         else:
             found.append(with_evidence(model, questions[number // 2 % len(questions)]))
     return found
@@ -82,7 +83,7 @@ def _evidence(question: bundled.SampleQuestion) -> Document:
 
 def _asked(model: LanguageModel, title: str, text: str, question: bundled.SampleQuestion) -> Prompt:
     told = model.prompt.document_text(title, text)
-    return model.asked(told + model.prompt.question_text((), question.text))
+    return answer_prompt(model, told + model.prompt.question_text((), question.text))
 
 
 EVALUATED = 5

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import ConformalThreshold, codec
 from dragonrt.errors import DragonError
 from dragonrt.sampling.noise import Noise
@@ -14,6 +13,7 @@ from dragonrt.sampling.verification import speculative_rule
 from scripts.papers.speculation import Speculation, alone
 from scripts.papers.texts import prompts
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+from scripts.train.controllers.prompt import Prompt
 
 PROMPT = Prompt("prose", (40, 41, 42, 43))
 TOKENS = 12

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.prompt import Prompt
 from dragonrt.distributions import Distribution, codec, entropy, total_variation
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -28,6 +27,7 @@ from scripts.papers.rouge import rouge_n
 from scripts.papers.speculation import Speculation, alone, model_pair
 from scripts.papers.texts import answerable, with_evidence, within_long_text
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+from scripts.train.controllers.prompt import Prompt
 
 NAME = "qs-quality"
 SUMMARY = "Quality of S-Q, Q-S and the cloud alone over temperature (QSV Fig. 3; 15 minutes)"

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import TextKind
 from dragonrt.sampling.samplers import Sampler
 from scripts.papers.framework import Settings
 from scripts.papers.texts import prompts
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair
+from scripts.train.controllers.prompt import TextKind
 
 HEAVY = 0.7
 """The weight of one worker among others that share the rest."""

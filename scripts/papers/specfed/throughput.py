@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.link.profile import LinkProfile
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import FederatedSettings
@@ -24,6 +23,7 @@ from scripts.papers.model_sides import text_side
 from scripts.papers.specfed.federated_text import Federation
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import played
+from scripts.train.controllers.prompt import Prompt
 
 NAME = "specfed-throughput"
 SUMMARY = "Federated tokens/s and bytes per token, with and without blocks (SPECFED; 5 minutes)"

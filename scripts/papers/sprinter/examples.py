@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dragonrt.backends.prompt import Prompt
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.traces.events import TokenDecided
@@ -21,6 +20,7 @@ from scripts.papers.intervals import Row, grouped, having
 from scripts.papers.sprinter.latency import DRAFT_S, TARGET_S
 from scripts.papers.sprinter.lineup import SPECULATIVE, SPRINTERS, SprinterLineup
 from scripts.papers.texts import prompts
+from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-examples"
 SUMMARY = "Texts with what became of every drafted token (SPRINTER Fig. 7, 11; 1 minute)"

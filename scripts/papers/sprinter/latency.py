@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from dragonrt.backends.prompt import Prompt
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side
@@ -44,6 +43,7 @@ from scripts.papers.rouge import rouge_l, rouge_n
 from scripts.papers.sprinter.lineup import METHODS, SPRINTERS, SprinterLineup
 from scripts.papers.texts import prompts
 from scripts.papers.virtual_arena import streamed_s
+from scripts.train.controllers.prompt import Prompt
 
 NAME = "sprinter-latency"
 SUMMARY = "Tokens per target call, time, ROUGE and FLOPs (SPRINTER Tables 2, 3; 10 minutes)"

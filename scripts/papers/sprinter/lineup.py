@@ -12,7 +12,6 @@ from typing import Any
 
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Mixture, Reader
 from dragonrt.control.verifier import Verifier
 from dragonrt.link.profile import LinkProfile
@@ -26,6 +25,7 @@ from scripts.papers.model_sides import ReadingSide, engine, reading_side, run, t
 from scripts.papers.speculation import alone, model_pair
 from scripts.papers.virtual_arena import linked
 from scripts.train.controllers.model_pair import ModelPair
+from scripts.train.controllers.prompt import Prompt
 
 SPECULATIVE, SPECDEC, ADAEDL = "speculative", "SpecDec++", "AdaEDL"
 PIPELINED, DECODING = "coupled, pipelined", "coupled, the cloud decodes"

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
-from dragonrt.backends.prompt import Prompt
 from dragonrt.control.learned import Learned
 from dragonrt.errors import TrainingError
 from dragonrt.link.profile import LinkProfile
@@ -19,6 +18,7 @@ from scripts.train.controllers.double_dqn import Hyperparameters
 from scripts.train.controllers.evaluation import best, grid
 from scripts.train.controllers.live import LiveEnvironment
 from scripts.train.controllers.model_pair import ModelPair, Tasks
+from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.recording import PairRecording, RecordedEnvironment
 
 EPISODES_PER_TEXT = 2

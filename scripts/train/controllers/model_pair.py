@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.backends.reader import Reader
 from dragonrt.distributions import Codec, Distribution, Step, codec
 from dragonrt.errors import TrainingError
@@ -16,6 +15,7 @@ from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.races import race_at
 from dragonrt.sampling.samplers import Sampler
+from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.recording import PairRecording, RecordedText
 
 Progress = Callable[[int, int], None]

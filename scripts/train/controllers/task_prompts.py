@@ -5,9 +5,9 @@ from pathlib import Path
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.errors import TrainingError
 from retrieval.documents import load
+from scripts.train.controllers.prompt import Prompt, answer_prompt, prose_prompt
 from scripts.train.verifiers.texts import asked_and_answered, read_corpus
 
 PROMPT_TOKENS = 64
@@ -31,8 +31,8 @@ def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
         for side in ("device", "cloud")
         for path in sorted(bundled.documents(side).iterdir())
     ]
-    answers = [model.asked(text) for text in asked * max(1, len(begun) // len(asked))]
-    prose = [model.begun(text) for text in begun]
+    answers = [answer_prompt(model, text) for text in asked * max(1, len(begun) // len(asked))]
+    prose = [prose_prompt(model, text) for text in begun]
     return (*answers, *(replace(each, tokens=each.tokens[:PROMPT_TOKENS]) for each in prose))
 
 
@@ -44,8 +44,8 @@ def corpus_prompts(model: LanguageModel, path: Path) -> tuple[Prompt, ...]:
     """
     prompts: list[Prompt] = []
     for text in read_corpus(path):
-        asked = [model.asked(each) for each, _ in asked_and_answered(text)]
-        prompts += asked or _pieces(model.begun(text))
+        asked = [answer_prompt(model, each) for each, _ in asked_and_answered(text)]
+        prompts += asked or _pieces(prose_prompt(model, text))
     if not prompts:
         raise TrainingError(
             f"{path} holds no question with a line `Answer:`, and no text of {PROMPT_TOKENS} tokens"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.prompt import Prompt
 from dragonrt.control.policies import Action, Controller, Heuristic, Static
 from dragonrt.link.markov import MarkovRates
 from scripts.train.controllers.course import IterationCosts
 from scripts.train.controllers.live import LiveEnvironment
 from scripts.train.controllers.model_pair import AnswerReader, ModelPair, Tasks
+from scripts.train.controllers.prompt import Prompt
 from scripts.train.controllers.task_prompts import bundled_prompts
 
 pytestmark = pytest.mark.slow
