@@ -299,8 +299,8 @@ class Driver:
 
     def record(self, event: Event) -> None:
         """Record an event of this answer, under the number of its session if it has but one."""
-        numbers = [session.number for session in self.sessions.values()]
-        self.recorder.event(numbers[0] if len(numbers) == 1 else 0, event)
+        sessions = tuple(self.sessions.values())
+        self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
     def _carry_out(self, effects: Effects) -> None:
         late = self._over.is_set()

@@ -139,7 +139,7 @@ class Connection:
         self._counts.bytes_received += len(data)
         self._frames.feed(data)
         try:
-            while not self.closed and (body := self._frames.next_body()) is not None:
+            while self.state is not State.CLOSED and (body := self._frames.next_body()) is not None:
                 self._counts.frames_received += 1
                 event = self._receive_body(body)
                 if event is not None:

@@ -475,17 +475,27 @@ def draft(**fields: Any) -> wire.Draft:
 
 
 @pytest.mark.parametrize(
-    ("target", "line"),
+    "message",
     [
-        (wire.Target(8, 1, start_hash(7), 3, "cloud"), "step 1 came at step 0"),
-        (wire.Target(8, 0, start_hash(7), V, "cloud"), "for another text"),
-        (wire.Target(8, 0, 99, 3, "cloud"), "for another text"),
+        wire.Target(8, 1, start_hash(7), 3, "cloud"),
+        wire.Target(8, 0, start_hash(7), V, "cloud"),
+        wire.Target(8, 0, 99, 3, "cloud"),
+        draft(token=V),
+        draft(payload=bytes(9 * V)),
+        draft(step=9, ahead=9),
+        wire.Coefficients(8, 0.0, 1.0, 0.02),
+        wire.EntryRequest(8, 0, start_hash(7), (3,)),
+        wire.EntryResponse(8, 0, start_hash(7), bytes(8)),
     ],
 )
-def test_a_target_for_another_text_is_refused(target: wire.Target, line: str) -> None:
+def test_what_no_honest_side_sends_is_refused(message: wire.SessionMessage) -> None:
+    """A draft of step 8 is the furthest that an honest side may send."""
     mode = joined(settings=replace(SETTINGS, aggregator=Aggregator.CLOUD))
-    with pytest.raises(ModeError, match=line):
-        mode.handle(Received("cloud", target), 0.0)
+    assert mode.handle(Received("cloud", draft(step=8, ahead=8)), 0.0).leave == []
+    if isinstance(message, wire.Coefficients):
+        mode = joined()
+    with pytest.raises(ModeError):
+        mode.handle(Received("cloud", message), 0.0)
 
 
 def test_a_side_that_decided_another_text_is_begun_again_with_once() -> None:
@@ -583,7 +593,7 @@ def test_a_device_that_keeps_its_drafts_sends_targets_alone(aggregator: Aggregat
 def test_more_than_the_device_discloses_is_refused_by_its_type(side: Side) -> None:
     mode = joined(side, replace(SETTINGS, disclose=Disclosure.ANSWER))
     message = draft() if side == "cloud" else wire.Target(8, 0, start_hash(7), 3, "device")
-    with pytest.raises(ModeError, match=f"{type(message).__name__} has no place"):
+    with pytest.raises(ModeError):
         mode.handle(Received(other(side), message), 0.0)
 
 
@@ -594,15 +604,3 @@ def test_a_cloud_that_is_left_ends() -> None:
     mode = joined("cloud")
     effects = mode.handle(Left("device", "gone", False), 0.0)
     assert (effects.finished, effects.preempt) == (Finish.CANCELLED, True)
-
-
-def test_no_draft_may_be_longer_than_a_codec_makes_it() -> None:
-    draft = their_draft("device", TokenPrefix(start_hash(7)), 0)
-    with pytest.raises(ModeError, match="longer than any codec"):
-        joined().handle(Received("cloud", replace(draft, payload=bytes(9 * V))), 0.0)
-
-
-def test_no_draft_may_lie_further_ahead_than_agreed() -> None:
-    assert joined().handle(Received("cloud", draft(step=8, ahead=8)), 0.0).leave == []
-    with pytest.raises(ModeError, match="further ahead than the agreed 4"):
-        joined().handle(Received("cloud", draft(step=9, ahead=9)), 0.0)
