@@ -20,6 +20,7 @@ INSTALLED = {
     "dragonrt/backends": 5000,
     "dragonrt/link": 1711,
     "dragonrt/modes": 5491,
+    "dragonrt/privacy": 595,
     "dragonrt/node": 4613,
     "dragonrt/sampling": 1200,
     "dragonrt/service": 3408,
@@ -33,7 +34,7 @@ BESIDE = {
     "scripts/campaign": 2161,
     "scripts/papers": 8684,
     "scripts/train": 7263,
-    "tests": 31276,
+    "tests": 31277,
 }
 
 
