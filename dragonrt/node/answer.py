@@ -28,9 +28,9 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
+from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
 from dragonrt.node.hosts import Route
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import Context, Outcome, PrefillResult
 from dragonrt.settings import traced
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces.events import AnswerOpened, Event, Record, SideReady, TokenDecided
@@ -216,7 +216,7 @@ class Driver:
         self._stopped = False
         self._over = asyncio.Event()
         self._error: Exception | None = None
-        self._context: Context | None = None
+        self._context: BackendSession | None = None
         self._inputs: deque[Input] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
@@ -347,7 +347,7 @@ class Driver:
                 return
             context.start(work, self._worked)
 
-    def _worked(self, outcome: Outcome) -> None:
+    def _worked(self, outcome: ForwardResult) -> None:
         work, error = outcome.work, outcome.error
         session = self.sessions.get(work.peer or "")
         if outcome.preempted:

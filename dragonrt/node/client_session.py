@@ -10,11 +10,11 @@ from dragonrt.modes.registry import Resources, entry_of
 from dragonrt.modes.replay import machine
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
+from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.citing import Passage
 from dragonrt.node.connector import NotConnectedError, Traffic
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import Preparer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
 from dragonrt.traces.events import (
@@ -74,7 +74,7 @@ class ClientSession:
 
     def __init__(
         self,
-        preparer: Preparer,
+        prefiller: Prefiller,
         connectors: Mapping[str, Hosts],
         question: Question,
         settings: Settings,
@@ -84,12 +84,12 @@ class ClientSession:
         self._entry = entry_of(settings)
         question = settings.asked(question)
         self.answer = Answer(question=question, settings=settings)
-        self._preparer = preparer
+        self._prefiller = prefiller
         self._connectors = connectors.values()
         self._on_record = on_record
-        mode = machine(self._entry, "device", question, settings, resources, preparer.recorder)
+        mode = machine(self._entry, "device", question, settings, resources, prefiller.recorder)
         self._driver = driver = Driver(
-            mode, preparer.recorder.also(self._record), preparer.timeouts
+            mode, prefiller.recorder.also(self._record), prefiller.timeouts
         )
         for name, hosts in connectors.items():
             driver.sessions[name] = AnswerSession(driver, name, hosts.for_answer(question))
@@ -119,10 +119,10 @@ class ClientSession:
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
             verifies = driver.mode.verifies
-            read = await driver.prepare(self._preparer.prepare(answer.question, verifies=verifies))
+            read = await driver.prepare(self._prefiller.prepare(answer.question, verifies=verifies))
             if read is not None:
                 answer.passages = read.passages
-                driver.begin(read, self._preparer.vocabulary)
+                driver.begin(read, self._prefiller.vocabulary)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
         finally:

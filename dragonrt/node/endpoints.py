@@ -123,7 +123,7 @@ async def serve(
             f"listening on {address.host} lets anyone in: give both sides the same --key-file, "
             "or ask devices for certificates with --tls-cert, --tls-key and --tls-ca"
         )
-    preparer = gatekeeper.preparer
+    prefiller = gatekeeper.prefiller
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)
 
     async def handle(stream: TcpStream) -> None:
@@ -145,9 +145,9 @@ async def serve(
         peer = Peer(
             address.around(carrier, identity.side),
             Connection(identity.side, identity.hello(), address.key),
-            preparer.recorder.of(name),  # devices number their sessions alike
+            prefiller.recorder.of(name),  # devices number their sessions alike
             gatekeeper.answering,
-            preparer.timeouts,
+            prefiller.timeouts,
         )
         try:
             async with gatekeeper.lobby.place(host, heard, dismiss):

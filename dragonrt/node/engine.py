@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,13 +19,11 @@ from dragonrt.backends.batch import PIECE, Batch, Reading
 from dragonrt.backends.reader import Reader
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.preparing import Outcome
+from dragonrt.node.backend_session import Done, ForwardResult
 from dragonrt.node.worker import WorkerThread, settle
 from dragonrt.wire.reasons import BusyError
 
 T = TypeVar("T")
-
-Done = Callable[[Outcome], None]
 
 ALONE = 256
 """Rows times tokens of a forward while nobody else's next token can be asked for."""
@@ -182,8 +181,7 @@ class Engine(WorkerThread):
 class _Forward:
     """The reading of a Work's span, and the head over its result.
 
-    `asked` is the Work that the mode has asked for, with `done`; a forward that began in advance
-    has neither yet.
+    `asked` is the Work of the mode, with `done`; a forward begun in advance has neither yet.
     """
 
     def __init__(self, work: Work, asked: Work | None, done: Done | None) -> None:
@@ -192,7 +190,7 @@ class _Forward:
         self.done = done
         self.preemption = Preemption()
         self.began_s = 0.0
-        self.outcome: Outcome | None = None
+        self.outcome: ForwardResult | None = None
 
     def fits(self, work: Work) -> bool:
         """Whether its result is that of `work`, too: they read the same prefixes."""
@@ -202,8 +200,8 @@ class _Forward:
         return mine.first == other.first and mine.hashes[-1] == other.hashes[-1]
 
 
-class ModelContext:
-    """Implements Context on a real model.
+class ModelSession:
+    """Implements BackendSession on a real model.
 
     The engine begins the Work that follows while the loop still handles the result, so that
     forwards do not wait for the loop.
@@ -259,7 +257,7 @@ class ModelContext:
             self._engine.make_way()
 
     def _queue(self, forward: _Forward) -> None:
-        """In the model's thread: read now, or when the forward before has ended."""
+        """Read now, or when the forward before has ended. In the model's thread."""
         self._waiting.append(forward)
         if self._reading is None:
             self._read_next()
@@ -311,7 +309,8 @@ class ModelContext:
         failed = next((part for part in parts if isinstance(part, BaseException)), None)
         said = [each for part in parts if isinstance(part, list) for each in part]
         if failed is not None:
-            self._finish(forward, _failed(forward.work, seconds, failed))
+            result = _failed(forward.work, seconds, failed)
+            self._engine.post(self._finished, forward, result, None)
         elif self._engine.busy:
             self._engine.heads.submit(lambda: self._conclude(forward, said, seconds))
         else:
@@ -328,26 +327,23 @@ class ModelContext:
                 then = work.following(outcome.value)
                 following = _Forward(then, None, None) if then is not None else None
             except Exception as error:  # as one of the head
-                outcome = Outcome(work, seconds, error=error)
-        self._finish(forward, outcome, following)
+                outcome = ForwardResult(work, seconds, error=error)
+        self._engine.post(self._finished, forward, outcome, following)
         if following is not None:
             self._submit(following)
-
-    def _finish(
-        self, forward: _Forward, outcome: Outcome, following: _Forward | None = None
-    ) -> None:
-        self._engine.post(self._finished, forward, outcome, following)
 
     def _compute(self, work: Work, done: Done) -> None:
         self._engine.post(self._hand_over, _outcome(work, [], 0.0), done)
 
     # On the loop, in the order in which the work ended.
 
-    def _hand_over(self, outcome: Outcome, done: Done) -> None:
+    def _hand_over(self, outcome: ForwardResult, done: Done) -> None:
         if not self._closed:
             done(outcome)
 
-    def _finished(self, forward: _Forward, outcome: Outcome, following: _Forward | None) -> None:
+    def _finished(
+        self, forward: _Forward, outcome: ForwardResult, following: _Forward | None
+    ) -> None:
         forward.outcome = outcome
         if self._closed:
             if following is not None:
@@ -364,18 +360,18 @@ class ModelContext:
             return
         if self._current is forward:
             self._current = None
-        done(Outcome(asked, outcome.seconds, outcome.value, outcome.error, outcome.preempted))
+        done(replace(outcome, work=asked))
 
 
-def _outcome(work: Work, said: list[Prediction], seconds: float) -> Outcome:
+def _outcome(work: Work, said: list[Prediction], seconds: float) -> ForwardResult:
     try:
-        return Outcome(work, seconds, work.head(said))
+        return ForwardResult(work, seconds, work.head(said))
     except Exception as error:  # it belongs to who wants the work done
-        return Outcome(work, seconds, error=error)
+        return ForwardResult(work, seconds, error=error)
 
 
-def _failed(work: Work, seconds: float, error: BaseException) -> Outcome:
+def _failed(work: Work, seconds: float, error: BaseException) -> ForwardResult:
     if isinstance(error, Preempted):
-        return Outcome(work, seconds, preempted=True)
+        return ForwardResult(work, seconds, preempted=True)
     known = error if isinstance(error, Exception) else RuntimeError(str(error))
-    return Outcome(work, seconds, error=known)
+    return ForwardResult(work, seconds, error=known)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.node.answer import AnswerSession
+from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.lobby import Lobby
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import Preparer
 from dragonrt.node.server_session import answering
 from dragonrt.settings import setting
 from dragonrt.wire.messages import Open
@@ -76,9 +76,9 @@ class Gatekeeper:
     Counts the devices that were `admitted`, and the devices and sessions that were `sent_away`.
     """
 
-    def __init__(self, preparer: Preparer, limits: CloudLimits) -> None:
-        self.preparer = preparer
-        self.lobby = Lobby(preparer.timeouts.handshake_s)
+    def __init__(self, prefiller: Prefiller, limits: CloudLimits) -> None:
+        self.prefiller = prefiller
+        self.lobby = Lobby(prefiller.timeouts.handshake_s)
         self.admitted = self.sent_away = 0
         self._limits = limits
         self._guests: dict[Peer, _Guest] = {}
@@ -126,7 +126,7 @@ class Gatekeeper:
         except BusyError:
             self.sent_away += 1
             raise
-        session, work = answering(self.preparer, peer, message, self._guests[peer].turns)
+        session, work = answering(self.prefiller, peer, message, self._guests[peer].turns)
         return session, self._timed(peer, work)
 
     def _check_open(self) -> None:

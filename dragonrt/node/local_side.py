@@ -17,10 +17,10 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
+from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
-from dragonrt.node.engine import Engine, ModelContext
+from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.node.library import Library
-from dragonrt.node.preparing import PrefillResult
 from dragonrt.node.reindexing import Following
 from dragonrt.node.worker import WorkerThread
 from dragonrt.side import Side
@@ -45,7 +45,7 @@ class LongQuestionError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
-    """Implements Preparer on a real model and a real index.
+    """Implements Prefiller on a real model and a real index.
 
     `engine` runs the model, `librarian` the retrieval. Without a `library` the side answers without
     documents. `profile` is the decode profile of the model on this machine. `pool` bounds the KV of
@@ -104,7 +104,7 @@ class LocalSide:
         texts = [] if verifies else [self.model.encode(hit.chunk.text) for hit in hits]
         cite = [(hit.chunk.citation, hit.chunk.source, hit.score, hit.chunk.text) for hit in hits]
         return PrefillResult(
-            context=ModelContext(self.engine, reader),
+            context=ModelSession(self.engine, reader),
             prepared=Prepared(exact, texts, files, reader.context),
             passages=tuple(Passage(*each) for each in cite),
             prompt_tokens=prompt_tokens,

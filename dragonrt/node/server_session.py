@@ -10,16 +10,16 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, mode_entry
 from dragonrt.modes.replay import machine
 from dragonrt.node.answer import AnswerSession, Driver, opening
+from dragonrt.node.backend_session import Prefiller, PrefillResult
 from dragonrt.node.citing import attribution
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import PrefillResult, Preparer
 from dragonrt.traces.events import AnswerClosed
 from dragonrt.wire import messages as wire
 from dragonrt.wire.values import unpack
 
 
 def answering(
-    preparer: Preparer, peer: Peer, message: wire.Open, turns: asyncio.Semaphore | None = None
+    prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore | None = None
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
     """Make the session that a device opens, and the work on it. DragonError refuses it.
 
@@ -28,12 +28,12 @@ def answering(
     entry = mode_entry(message.mode)
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)
-    question.check_vocabulary(preparer.vocabulary)
+    question.check_vocabulary(prefiller.vocabulary)
     resources = Resources(
-        vocabulary=preparer.vocabulary, timeouts=preparer.timeouts, profile=preparer.profile
+        vocabulary=prefiller.vocabulary, timeouts=prefiller.timeouts, profile=prefiller.profile
     )
     mode = machine(entry, "cloud", question, settings, resources, peer.recorder)
-    driver = Driver(mode, peer.recorder, preparer.timeouts)
+    driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.sessions["device"] = AnswerSession(driver, "device", None)
     peer.pacing.shape(settings)
     session.attach(peer, message.session)
@@ -41,7 +41,7 @@ def answering(
 
     async def prepare() -> PrefillResult:
         async with turns or contextlib.nullcontext():
-            return await preparer.prepare(question, verifies=mode.verifies)
+            return await prefiller.prepare(question, verifies=mode.verifies)
 
     async def work() -> None:
         """Prepare, report it, and take part until the device concludes or closes the session."""
@@ -55,11 +55,11 @@ def answering(
             session.send(
                 wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
             )
-            if preparer.share_sources:
+            if prefiller.share_sources:
                 session.attribute = lambda: attribution(
                     read.passages, mode.moved, read.decode(mode.decided), question.prompt
                 )
-            driver.begin(read, preparer.vocabulary)
+            driver.begin(read, prefiller.vocabulary)
             await driver.wait_over()
             await session.wait_closed()
         finally:

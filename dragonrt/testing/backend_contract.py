@@ -134,15 +134,19 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
 
 
 def fork_equals_fresh(on: Subject) -> None:
-    """A fork and what it was made of go on like sequences of their own, whichever is first."""
+    """A fork and what it was made of go on in turns like sequences of their own."""
     question = on.text(20, 1)
     rows = on.opened()
     rows.extend_all(question)
-    for seed, each in ((2, rows.fork()), (3, rows)):
+    pairs = []
+    for each in (rows.fork(), rows):
         fresh = on.opened()
         fresh.extend_all(question)
-        line = on.text(6, seed)
-        on.same(numbers(each.extend_all(line)), numbers(fresh.extend_all(line)), always=True)
+        pairs.append((each, fresh))
+    for turn in range(2):
+        for number, (each, fresh) in enumerate(pairs):
+            line = on.text(6, 2 * turn + number)
+            on.same(numbers(each.extend_all(line)), numbers(fresh.extend_all(line)), always=True)
 
 
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:

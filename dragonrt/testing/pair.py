@@ -22,13 +22,13 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import OnRecord
+from dragonrt.node.backend_session import BackendSession, PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.connector import Connector
 from dragonrt.node.gatekeeper import USUAL_LIMITS, CloudLimits, Gatekeeper
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import ConnectionLostError, Peer
-from dragonrt.node.preparing import Context, PrefillResult
 from dragonrt.side import Side
 from dragonrt.testing.faults import Cut, CutStream, DeafStream, HalfOpen, Stall, StallingLink
 from dragonrt.testing.schedule import Schedule
@@ -46,11 +46,10 @@ MakeModel = Callable[[Side, Script], SimulatedModel]
 
 @dataclass(slots=True)
 class SimulatedSide:
-    """Implements Preparer: `script` gives the distributions that answer a question, `documents` the
-    tokens of the documents that are read for it.
+    """Implements Prefiller: `script` gives the distributions that answer a question.
 
-    Retrieval and prefill take `prepare_s`, a forward `decode_s`, on average. `sinks` hear of every
-    event.
+    `documents` gives the tokens of its documents. Retrieval and prefill take `prepare_s`, a forward
+    `decode_s`, on average. `sinks` receive every event.
     """
 
     side: Side
@@ -59,7 +58,7 @@ class SimulatedSide:
     prepare_s: float = 0.0
     decode_s: float = 0.02
     make_model: MakeModel = ScriptedModel
-    make_context: Callable[[SimulatedModel, Callable[[], float]], Context] = SimulatedContext
+    make_context: Callable[[SimulatedModel, Callable[[], float]], BackendSession] = SimulatedContext
     sinks: tuple[Sink, ...] = ()
     keeps_inputs: bool = False
     share_sources: bool = True

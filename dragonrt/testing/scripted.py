@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.prefix import extended
-from dragonrt.node.preparing import Outcome
+from dragonrt.node.backend_session import Done, ForwardResult
 from dragonrt.side import Side
 
 
@@ -143,11 +143,11 @@ class PrefixVerifier:
 
 
 class SimulatedContext:
-    """Implements Context on the loop's clock; `delay_s` gives the seconds of each forward.
+    """Implements BackendSession on the loop's clock; `delay_s` gives the seconds of each forward.
 
     A forward over several positions takes as long as one over a single position (SPEC 1.7); what
-    follows the prompt was read with it, and takes none; heads take no time. `seconds` may say of
-    the prefixes read what the forward takes instead.
+    follows the prompt was read with it, and takes none; heads take no time. `seconds` may give the
+    time of a forward by its prefixes.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class SimulatedContext:
         self._stop: Callable[[], None] | None = None
         self._closed = False
 
-    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+    def start(self, work: Work, done: Done) -> None:
         span = work.span
         if span is None:
             self._loop.call_soon(self._hand_over, lambda: self._computed(work, 0.0), done)
@@ -181,8 +181,8 @@ class SimulatedContext:
             self._timer = None
             self._hand_over(lambda: self._computed(work, delay_s), done)
 
-        def stopped() -> Outcome:
-            return Outcome(work, self._loop.time() - began_s, preempted=True)
+        def stopped() -> ForwardResult:
+            return ForwardResult(work, self._loop.time() - began_s, preempted=True)
 
         def stop() -> None:
             if self._timer is not None:
@@ -202,15 +202,15 @@ class SimulatedContext:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _hand_over(self, outcome: Callable[[], Outcome], done: Callable[[Outcome], None]) -> None:
+    def _hand_over(self, outcome: Callable[[], ForwardResult], done: Done) -> None:
         if not self._closed:
             done(outcome())
 
-    def _computed(self, work: Work, seconds: float) -> Outcome:
+    def _computed(self, work: Work, seconds: float) -> ForwardResult:
         try:
-            return Outcome(work, seconds, self._value(work))
+            return ForwardResult(work, seconds, self._value(work))
         except Exception as error:  # it belongs to who wants the work done
-            return Outcome(work, seconds, error=error)
+            return ForwardResult(work, seconds, error=error)
 
     def _value(self, work: Work) -> Any:
         return work.head(said_of(self._model, work, len(work.branches)))

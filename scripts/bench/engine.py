@@ -24,8 +24,8 @@ from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.node.engine import Engine, ModelContext
-from dragonrt.node.preparing import Outcome
+from dragonrt.node.backend_session import ForwardResult
+from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.sampling.aggregation import Coupled
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -53,9 +53,9 @@ class DraftingSession:
     async def draft(self, engine: Engine, count: int) -> None:
         """Draft so many tokens."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        context = ModelContext(engine, self._reader)
+        context = ModelSession(engine, self._reader)
 
-        def take(outcome: Outcome) -> None:
+        def take(outcome: ForwardResult) -> None:
             self.times_s.append(time.perf_counter())
             if outcome.error is not None:
                 done.set_exception(outcome.error)

@@ -23,9 +23,9 @@ from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.client_session import ClientSession
-from dragonrt.node.engine import Engine, ModelContext
-from dragonrt.node.preparing import PrefillResult
+from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -159,7 +159,7 @@ class EngineSide(SimulatedSide):
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         reading = self.engine.read(lambda: self._reading(question))
-        context = ModelContext(self.engine, await reading)
+        context = ModelSession(self.engine, await reading)
         return PrefillResult(context, Prepared(self.model.exact_blocks), (), 0, 0.0, 0.0)
 
     def _reading(self, question: Question) -> Reading[Reader]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from dragonrt.modes.federated import FederationError
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.preparing import Context
 from dragonrt.side import Side
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import (
@@ -271,7 +270,9 @@ class Stage:
     def _request(self, prompt: str) -> Request:
         return self._scenario.requests[int(prompt or 0)]
 
-    def _context(self, side: Side, model: SimulatedModel, delay_s: Callable[[], float]) -> Context:
+    def _context(
+        self, side: Side, model: SimulatedModel, delay_s: Callable[[], float]
+    ) -> SimulatedContext:
         """A model's place, one forward of which may take too long."""
         stall, forwards = self._scenario.stall, iter(range(2**62))
 

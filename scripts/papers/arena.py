@@ -18,11 +18,11 @@ from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import Settings
+from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.client_session import ClientSession
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.local_side import LocalSide
 from dragonrt.node.main import Device
-from dragonrt.node.preparing import Preparer
 from dragonrt.privacy.redaction import MARKER
 from dragonrt.service.conversation import Conversation
 
@@ -33,7 +33,7 @@ __all__ = ["Arena", "Given", "RealArena", "emulated"]
 class Arena:
     """A connected device; `rate` is the true uplink's bit/s at a time, told to controllers."""
 
-    side: Preparer
+    side: Prefiller
     connectors: Mapping[str, Hosts]
     rate: Callable[[float], float] | None = None
 

@@ -22,8 +22,8 @@ from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import SpeculativeSettings
 from dragonrt.node import main as programs
-from dragonrt.node.engine import Engine, ModelContext
-from dragonrt.node.preparing import Context, Outcome, PrefillResult
+from dragonrt.node.backend_session import BackendSession, ForwardResult, PrefillResult
+from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.node.worker import WorkerThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler
@@ -70,17 +70,17 @@ async def engine() -> AsyncIterator[Engine]:
 
 
 class PacedContext(SimulatedContext):
-    """Implements Context: what `reader` says, each forward in that virtual time."""
+    """Implements BackendSession: what `reader` says, each forward in that virtual time."""
 
     def __init__(self, reader: Reader, forward_s: float) -> None:
         super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)
         self._reader = reader
 
-    def _computed(self, work: Work, seconds: float) -> Outcome:
+    def _computed(self, work: Work, seconds: float) -> ForwardResult:
         try:
-            return Outcome(work, seconds, work.head(self._said(work)))
+            return ForwardResult(work, seconds, work.head(self._said(work)))
         except Exception as error:  # it belongs to who wants the work done
-            return Outcome(work, seconds, error=error)
+            return ForwardResult(work, seconds, error=error)
 
     def _said(self, work: Work) -> Sequence[Prediction]:
         if (span := work.span) is None:
@@ -102,9 +102,9 @@ class ReadingSide(SimulatedSide):
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
         await asyncio.sleep(self.prepare_s)
         reader = self.read(question)
-        context: Context = PacedContext(reader, self.decode_s)
+        context: BackendSession = PacedContext(reader, self.decode_s)
         if self.engine is not None:
-            context = ModelContext(self.engine, reader)
+            context = ModelSession(self.engine, reader)
         return PrefillResult(context, Prepared(context=reader.context), (), 0, 0.0, self.prepare_s)
 
 

@@ -12,7 +12,7 @@ LARGE = 24 * 2**20  # bytes: three such blocks are more than glibc keeps by itse
 
 
 FAULTS = f"""
-import resource, torch
+import resource, torch, dragonrt.backends.model
 from dragonrt.backends.torch_.process import keep_freed_memory
 
 def faults():

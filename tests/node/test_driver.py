@@ -28,7 +28,7 @@ from dragonrt.modes.mode import (
 )
 from dragonrt.modes.question import Question
 from dragonrt.node.answer import CONGESTED_BYTES, AnswerSession, Driver
-from dragonrt.node.preparing import Outcome, PrefillResult
+from dragonrt.node.backend_session import ForwardResult, PrefillResult
 from dragonrt.privacy.evidence import Moved
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
@@ -92,13 +92,13 @@ class ScriptedMode:
 
 @dataclass
 class StubContext:
-    """Implements Context: keeps what was started for the test to end."""
+    """Implements BackendSession: keeps what was started for the test to end."""
 
-    started: list[tuple[Work, Callable[[Outcome], None]]] = field(default_factory=list)
+    started: list[tuple[Work, Callable[[ForwardResult], None]]] = field(default_factory=list)
     preempted: int = 0
     closed: bool = False
 
-    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+    def start(self, work: Work, done: Callable[[ForwardResult], None]) -> None:
         self.started.append((work, done))
 
     def preempt(self) -> None:
@@ -110,7 +110,7 @@ class StubContext:
     def end(self, **outcome: Any) -> None:
         """The oldest work comes to this."""
         work, done = self.started.pop(0)
-        done(Outcome(work, outcome.pop("seconds", 0.25), **outcome))
+        done(ForwardResult(work, outcome.pop("seconds", 0.25), **outcome))
 
 
 @dataclass

@@ -17,8 +17,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
-from dragonrt.node.engine import Engine, ModelContext
-from dragonrt.node.preparing import Outcome
+from dragonrt.node.backend_session import ForwardResult
+from dragonrt.node.engine import Engine, ModelSession
 from dragonrt.node.worker import WorkerThread
 
 DOCUMENTS = (
@@ -51,7 +51,7 @@ class Bench:
 
     engine: Engine
     reader: Reader
-    context: ModelContext
+    context: ModelSession
 
     def hold(self) -> Callable[[], None]:
         """Keep the model's thread busy until what is returned is called."""
@@ -63,8 +63,8 @@ class Bench:
         self.engine.submit(wait)
         return gate.set
 
-    def start(self, work: Work) -> "asyncio.Future[Outcome]":
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def start(self, work: Work) -> "asyncio.Future[ForwardResult]":
+        future: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
         self.context.start(work, future.set_result)
         assert not future.done(), "never at once"
         return future
@@ -91,7 +91,7 @@ async def bench(
             weighing or Weighing(np.array([12.0, 9.0])),
             in_blocks=in_blocks,
         )
-        yield Bench(engine, reader, ModelContext(engine, reader))
+        yield Bench(engine, reader, ModelSession(engine, reader))
 
 
 def bits(said: Sequence[Prediction]) -> list[Bits]:
@@ -145,7 +145,7 @@ async def test_branches_without_room_are_left_out(model: LanguageModel) -> None:
     async with WorkerThread("heads") as heads, Engine(heads) as engine:
         rows = model.sequence([model.document_kv(())], 64, pool)
         reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
-        on = Bench(engine, reader, ModelContext(engine, reader))
+        on = Bench(engine, reader, ModelSession(engine, reader))
         for room, said in ((1, 1), (2.5, 2), (3, 3)):
             pool.limit = room * pool.used / max(1, said - 1)
             outcome = await on.start(work(TEXT[:1], branches=beside))
@@ -285,7 +285,7 @@ async def test_a_preemption_reaches_what_follows(model: LanguageModel) -> None:
 
 
 async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> None:
-    heard: list[Outcome] = []
+    heard: list[ForwardResult] = []
     for moment in ("under way", "done"):
         async with bench(model) as on:
             release = on.hold()
@@ -335,10 +335,10 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
                     weighing,
                 )
             )
-            context = ModelContext(on.engine, reader)
+            context = ModelSession(on.engine, reader)
             found: list[Bits] = []
             for length in range(len(TEXT) + 1):
-                done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+                done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
                 first = max(0, length - number % 3)
                 context.start(work(TEXT[:length], first), done.set_result)
                 found = found[:first] + (await done).value
@@ -360,14 +360,14 @@ async def neighbour(on: Bench, model: LanguageModel) -> Bench:
     """Another answer on the same engine."""
     rows = model.sequence([model.document_kv(model.encode(DOCUMENTS[0]))], capacity=64)
     reader = Reader.behind(rows, model.encode(QUESTION), start_hash(7))
-    return Bench(on.engine, reader, ModelContext(on.engine, reader))
+    return Bench(on.engine, reader, ModelSession(on.engine, reader))
 
 
 async def test_what_nobody_waits_for_is_read_once_nobody_waits(exact: LanguageModel) -> None:
     expected = (await one_by_one(exact, TEXT))[-1:]
     async with bench(exact) as on:
         other = await neighbour(on, exact)
-        ended: list[asyncio.Future[Outcome]] = []
+        ended: list[asyncio.Future[ForwardResult]] = []
         release = on.hold()
         spare, asked = on.start(work(TEXT, spare=True)), other.start(work(TEXT[:2], 0))
         for future in (spare, asked):

@@ -22,11 +22,11 @@ from dragonrt.modes.mode import Prediction, Work
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.connector import Connector
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.peer import Peer
-from dragonrt.node.preparing import Outcome
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.privacy.disclosure import Disclosure
@@ -95,14 +95,14 @@ class Offering:
 
 @dataclass
 class Speaking:
-    """Implements Context: a model that says what `says` does, at once."""
+    """Implements BackendSession: a model that says what `says` does, at once."""
 
     says: Says
     vocabulary: int
     seconds: float
     _closed: bool = False
 
-    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+    def start(self, work: Work, done: Callable[[ForwardResult], None]) -> None:
         said: list[Prediction] = []
         if work.span is not None:
             text = [*work.span.tokens, *work.guess]
@@ -111,7 +111,7 @@ class Speaking:
 
         def finish() -> None:
             if not self._closed:
-                done(Outcome(work, self.seconds, work.head(said)))
+                done(ForwardResult(work, self.seconds, work.head(said)))
 
         asyncio.get_running_loop().call_later(self.seconds, finish)
 

@@ -25,10 +25,10 @@ from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.node.engine import ALONE, Engine, ModelContext
+from dragonrt.node.backend_session import ForwardResult, PrefillResult
+from dragonrt.node.engine import ALONE, Engine, ModelSession
 from dragonrt.node.library import Library
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.preparing import Outcome, PrefillResult
 from dragonrt.node.worker import WorkerThread
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
@@ -114,16 +114,16 @@ def nothing(said: Sequence[Prediction]) -> None:
     """A head that computes nothing."""
 
 
-async def asked(context: ModelContext, work: Work) -> Outcome:
-    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+async def asked(context: ModelSession, work: Work) -> ForwardResult:
+    done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
     context.start(work, done.set_result)
     return await done
 
 
-async def prepared(engine: Engine, model: LanguageModel, tokens: Sequence[int]) -> ModelContext:
+async def prepared(engine: Engine, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
     rows = model.sequence([model.document_kv(())] * 2, len(tokens) + 64)
     reader = await engine.read(lambda: Reader.reading_prompt(rows, tokens, start_hash(1)))
-    return ModelContext(engine, reader)
+    return ModelSession(engine, reader)
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ async def test_a_question_that_is_read_delays_no_token_by_more_than_two_forwards
         question = asyncio.ensure_future(prepared(engine, model, [9] * length))
         waiting: list[tuple[int, int, int]] = []
 
-        async def answer(context: ModelContext) -> None:
+        async def answer(context: ModelSession) -> None:
             line = TokenPrefix(start_hash(1), [])
             while not question.done() or len(line) < 3:
                 work = Work(nothing, Span.of(line, len(line), len(line)))

@@ -15,11 +15,11 @@ from dragonrt.modes.mode import Prediction, Prepared
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.connector import Connector
 from dragonrt.node.hosts import Hosts
 from dragonrt.node.main import Device
-from dragonrt.node.preparing import PrefillResult
 from dragonrt.node.reindexing import Following
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid

@@ -22,9 +22,9 @@ from dragonrt.modes.settings import (
     Settings,
     SpeculativeSettings,
 )
+from dragonrt.node.backend_session import PrefillResult
 from dragonrt.node.citing import Passage
 from dragonrt.node.main import Device
-from dragonrt.node.preparing import PrefillResult
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import Conversation, Reply

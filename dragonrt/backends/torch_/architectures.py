@@ -16,16 +16,15 @@ from dragonrt.backends.torch_.attention import AttentionForm
 from dragonrt.backends.torch_.backend import Geometry, LayerShape
 from dragonrt.backends.torch_.linear import Pointwise
 from dragonrt.backends.torch_.transformer import (
-    FeedForward,
-    GatedFeedForward,
     Layer,
-    LayerNorm,
-    ProjectionNorm,
     RootMeanSquareNorm,
     Rotation,
-    Sandwiched,
     Transformer,
     Weights,
+    gated_feed_forward,
+    layer_norm,
+    projection_norm,
+    sandwiched,
 )
 from dragonrt.backends.torch_.weights import LayerFactory
 
@@ -133,7 +132,7 @@ def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
 
 def _rotary_layer(make: LayerFactory, config: Any, block: Any, rotation: int) -> Layer:
     attention, mlp = block.self_attn, block.mlp
-    feed_forward = GatedFeedForward(
+    feed_forward = gated_feed_forward(
         make.joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
         _ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
         make.joined(mlp.down_proj),
@@ -141,11 +140,11 @@ def _rotary_layer(make: LayerFactory, config: Any, block: Any, rotation: int) ->
     gemma = hasattr(block, "pre_feedforward_layernorm")
     norms = {name: _rms_norm(make, norm) for name, norm in block.named_children() if "norm" in name}
     after_attention = norms["post_attention_layernorm"]
-    sandwiched = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
+    norms_behind = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
     attention_out: Pointwise = make.joined(attention.o_proj)
-    if sandwiched:
-        attention_out = Sandwiched(None, attention_out, after_attention)
-    before = norms.get("pre_feedforward_layernorm") if sandwiched else after_attention
+    if norms_behind:
+        attention_out = sandwiched(None, attention_out, after_attention)
+    before = norms.get("pre_feedforward_layernorm") if norms_behind else after_attention
     window = getattr(attention, "sliding_window", None)
     if config.model_type in _EVERY_LAYER_SLIDES:
         window = config.sliding_window
@@ -153,7 +152,7 @@ def _rotary_layer(make: LayerFactory, config: Any, block: Any, rotation: int) ->
         attention_norm=norms.get("input_layernorm"),
         attention_in=make.joined(*_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")),
         attention_out=attention_out,
-        feed_forward=Sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
+        feed_forward=sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
         form=AttentionForm(
             scale=attention.scaling,
             window=window,
@@ -170,7 +169,7 @@ def _head_norm(make: LayerFactory, config: Any, attention: Any) -> Pointwise | N
         return None
     queries, keys = attention.q_norm, attention.k_norm
     if queries.weight.shape[0] != attention.head_dim:
-        return ProjectionNorm(
+        return projection_norm(
             _rms_norm(make, queries), _rms_norm(make, keys), config.num_attention_heads
         )
     query_weight, epsilon = _norm_weight(make, queries)
@@ -261,9 +260,9 @@ def _classic(
             attention_norm=_layer_norm(make, block.attention_norm),
             attention_in=make.joined(*block.inputs),
             attention_out=make.joined(block.output),
-            feed_forward=Sandwiched(
+            feed_forward=sandwiched(
                 _layer_norm(make, block.norm),
-                FeedForward(make.joined(block.up), activation, make.joined(block.down)),
+                _feed_forward(make.joined(block.up), activation, make.joined(block.down)),
                 None,
             ),
         )
@@ -314,5 +313,9 @@ def _norm_weight(make: LayerFactory, norm: Any) -> tuple[Tensor, float]:
     return make.tensor(norm.weight), norm.variance_epsilon
 
 
-def _layer_norm(make: LayerFactory, norm: nn.LayerNorm) -> LayerNorm:
-    return LayerNorm(make.tensor(norm.weight), make.tensor(norm.bias), norm.eps)
+def _feed_forward(up: Pointwise, activation: Pointwise, down: Pointwise) -> Pointwise:
+    return lambda x: down(activation(up(x)))
+
+
+def _layer_norm(make: LayerFactory, norm: nn.LayerNorm) -> Pointwise:
+    return layer_norm(make.tensor(norm.weight), make.tensor(norm.bias), norm.eps)

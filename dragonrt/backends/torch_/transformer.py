@@ -42,68 +42,42 @@ class RootMeanSquareNorm:
         return (wide / torch.hypot(norm, self._floor)).mul_(self._scaled_weight).to(x.dtype)
 
 
-class LayerNorm:
-    """Layer normalization over the last dimension."""
-
-    __slots__ = ("_bias", "_epsilon", "_weight")
-
-    def __init__(self, weight: Tensor, bias: Tensor, epsilon: float) -> None:
-        self._weight, self._bias, self._epsilon = weight, bias, epsilon
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:], self._weight, self._bias, self._epsilon)
+def layer_norm(weight: Tensor, bias: Tensor, epsilon: float) -> Pointwise:
+    """Make the layer normalization over the last dimension."""
+    return lambda x: functional.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
 
 
-class ProjectionNorm:
-    """Norms of all queries together and of all keys together (OLMo 2): [n, heads, head dim]."""
+def projection_norm(queries: Pointwise, keys: Pointwise, heads: int) -> Pointwise:
+    """Make a norm of all queries and one of all keys (OLMo 2): [n, heads, head dim].
 
-    __slots__ = ("_heads", "_keys", "_queries")
+    `heads` is the number of query heads; the key heads come behind them.
+    """
 
-    def __init__(self, queries: Pointwise, keys: Pointwise, heads: int) -> None:
-        """`heads` is the number of query heads; the key heads come behind them."""
-        self._queries, self._keys, self._heads = queries, keys, heads
+    def normed(x: Tensor) -> Tensor:
+        parts = queries(x[:, :heads].flatten(1)), keys(x[:, heads:].flatten(1))
+        return torch.cat(parts, dim=1).view_as(x)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        queries, keys = x[:, : self._heads].flatten(1), x[:, self._heads :].flatten(1)
-        return torch.cat((self._queries(queries), self._keys(keys)), dim=1).view_as(x)
-
-
-class GatedFeedForward:
-    """down(activation(gate(x)) · up(x)), gate and up in one product."""
-
-    __slots__ = ("_activation", "_down", "_gate_up")
-
-    def __init__(self, gate_up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
-        self._gate_up, self._activation, self._down = gate_up, activation, down
-
-    def __call__(self, x: Tensor) -> Tensor:
-        gate, up = self._gate_up(x).chunk(2, dim=-1)
-        return self._down(self._activation(gate).mul_(up))
+    return normed
 
 
-class FeedForward:
-    """down(activation(up(x))) (OPT, GPT-2)."""
+def gated_feed_forward(gate_up: Pointwise, activation: Pointwise, down: Pointwise) -> Pointwise:
+    """Make down(activation(gate(x)) · up(x)), gate and up in one product."""
 
-    __slots__ = ("_activation", "_down", "_up")
+    def fed(x: Tensor) -> Tensor:
+        gate, up = gate_up(x).chunk(2, dim=-1)
+        return down(activation(gate).mul_(up))
 
-    def __init__(self, up: Pointwise, activation: Pointwise, down: Pointwise) -> None:
-        self._up, self._activation, self._down = up, activation, down
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return self._down(self._activation(self._up(x)))
+    return fed
 
 
-class Sandwiched:
-    """A part of a block between two norms, either of which may be missing."""
+def sandwiched(before: Pointwise | None, part: Pointwise, after: Pointwise | None) -> Pointwise:
+    """Put a part of a block between two norms, either of which may be missing."""
 
-    __slots__ = ("_after", "_before", "_part")
+    def normed(x: Tensor) -> Tensor:
+        y = part(x if before is None else before(x))
+        return y if after is None else after(y)
 
-    def __init__(self, before: Pointwise | None, part: Pointwise, after: Pointwise | None) -> None:
-        self._before, self._part, self._after = before, part, after
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = self._part(x if self._before is None else self._before(x))
-        return y if self._after is None else self._after(y)
+    return normed
 
 
 @dataclass(frozen=True, slots=True)

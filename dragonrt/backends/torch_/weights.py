@@ -145,7 +145,7 @@ class LayerFactory:
                 join([weights[n] for n in numbers]) if len(numbers) > 1 else weights[numbers[0]]
             )
             parts.append(self.form.layer(weight, torch.cat(own) if own else None))
-        product = parts[0] if len(parts) == 1 else _SideBySide(parts)
+        product = parts[0] if len(parts) == 1 else _side_by_side(parts)
         updates = [] if self.form.merges else [self._update(layer) for layer in layers]
         if not any(updates):
             return product
@@ -170,13 +170,6 @@ class LayerFactory:
         return None if self._adapter is None else self._adapter.of(self._names[id(layer)])
 
 
-class _SideBySide:
-    """Products of the same input, held in different types."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self, parts: Sequence[Pointwise]) -> None:
-        self._parts = parts
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return torch.cat([part(x) for part in self._parts], dim=-1)
+def _side_by_side(parts: Sequence[Pointwise]) -> Pointwise:
+    """Join products of the same input that are held in different types."""
+    return lambda x: torch.cat([part(x) for part in parts], dim=-1)

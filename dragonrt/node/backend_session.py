@@ -13,7 +13,7 @@ from dragonrt.traces.file import Recorder
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ForwardResult:
     """The result of a Work: its head's `value`, or an `error`; neither if it was preempted.
 
     `seconds` is the time of the forward.
@@ -26,10 +26,13 @@ class Outcome:
     preempted: bool = False
 
 
-class Context(Protocol):
+Done = Callable[[ForwardResult], None]
+
+
+class BackendSession(Protocol):
     """One answer's session at a model, which has read its documents and its question."""
 
-    def start(self, work: Work, done: Callable[[Outcome], None]) -> None:
+    def start(self, work: Work, done: Done) -> None:
         """Do the work beside the loop; `done` is called on the loop, never at once.
 
         One Work with a span at a time.
@@ -53,7 +56,7 @@ class PrefillResult:
     relevances. `decode` gives the text of tokens.
     """
 
-    context: Context
+    context: BackendSession
     prepared: Prepared
     passages: tuple[Passage, ...]
     prompt_tokens: int
@@ -63,7 +66,7 @@ class PrefillResult:
     decode: Callable[[Sequence[int]], str] = lambda tokens: ""
 
 
-class Preparer(Protocol):
+class Prefiller(Protocol):
     """The model, documents and recorder of a side."""
 
     @property
