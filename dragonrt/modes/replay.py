@@ -14,7 +14,6 @@ from dragonrt.modes.mode import Computed, Effects, Input, Mode, Preempted, Prepa
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry, Resources, mode_entry
 from dragonrt.modes.settings import Settings
-from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.traces.events import ModeInput, Record
 from dragonrt.traces.file import Recorder
@@ -67,14 +66,16 @@ def machine(
     return _Recorded(made, recorder, Begun(entry.name, side, wordless, settings, alone))
 
 
-class _Recorded:
-    """Implements Mode by another one, and records each input with the effects it led to.
+class _Recorded(Mode):
+    """Another mode, of which each input is recorded with the effects that it led to.
 
     A Work is recorded by its number. `_asked` counts the calls of `wanted` since the last input.
     """
 
     def __init__(self, mode: Mode, recorder: Recorder, begun: Begun) -> None:
         self._mode = mode
+        self.moved, self.verifies = mode.moved, mode.verifies
+        self.times_bandwidth = mode.times_bandwidth
         self._recorder = recorder
         self._answer = next(_ANSWERS)
         self._asked = 0
@@ -85,18 +86,6 @@ class _Recorded:
     @property
     def decided(self) -> Sequence[int]:
         return self._mode.decided
-
-    @property
-    def moved(self) -> Moved:
-        return self._mode.moved
-
-    @property
-    def times_bandwidth(self) -> bool:
-        return self._mode.times_bandwidth
-
-    @property
-    def verifies(self) -> bool:
-        return self._mode.verifies
 
     def told(self, question: Question) -> Question:
         return self._mode.told(question)

@@ -18,6 +18,7 @@ from dragonrt.modes.mode import (
     Leave,
     Left,
     Measured,
+    Mode,
     ModeError,
     Preempted,
     Prepared,
@@ -53,7 +54,7 @@ class Scripted(TimedOut):
 
 
 @dataclass
-class ScriptedMode:
+class ScriptedMode(Mode):
     """Implements Mode: answers each input as it is told, and keeps what came in."""
 
     effects: dict[type[Input], Callable[[], Effects]] = field(default_factory=dict)

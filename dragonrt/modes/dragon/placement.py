@@ -38,8 +38,9 @@ class Placement(Plug):
         port.decides = self._placement.first() == terms.side
 
     def on_prepared(self, context: int) -> None:
-        if self._terms.profile is not None:
-            self._estimates.profiled(self._terms.side, self._terms.profile.behind(context))
+        profile = self._terms.resources.profile
+        if profile is not None:
+            self._estimates.profiled(self._terms.side, profile.behind(context))
         self._send_profile()
 
     def on_session(self, now: float) -> None:
