@@ -4,14 +4,14 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import NamedTuple
 
 from dragonrt.errors import DragonError
 from dragonrt.link.stream import TlsError
 from dragonrt.node.peer import Peer
 from dragonrt.timeouts import USUAL, BackOff, Timeouts
+from dragonrt.wire.connection import Traffic
 from dragonrt.wire.reasons import HandshakeError, Reason
 
 PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
@@ -20,20 +20,6 @@ PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 
 class NotConnectedError(DragonError):
     """A question needs another side, and none has been reached yet."""
-
-
-class Traffic(NamedTuple):
-    """Bytes sent and received, and how many of these are padding."""
-
-    sent: int = 0
-    received: int = 0
-    padding_sent: int = 0
-    padding_received: int = 0
-
-    @classmethod
-    def total(cls, each: "Iterable[Traffic]") -> "Traffic":
-        """Return the sum."""
-        return cls(*map(sum, zip(*each, strict=True)))
 
 
 def mistaken(error: BaseException | None) -> bool:
@@ -51,7 +37,7 @@ class Connector:
 
     `on_notice` gets one line when the connection is lost, when it is back, and when the other side
     refuses it for another reason than before; `who` names the other side in it. `connections`
-    counts those that were made. `absence` says why there was none when it was last dialled or lost.
+    counts those that were made. `absence` says why there is none; "" while there is one.
     """
 
     def __init__(
@@ -71,8 +57,6 @@ class Connector:
         self._dial = dial
         self._on_notice = on_notice
         self._who = who
-        self._lost = False
-        self._alive = False
         self._peer: Peer | None = None
         self._hurry = asyncio.Event()
         self._back_off = BackOff(timeouts)
@@ -81,16 +65,11 @@ class Connector:
     @property
     def peer(self) -> Peer | None:
         """The living connection, if there is one."""
-        return self._peer if self._alive else None
+        return None if self._peer is None or self._peer.ended else self._peer
 
     def traffic(self) -> Traffic:
         """Return the bytes so far, over all connections."""
-        if self._peer is None:
-            return self._before
-        now = self._peer.connection.statistics()
-        present = Traffic(
-            now.bytes_sent, now.bytes_received, now.padding_sent, now.padding_received
-        )
+        present = Traffic() if self._peer is None else self._peer.connection.traffic()
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
@@ -101,10 +80,10 @@ class Connector:
     async def connect(self) -> None:
         """Dial once, now. Raises the error that says why there is no connection."""
         try:
-            self._use(await self._dialled())
+            await self._dial_once()
         except DragonError as error:
             self._back_off.take()
-            self.absence, self._lost = str(error), True
+            self.absence = str(error)
             raise
 
     def hurry(self) -> None:
@@ -122,37 +101,26 @@ class Connector:
                 since_s = clock()
                 await self._peer.run()
                 self._back_off.lasted(clock() - since_s)
-                self._forget(self._peer)
-            self._use(await self._dial_again())
+                self._before = self.traffic()
+                self.absence, self._peer = self._peer.lost_reason or "the connection ended", None
+                self._on_notice(f"{self._who} is lost, and dialled again: {self.absence}")
+            await self._dial_again()
 
-    async def _dialled(self) -> Peer:
+    async def _dial_once(self) -> None:
         peer = await self._dial()
         await peer.handshake()
-        return peer
-
-    def _use(self, peer: Peer) -> None:
-        peer.on_end = self._ended
-        self._peer, self._alive = peer, True
+        self._peer = peer
         self.connections += 1
-        if self._lost:
-            self._lost = False
+        if self.absence:
+            self.absence = ""
             self._on_notice(f"{self._who} is there{' again' if self.connections > 1 else ''}")
         self.on_connected()
 
-    def _ended(self) -> None:
-        self._alive = False
-
-    def _forget(self, peer: Peer) -> None:
-        self._before = self.traffic()
-        self._peer, self._alive = None, False
-        self.absence, self._lost = peer.lost_reason or "the connection ended", True
-        self._on_notice(f"{self._who} is lost, and dialled again: {self.absence}")
-
-    async def _dial_again(self) -> Peer:
+    async def _dial_again(self) -> None:
         while True:
             await self._pause(self._back_off.take())
             try:
-                return await self._dialled()
+                return await self._dial_once()
             except DragonError as error:
                 lost = isinstance(error, HandshakeError) and error.reason is Reason.LOST
                 refused = mistaken(error) or (isinstance(error, HandshakeError) and not lost)

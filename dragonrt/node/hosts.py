@@ -14,8 +14,9 @@ from functools import partial
 
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.node.connector import Connector, Traffic, mistaken
+from dragonrt.node.connector import Connector, mistaken
 from dragonrt.node.peer import Peer
+from dragonrt.wire.connection import Traffic
 
 Holdings = tuple[str, str]
 """The fingerprints of a host's model, and of its documents and how they are found."""
@@ -63,7 +64,7 @@ class Hosts:
 
     @property
     def absence(self) -> str:
-        """Why there was no connection when a host was last dialled or lost; "" if none was."""
+        """Why there is no connection to the first host without one."""
         lost = ((name, each.absence) for name, each in self.connectors.items())
         return next((self._of_host(name, text) for name, text in lost if text), "")
 
@@ -178,7 +179,7 @@ class Route:
     """The hosts in the order of one answer, which stays with a host that is there and not busy."""
 
     def __init__(self, hosts: Hosts, order: Sequence[str]) -> None:
-        self._hosts = hosts
+        self.hosts = hosts
         self._order = order
         self._busy_until_s: dict[str, float] = {}
         self._last: str | None = None
@@ -188,8 +189,8 @@ class Route:
         """The connection to go on with, if there is one."""
         now = asyncio.get_running_loop().time()
         free = (name for name in self._order if now >= self._busy_until_s.get(name, now))
-        self._last = next((name for name in free if self._hosts.peer_at(name)), None)
-        return None if self._last is None else self._hosts.peer_at(self._last)
+        self._last = next((name for name in free if self.hosts.peer_at(name)), None)
+        return None if self._last is None else self.hosts.peer_at(self._last)
 
     def put_off(self, seconds: float) -> float:
         """Leave out the last host for so long; return how long until another one may be asked."""
@@ -197,15 +198,11 @@ class Route:
             self._busy_until_s[self._last] = asyncio.get_running_loop().time() + seconds
         return 0.0 if self.peer else seconds
 
-    def hurry(self) -> None:
-        """Dial lost connections now."""
-        self._hosts.hurry()
-
     async def wait_connected(self, timeout_s: float) -> Peer | None:
         """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
         clock = asyncio.get_running_loop().time
         end_s = clock() + timeout_s
         while (peer := self.peer) is None and clock() < end_s:
             later = (until_s for until_s in self._busy_until_s.values() if until_s > clock())
-            await self._hosts.wait_news(min([end_s, *later]) - clock())
+            await self.hosts.wait_news(min([end_s, *later]) - clock())
         return peer

@@ -13,10 +13,9 @@ roles differ) or replayed (the nonces are fresh).
 
 import hashlib
 import hmac
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
@@ -71,16 +70,18 @@ DEFAULT_MAX_SESSIONS = 64
 _PROOF_LABEL = b"dragonrt proof 1 "
 
 
-@dataclass(slots=True)
-class Statistics:
-    """Bytes and frames of each direction, headers included; padding is added by cells."""
+class Traffic(NamedTuple):
+    """Bytes sent and received, and how many of these are padding."""
 
-    bytes_received: int = 0
-    frames_received: int = 0
-    bytes_sent: int = 0
-    frames_sent: int = 0
-    padding_received: int = 0
+    sent: int = 0
+    received: int = 0
     padding_sent: int = 0
+    padding_received: int = 0
+
+    @classmethod
+    def total(cls, each: "Iterable[Traffic]") -> "Traffic":
+        """Return the sum."""
+        return cls(*map(sum, zip(*each, strict=True)))
 
 
 class Connection:
@@ -111,7 +112,7 @@ class Connection:
         self._frames = FrameDecoder(HANDSHAKE_LIMIT)
         self._sessions = Sessions(hello.vocabulary, max_sessions)
         self._outgoing = bytearray()
-        self._counts = Statistics()
+        self._sent = self._received = self._padding_sent = 0
         self.message_bytes = 0
         """The bytes of the last frame that was made, without padding."""
         self._padded = False
@@ -136,11 +137,10 @@ class Connection:
         self.event_bytes = []
         if self.closed:
             return events
-        self._counts.bytes_received += len(data)
+        self._received += len(data)
         self._frames.feed(data)
         try:
             while self.state is not State.CLOSED and (body := self._frames.next_body()) is not None:
-                self._counts.frames_received += 1
                 event = self._receive_body(body)
                 if event is not None:
                     events.append(event)
@@ -210,9 +210,10 @@ class Connection:
         """Return the sessions that are asked, invited or open, oldest first."""
         return self._sessions.known()
 
-    def statistics(self) -> Statistics:
-        """Return the bytes and frames so far."""
-        return replace(self._counts, padding_received=self._frames.padding_bytes)
+    def traffic(self) -> Traffic:
+        """Return the bytes so far."""
+        padding = self._padding_sent, self._frames.padding_bytes
+        return Traffic(self._sent, self._received, *padding)
 
     # In cells.
 
@@ -241,8 +242,8 @@ class Connection:
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - CELL_HEADER])
         del waiting[: len(content)]
-        self._counts.bytes_sent += PACED
-        self._counts.padding_sent += PACED - len(content)
+        self._sent += PACED
+        self._padding_sent += PACED - len(content)
         return cell(content, PACED)
 
     # From a frame to an event.
@@ -331,7 +332,6 @@ class Connection:
         # A padded Ping measures the link, so its padding must travel as it is.
         frame = encode_frame(encode(message), compress=not isinstance(message, Ping))
         self.message_bytes = len(frame)
-        self._counts.frames_sent += 1
         if isinstance(message, Goodbye):
             self.unpace()
         if self._waiting is not None:
@@ -342,8 +342,8 @@ class Connection:
     def _write(self, frames: bytes) -> None:
         data = in_cells(frames) if self._padded else frames
         self._outgoing += data
-        self._counts.bytes_sent += len(data)
-        self._counts.padding_sent += len(data) - len(frames)
+        self._sent += len(data)
+        self._padding_sent += len(data) - len(frames)
 
     def _end(self) -> None:
         self.state = State.CLOSED

@@ -100,7 +100,7 @@ def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
         assert second is not None
         assert second is not first
         after = hosts.traffic()
-        assert after.sent >= 2 * second.connection.statistics().bytes_sent - 100 > 0
+        assert after.sent >= 2 * second.connection.traffic().sent - 100 > 0
         assert after.received > before.received
 
     network = Network()
