@@ -255,7 +255,7 @@ class Driver:
         """Feed inputs into the mode, in order, and begin what work it then wants.
 
         Inputs that come meanwhile are queued. After the end of the answer only messages are fed and
-        replies sent: the other side may need them. A message that the mode refuses ends its session.
+        replies sent: the other side may need them. A message that the mode refuses ends a session.
         """
         self._inputs.extend(inputs)
         if self._busy:

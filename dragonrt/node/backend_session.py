@@ -49,7 +49,7 @@ class BackendSession(Protocol):
 class PrefillResult:
     """A side that has read the question after its documents, and the times it took.
 
-    `evidence` is a hash of the `passages` and their relevances. `decode` returns the text of tokens.
+    `evidence` is a hash of the `passages` and their relevances; `decode` returns tokens' text.
     """
 
     context: BackendSession

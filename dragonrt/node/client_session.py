@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import sub
 
 from dragonrt.modes.mode import Finish, Joined, Left
 from dragonrt.modes.question import Question
@@ -12,8 +13,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.node.answer import AnswerSession, Driver, OnRecord, opening
 from dragonrt.node.backend_session import Prefiller
 from dragonrt.node.citing import Passage
-from dragonrt.node.connector import NotConnectedError
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
@@ -130,7 +130,7 @@ class ClientSession:
             for session in sessions:
                 session.close(Reason.CANCELLED)
             await driver.settle()
-            spent = [now - then for now, then in zip(self._traffic(), before, strict=True)]
+            spent = Traffic(*map(sub, self._traffic(), before))
             answer.rtt_s, answer.bytes_sent, answer.bytes_received = driver.rtt_s, *spent[:2]
             finish = driver.finish.value if driver.finish else "error"
             closed = AnswerClosed(finish, *spent[:2], driver.rtt_s, *spent[2:], self._held_s())
@@ -161,7 +161,7 @@ class ClientSession:
     # Joining, and joining again.
 
     async def _reach(self) -> None:
-        """Dial if nothing is connected. NotConnectedError: a side that is needed was never there."""
+        """Dial if nothing is connected. Raises NotConnectedError if a needed side never was."""
         links, settings = self._connectors, self.answer.settings
         if not any(hosts.peer for hosts in links):
             await asyncio.gather(*(hosts.reach() for hosts in links))

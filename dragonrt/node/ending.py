@@ -4,8 +4,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -27,17 +26,6 @@ def exit_on_sigterm() -> None:
         raise SystemExit(TERMINATED)
 
     signal.signal(signal.SIGTERM, end)
-
-
-@contextmanager
-def handler_kept() -> Iterator[None]:
-    """Restore SIGTERM's handler after the context; a loop that ends restores nothing."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:

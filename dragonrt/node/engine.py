@@ -80,10 +80,7 @@ class Engine(WorkerThread):
         self._batch.add(reading, done)
 
     def add_spare(
-        self,
-        reading: Reading[T],
-        done: Callable[[T | BaseException], None],
-        preemption: Preemption,
+        self, reading: Reading[T], done: Callable[[T | BaseException], None], preemption: Preemption
     ) -> None:
         """Add a reading that nobody waits for; others preempt it by its own `preemption`."""
         self._spare.append((preemption, reading, done))

@@ -19,7 +19,15 @@ from typing import Final, NamedTuple, TypeAlias
 
 from dragonrt.side import Side
 from dragonrt.wire.encoding import decode, encode
-from dragonrt.wire.frames import MAX_BODY, FrameDecoder, encode_frame
+from dragonrt.wire.frames import (
+    CELL_HEADER,
+    MAX_BODY,
+    PACED,
+    FrameDecoder,
+    cell,
+    encode_frame,
+    in_cells,
+)
 from dragonrt.wire.messages import (
     SESSION_MESSAGES,
     Authenticate,
@@ -31,8 +39,6 @@ from dragonrt.wire.messages import (
     Pong,
     SessionMessage,
 )
-from dragonrt.wire.padding import HEADER_BYTES as CELL_HEADER
-from dragonrt.wire.padding import PACED, cell, in_cells
 from dragonrt.wire.reasons import (
     HandshakeError,
     LocalProtocolError,
@@ -129,9 +135,8 @@ class Connection:
         """Take bytes in any split, and return the events that they complete, in order.
 
         The other side's Hello is returned when it has proven the key. Pings are answered, not
-        returned. A Close ends its session here too, whichever side was at fault. Raises
-        RemoteProtocolError (HandshakeError before the connection is open) when the connection
-        ends: write `data_to_send`, then close the stream. Events of the same call are lost.
+        returned. Raises RemoteProtocolError (HandshakeError before the connection is open) when the
+        connection ends: write `data_to_send`, then close the stream.
         """
         events: list[Event] = []
         self.event_bytes = []
@@ -181,24 +186,20 @@ class Connection:
         Raises LocalProtocolError if the state does not allow it: the handshake is automatic,
         sessions follow `sessions.SEND`, and nothing follows a Goodbye.
         """
-        if self.closed or (self.state is not State.OPEN and not isinstance(message, Goodbye)):
-            raise LocalProtocolError(
-                Reason.OUT_OF_ORDER,
-                f"a {type(message).__name__} cannot be sent while the connection is "
-                f"in state {self.state.value}",
-            )
+        ready = self.state is State.OPEN and not isinstance(message, Hello | Authenticate)
+        if self.closed or not (ready or isinstance(message, Goodbye)):
+            text = f"a {type(message).__name__} cannot be sent in state {self.state.value}"
+            raise LocalProtocolError(Reason.OUT_OF_ORDER, text)
         if isinstance(message, SessionMessage):
             self._sessions.send(message)
         elif isinstance(message, Goodbye):
             self._end()
-        elif isinstance(message, Hello | Authenticate):
-            raise LocalProtocolError(Reason.OUT_OF_ORDER, "the handshake is automatic")
         self._queue(message)
         return self.data_to_send()
 
     @property
     def closed(self) -> bool:
-        """Return whether a side said Goodbye or broke the protocol, or the stream ended."""
+        """Return whether the connection has ended."""
         return self.state is State.CLOSED
 
     def session_state(self, session: int) -> SessionState:

@@ -10,9 +10,8 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.connector import Connector, mistaken
 from dragonrt.node.gatekeeper import CloudLimits
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts, mistaken
 from dragonrt.node.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
 from dragonrt.testing.loop import run

@@ -25,12 +25,7 @@ from dragonrt.wire.messages import (
     Pong,
     Target,
 )
-from dragonrt.wire.reasons import (
-    HandshakeError,
-    LocalProtocolError,
-    Reason,
-    RemoteProtocolError,
-)
+from dragonrt.wire.reasons import HandshakeError, LocalProtocolError, Reason, RemoteProtocolError
 from dragonrt.wire.sessions import REMEMBERED_CLOSED, SessionState
 
 DEVICE = Hello(PROTOCOL_VERSION, b"d" * 16, "device", "3fa2" * 4, 1000, "small", "dragonrt 0.1.0")
