@@ -227,18 +227,19 @@ class Driver:
     async def prepare(
         self,
         preparation: Coroutine[Any, Any, PrefillResult],
-        working: Callable[[], None] = lambda: None,
+        working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
         """Return this side's prefill result; None if the answer is over before.
 
-        Calls `working` every `probe_s` meanwhile.
+        Calls `working`, if there is one, every `probe_s` meanwhile.
         """
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self._over.wait()))
-        wait_s, first = self.timeouts.probe_s, asyncio.FIRST_COMPLETED
+        wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
         try:
             while not (await asyncio.wait(tasks, timeout=wait_s, return_when=first))[0]:
-                working()
+                if working is not None:
+                    working()
             return await preparing if preparing.done() else None
         finally:
             for task in tasks:

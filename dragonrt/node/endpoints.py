@@ -55,10 +55,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the cloud listens, and how the connection is protected and emulated.
-
-    A shared `key` encrypts all that is sent. `emulate` wraps each stream in an emulated link.
-    """
+    """Where the cloud listens. A shared `key` encrypts all data; `emulate` wraps each stream."""
 
     host: str
     port: int
@@ -69,9 +66,8 @@ class Address:
     def around(self, stream: Stream, side: Side) -> Stream:
         """Return the stream, emulated and encrypted as the address says."""
         link = self.emulate(stream) if self.emulate is not None else stream
-        if self.key is None:
-            return link
-        return EncryptedStream(link, self.key, dials=side == "device")
+        key, dials = self.key, side == "device"
+        return link if key is None else EncryptedStream(link, key, dials=dials)
 
     async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
         """Connect as a device; return the stream and the state of the connection on it."""

@@ -33,10 +33,7 @@ class NotConnectedError(DragonError):
 
 
 def mistaken(error: BaseException | None) -> bool:
-    """Return whether an option has to change before dialling can succeed.
-
-    A wrong key, version, model or certificate is such a mistake; an absent cloud is none.
-    """
+    """Return whether dialling fails until somebody changes a key, certificate, version or model."""
     if isinstance(error, HandshakeError):
         return error.reason not in PASSING
     return isinstance(error, TlsError) or (error is not None and mistaken(error.__cause__))
@@ -47,7 +44,8 @@ class Connector:
 
     `on_notice` gets one line when the connection is lost, when it is back, and when the other side
     refuses it for another reason than before; `who` names the other side in it. `connections`
-    counts those that were made. `absence` says why there is none; "" while there is one.
+    counts those that were made; `waiters` the answers that wait for one, so that it is dialled more
+    often. `absence` says why there is none. `on_connected` is called whenever there is one again.
     """
 
     def __init__(
@@ -61,9 +59,7 @@ class Connector:
         self.connections = 0
         self.absence = ""
         self.waiters = 0
-        """Answers that wait for the connection: it is dialled more often for them."""
         self.on_connected: Callable[[], None] = lambda: None
-        """Called whenever there is a living connection again."""
         self._dial = dial
         self._on_notice = on_notice
         self._who = who
@@ -101,10 +97,7 @@ class Connector:
         self._hurry.set()
 
     async def run(self) -> None:
-        """Work on the connection, and on those that follow it, until cancelled.
-
-        While there is none it is dialled, also after a refusal: its cause may be mended.
-        """
+        """Keep a connection until cancelled: dial while there is none, also after a refusal."""
         clock = asyncio.get_running_loop().time
         while True:
             if self._peer is not None:
@@ -132,9 +125,8 @@ class Connector:
             try:
                 return await self._dial_once()
             except DragonError as error:
-                lost = isinstance(error, HandshakeError) and error.reason is Reason.LOST
-                refused = mistaken(error) or (isinstance(error, HandshakeError) and not lost)
-                if refused and str(error) != self.absence:
+                answered = isinstance(error, HandshakeError) and error.reason is not Reason.LOST
+                if (answered or mistaken(error)) and str(error) != self.absence:
                     self._on_notice(f"{self._who} does not let this side in: {error}")
                 self.absence = str(error)
 
@@ -158,7 +150,7 @@ class Hosts:
     ) -> None:
         self.connectors = connectors
         self._on_notice = on_notice
-        self._holdings: Holdings | None = None
+        self._holdings: Holdings = ("", "")
         self._holders: set[str] = set()
         self._rejected: dict[str, Holdings] = {}
         self._connecting = False
@@ -170,29 +162,32 @@ class Hosts:
 
     @property
     def peer(self) -> Peer | None:
-        """A living connection to a host that has what all must have."""
+        """Return a living connection to a host that has what all must have."""
         return next(filter(None, map(self.peer_at, self.connectors)), None)
 
     @property
     def connected(self) -> bool:
-        """Whether there is such a connection."""
+        """Return whether there is such a connection."""
         return self.peer is not None
 
     @property
     def met(self) -> bool:
-        """Whether there was ever a connection."""
+        """Return whether there was ever a connection."""
         return any(each.connections for each in self.connectors.values())
 
     @property
     def reconnections(self) -> int:
-        """How often a lost connection was made again."""
+        """Return how often a lost connection was made again."""
         return sum(max(0, each.connections - 1) for each in self.connectors.values())
 
     @property
     def absence(self) -> str:
-        """Why there is no connection to the first host without one."""
+        """Return why there is no connection to the first host without one."""
         lost = ((name, each.absence) for name, each in self.connectors.items())
         return next((self._of_host(name, text) for name, text in lost if text), "")
+
+    def _of_host(self, name: str, text: str) -> str:
+        return f"host {name}: {text}" if len(self.connectors) > 1 else text
 
     def traffic(self) -> Traffic:
         """Return the bytes so far, over all connections to all hosts."""
@@ -231,12 +226,12 @@ class Hosts:
 
         If there are several errors, one is raised after which dialling again may help.
         """
-        names, self._connecting = list(self.connectors), True
+        self._connecting = True
         attempts = (connector.connect() for connector in self.connectors.values())
         found = await asyncio.gather(*attempts, return_exceptions=True)
         self._connecting = False
         errors: dict[str, DragonError] = {}
-        for name, error in zip(names, found, strict=True):
+        for name, error in zip(self.connectors, found, strict=True):
             if isinstance(error, DragonError):
                 errors[name] = error
             elif error is not None:
@@ -244,15 +239,15 @@ class Hosts:
             else:
                 self._connected(name)
         if self.peer is None:
-            name = next((each for each in errors if not mistaken(errors[each])), next(iter(errors)))
-            if len(names) == 1:
+            name = min(errors, key=lambda each: mistaken(errors[each]))
+            if len(found) == 1:
                 raise errors[name]
             raise DragonError(self._of_host(name, str(errors[name]))) from errors[name]
         for name, error in errors.items():
             self._on_notice(f"going on without the host {name} until it can be reached: {error}")
 
     async def run(self) -> None:
-        """Work on all connections, and on those that follow them, until cancelled."""
+        """Keep all connections until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for name, connector in self.connectors.items():
                 tasks.create_task(connector.run(), name=f"connector {name}")
@@ -274,9 +269,6 @@ class Hosts:
             for connector in connectors:
                 connector.waiters -= 1
 
-    def _of_host(self, name: str, text: str) -> str:
-        return f"host {name}: {text}" if len(self.connectors) > 1 else text
-
     def _connected(self, name: str) -> None:
         peer = self.connectors[name].peer
         hello = peer.connection.peer if peer is not None else None
@@ -284,11 +276,10 @@ class Hosts:
             return
         holdings = (hello.weights, hello.corpus)
         self._holders.discard(name)
-        alone = not any(self.connectors[each].peer for each in self._holders)
-        if self._holdings is None or (alone and self._rejected.get(name) is None):
+        alone = not any(map(self.peer_at, self._holders))
+        if alone and name not in self._rejected and holdings != self._holdings:
             # The only ones that had it have changed: with the first of them, so do all.
-            if self._holdings != holdings:
-                self._holders.clear()
+            self._holders.clear()
             self._holdings = holdings
         if holdings == self._holdings:
             self._holders.add(name)
