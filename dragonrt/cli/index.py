@@ -42,7 +42,8 @@ def index(
     if loaded is None:
         return
 
-    from dragonrt.node.process import open_library, prefill
+    from dragonrt.node.library import prefill
+    from dragonrt.node.process import open_library
 
     library = open_library(side, loaded)
     assert library is not None  # it has documents

@@ -14,7 +14,7 @@ from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 
 DOCUMENT_TOKENS = 96
-"""As a usual chunk has."""
+"""As many as a usual chunk has."""
 
 
 def measure(

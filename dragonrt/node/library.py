@@ -1,13 +1,18 @@
-"""The documents of one side: their index, and the KV that the model computed of them."""
+"""The documents of one side: their index, and the KV that the model computes of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
+from dragonrt.errors import DragonError
+from dragonrt.node.engine import Engine
 from dragonrt.side import KvType
 from retrieval import (
     Chunk,
@@ -29,8 +34,8 @@ class Library:
     """The documents of a side: `kv` holds what `model` computed of the chunks of `retriever`.
 
     `newest` opens the index as it is then; assign the result to `retriever` to use it. The library
-    is `incomplete` while documents are still to be indexed; `skipped` counts files that could not
-    be read. `on_notice` receives each notice for a person once, in any thread.
+    is `incomplete` while documents are still to be indexed; `skipped` counts unreadable files.
+    `on_notice` receives each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -109,10 +114,10 @@ class Library:
             self.on_notice(text)
 
 
-class MissingKv:
-    """Iterates over the chunks of a library's newest snapshot whose KV is not stored.
+class _MissingKv:
+    """The chunks of a library's present snapshot whose KV is not stored.
 
-    It ends when the disk is full or the store's limit is reached; a notice says so.
+    There are no more when the disk is full or the store's limit is reached; a notice says so.
     """
 
     def __init__(self, library: Library) -> None:
@@ -140,8 +145,54 @@ class MissingKv:
         return None
 
     def store(self, chunk: Chunk, made: Document) -> None:
-        """Store what was computed of a chunk."""
+        """Store the KV that was computed of a chunk."""
         self._last = self._library.write(chunk, made.dump(self._library.kv_type))
         self._room -= self._last
         if not self._last:
             self._numbers = []
+
+
+def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
+    """Compute the KV that chunks lack, as far as there is room."""
+    missing = _MissingKv(library)
+    total = len(missing)
+    while (chunk := missing.next()) is not None:
+        missing.store(chunk, library.model.document_kv(library.tokens(chunk)))
+        progress(total - len(missing), total)
+
+
+@asynccontextmanager
+async def prefilling(library: Library, engine: Engine) -> AsyncIterator[Callable[[], None]]:
+    """Compute the KV that chunks lack whenever no answer is open, until the context ends.
+
+    A question stops the present chunk between two layers; it begins anew later. Yields a function
+    to call when the library has another snapshot. A notice names files that are not read whole.
+    """
+    changed = asyncio.Event()
+    changed.set()
+
+    async def compute() -> None:
+        await asyncio.to_thread(library.check)
+        missing = await asyncio.to_thread(_MissingKv, library)
+        while (chunk := await asyncio.to_thread(missing.next)) is not None:
+            if changed.is_set():
+                return
+            tokens = library.tokens(chunk)
+            made = await engine.read_idle(partial(library.model.reading_document, tokens))
+            await asyncio.to_thread(missing.store, chunk, made)
+
+    async def run() -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            try:
+                await compute()
+            except (DragonError, RetrievalError) as error:
+                library.notice(f"KV is computed when a question needs it: {error}")
+
+    task = asyncio.create_task(run(), name="prefilling")
+    try:
+        yield changed.set
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -82,8 +82,7 @@ class SideSettings:
         "Default: a quarter of the machine's.",
     )
     trace: Path | None = setting(
-        None,
-        "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it.",
+        None, "Write every event to this file, about 1 kB per token. `dragonrt trace` reads it."
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
     share_sources: bool = setting(True, "Tell devices which files were used.")

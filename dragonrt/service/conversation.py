@@ -11,10 +11,9 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question, Turn
 from dragonrt.modes.registry import entry_of
 from dragonrt.node.answer import OnRecord
-from dragonrt.node.citing import cited, is_refusal, named, texts
+from dragonrt.node.citing import Code, cited, is_refusal, missing, named, texts
 from dragonrt.node.client_session import Answer, ClientSession
 from dragonrt.node.main import Device
-from dragonrt.node.verbatim import Code, missing
 from dragonrt.privacy.redaction import MARKER, redacted
 from dragonrt.service.text import TextStream
 from dragonrt.settings import traced

@@ -18,8 +18,8 @@ from dragonrt.modes.settings import FederatedSettings
 from dragonrt.node import main as programs
 from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer
-from dragonrt.node.connector import NotConnectedError
 from dragonrt.node.endpoints import Address
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.samplers import Sampler

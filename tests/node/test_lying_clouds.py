@@ -24,8 +24,7 @@ from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.backend_session import ForwardResult
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.connector import Connector
-from dragonrt.node.hosts import Hosts
+from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Peer
 from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings

@@ -14,9 +14,9 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.cli.loading import load
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
-from dragonrt.node.library import Library
+from dragonrt.node.library import Library, prefill
 from dragonrt.node.local_side import LocalSide
-from dragonrt.node.process import complete_library, local_side, prefill
+from dragonrt.node.process import complete_library, local_side
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.side import KvType
 from retrieval import KvStore, Report
@@ -123,10 +123,7 @@ def document_bits(document: Document) -> bytes:
 
 @pytest.mark.parametrize("kv_type", ["model", "int8"])
 async def test_kv_has_the_same_bits_however_it_came_about(
-    settings: SideSettings,
-    model: LanguageModel,
-    monkeypatch: pytest.MonkeyPatch,
-    kv_type: KvType,
+    settings: SideSettings, model: LanguageModel, monkeypatch: pytest.MonkeyPatch, kv_type: KvType
 ) -> None:
     settings = replace(settings, kv_type=kv_type)
     library = library_of(settings, model)

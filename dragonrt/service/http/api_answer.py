@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
-from dragonrt.node.connector import NotConnectedError
+from dragonrt.node.hosts import NotConnectedError
 from dragonrt.node.local_side import LongQuestionError
 from dragonrt.node.main import Device
 from dragonrt.service.conversation import Conversation, Reply
