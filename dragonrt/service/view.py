@@ -1,6 +1,7 @@
 """How answers look in a terminal: text tinted by side, sources, one line of costs."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from dragonrt.modes.mode import Finish
 from dragonrt.service.conversation import Reply
+from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Source
 
@@ -17,6 +19,11 @@ SHOWN_FILES = 3
 """Files whose evidence the line under an answer tells."""
 CLEAR_SHARE = 0.75
 """From this share of a token's probability on, the token counts as one side's."""
+
+HEADING, NOTE = "Sources:", "Note: "
+_FILES = rf"{HEADING}(?:\n- (?:device|cloud): [^\n]*)+"
+_NOTES = rf"{NOTE}[^\n]*(?:\n{NOTE}[^\n]*)*"
+_BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n{_NOTES})?|{_NOTES})\Z")
 
 
 def carrier(decision: TokenDecided) -> str:
@@ -135,3 +142,19 @@ def _number(value: float | None, form: str) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def sources_text(sources: Sequence[tuple[Side, Source]], notices: Sequence[str]) -> str:
+    """Return the text after an answer: a line for each document, and for each notice."""
+    lines = [HEADING] if sources else []
+    for side, source in sources:
+        heading = title(source)
+        quoted = f": “{source.sentence}”" if source.sentence else ""
+        lines.append(f"- {side}: {source.name}{f' ({heading})' if heading else ''}{quoted}")
+    lines += (f"{NOTE}{notice}" for notice in notices)
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def without_sources(text: str) -> str:
+    """Return an earlier answer without them: no model should go on from a list of files."""
+    return _BEHIND.sub("", text)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from dragonrt.modes.question import Question
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
+from dragonrt.service.http.request_body import ApiRequest, RequestBody
 from dragonrt.service.http.responses_api import ApiResponse
-from dragonrt.service.http.sources_text import sources_text, without_sources
+from dragonrt.service.view import sources_text, without_sources
 from dragonrt.side import Side
 from dragonrt.wire.messages import Source
 
-DEFAULTS = Defaults(Question(max_tokens=64), 5, ("END",), True, 200)
+DEFAULTS = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
 HELLO = [{"role": "user", "content": "Hello?"}]
 
 JSON = st.recursive(

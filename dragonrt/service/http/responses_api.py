@@ -5,32 +5,28 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from dragonrt.modes.question import MAX_RANKED
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
     Json,
     RankedToken,
     SseEvent,
-    about,
     report,
     too_long,
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, unsupported
 from dragonrt.service.http.request_body import (
+    ANY,
     LIST,
     TEXT,
+    TOP,
+    Accepted,
     ApiRequest,
-    Asked,
-    Defaults,
     RequestBody,
+    Wanted,
     dialogue,
-    messages,
-    number,
 )
-from dragonrt.side import Side
-from dragonrt.wire.messages import Source
 
 TRACE = "dragonrt.trace"
 """What `include` names to hear how the answer comes about, and the type of the events that say."""
@@ -38,13 +34,14 @@ TRACE = "dragonrt.trace"
 LOGPROBS = "message.output_text.logprobs"
 """What `include` names to hear each token's probability."""
 
-UNLIKE_HERE: dict[str, Sequence[Any]] = {
+STATELESS: Accepted = {
     "background": (False,),
     "previous_response_id": (),
     "conversation": (),
     "prompt": (),
+    "truncation": ANY,  # earlier turns make room for the question in any case
 }
-"""What asks for something that was kept here, or runs on: nothing is and nothing does."""
+"""What asks for something that was kept here, or goes on without its client."""
 
 
 class ApiResponse(AnswerForm):
@@ -59,27 +56,22 @@ class ApiResponse(AnswerForm):
         self._numbers = itertools.count()
 
     @staticmethod
-    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
-        """Return what the body asks for; ApiError for what is not supported."""
-        body.allow(UNLIKE_HERE)
-        body.pass_over(("truncation",))  # earlier turns make room for the question anyhow
-        text = body.inner("text")
-        text.plain_text("format")
-        text.close()
-        length = body.asked("max_output_tokens")
+    def parse(body: RequestBody, defaults: ApiRequest) -> ApiRequest:
+        """Return what the body asks for. Raises ApiError for what is not supported."""
+        body.allow(STATELESS)
+        body.inner("text").plain_text("format")
+        length = body.length("max_output_tokens")
         included = body.take("include", LIST, [])
         if any(each not in (TRACE, LOGPROBS) for each in included):
             raise unsupported("include", f"nothing but {TRACE} and {LOGPROBS} can be included")
-        top = body.take("top_logprobs", number(0, MAX_RANKED, whole=True), 0)
-        ranked = None
+        top, ranked = body.take("top_logprobs", TOP, 0), None
         if LOGPROBS in included or top:
-            ranked = Asked("top_logprobs" if top else "include", top)
-        instructions = body.take("instructions", TEXT)
-        before = [("system", instructions)] if instructions else []
-        text_alone = body.text("input")
-        said = messages(body, "input") if text_alone is None else [("user", text_alone)]
-        asked = dialogue([*before, *said], "input")
-        return defaults.request(body, asked, length, ranked, traced=TRACE in included)
+            ranked = Wanted("top_logprobs" if top else "include", top)
+        instructions, said = body.take("instructions", TEXT, ""), body.take("input")
+        if isinstance(said, str):
+            said = [{"role": "user", "content": said}]
+        asked = dialogue(body, "input", said, instructions)
+        return defaults.asked(body, asked, length, ranked, traced=TRACE in included)
 
     def begin(self) -> Iterable[SseEvent]:
         for kind in ("created", "in_progress"):
@@ -125,13 +117,13 @@ class ApiResponse(AnswerForm):
         }
         return self._object(_status(reply), [message], **more, **report(reply))
 
-    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+    def cite(self, reply: Reply, source: Json) -> Json:
         return {
             "type": "file_citation",
-            "file_id": f"{side}:{source.name}",
-            "filename": source.name,
+            "file_id": f"{source['side']}:{source['file']}",
+            "filename": source["file"],
             "index": len(reply.text),
-            **about(side, source),
+            **source,
         }
 
     def _part(self, found: list[Json]) -> Json:
