@@ -6,13 +6,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.request_body import ApiRequest, RequestBody
+from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
@@ -23,8 +23,6 @@ ELSEWHERE = ("question", "text", "tokens", "carried")
 """Parts of `--json` that an API's object has in a place of its own, or nowhere."""
 IMPOSSIBLE = -9999.0
 """What OpenAI's API says for the logarithm of 0."""
-
-Json = dict[str, Any]
 
 
 class SseEvent(NamedTuple):
@@ -85,7 +83,7 @@ class AnswerForm:
         self.tokens: list[RankedToken] = []
 
     @staticmethod
-    def parse(body: RequestBody, defaults: ApiRequest) -> ApiRequest:
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return what the body asks for. Raises ApiError for what is not supported."""
         raise NotImplementedError
 

@@ -24,7 +24,7 @@ from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import TEXT, ApiRequest, RequestBody, bounded
+from dragonrt.service.http.request_body import ApiRequest, Json, bounded, json_object
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
@@ -76,8 +76,8 @@ class HttpService:
 
     def _asks(self, form: type[AnswerForm]) -> Handler:
         async def ask(request: Request) -> Response:
-            body = RequestBody.parse(await _body(request))
-            _check_model(body.take("model", TEXT), [self._model])
+            body = await _body(request)
+            _check_model(body.get("model"), [self._model])
             asked, usual = form.parse(body, self._defaults), self._defaults.question.max_tokens
             asked = await asyncio.to_thread(asked.fitted, usual, self._side.model)
             answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
@@ -86,13 +86,13 @@ class HttpService:
         return ask
 
     async def _embeddings(self, request: Request) -> Response:
-        body = RequestBody.parse(await _body(request))
+        body = await _body(request)
         if self._side.library is None:
             raise ApiError(
                 404, "without documents there is no embedder: give --documents", code="no_embedder"
             )
         embedder = self._side.library.embedder
-        _check_model(body.take("model", TEXT), [name := embedder_name(embedder)])
+        _check_model(body.get("model"), [name := embedder_name(embedder)])
         async with self._desk.admission.place():
             return await embeddings(body, name, embedder, self._side)
 
@@ -164,8 +164,8 @@ class HttpService:
         return Response(status_code=499)  # nobody reads it
 
 
-def _check_model(name: str | None, known: list[str]) -> None:
-    if name is None:
+def _check_model(name: Any, known: list[str]) -> None:
+    if not isinstance(name, str):
         raise invalid("model", f"the name of a model, such as {known[0]}")
     if name not in known:
         raise ApiError(
@@ -176,7 +176,7 @@ def _check_model(name: str | None, known: list[str]) -> None:
         )
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request) -> Json:
     """Return a JSON body of at most LARGEST_BODY bytes.
 
     Nothing but JSON is accepted: the form of another site cannot send it.
@@ -184,4 +184,5 @@ async def _body(request: Request) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
-    return b"".join([piece async for piece in bounded(request.stream(), LARGEST_BODY)])
+    pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
+    return json_object(b"".join(pieces))

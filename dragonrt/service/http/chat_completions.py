@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
-    Json,
     RankedToken,
     SseEvent,
     report,
@@ -19,19 +18,18 @@ from dragonrt.service.http.answer_form import (
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.request_body import (
-    FLAG,
-    TOP,
+    CHAT,
+    COMPLETION,
     ApiRequest,
     Dialogue,
-    RequestBody,
+    Json,
     Wanted,
+    alone,
     dialogue,
-    number,
+    read,
 )
 
 DONE = SseEvent("[DONE]")
-MOST_ALTERNATIVES = 5
-"""What OpenAI's older API takes for `logprobs`."""
 
 
 class ChatCompletion(AnswerForm):
@@ -42,16 +40,17 @@ class ChatCompletion(AnswerForm):
     CHUNK: ClassVar = "chat.completion.chunk"
 
     @staticmethod
-    def parse(body: RequestBody, defaults: ApiRequest) -> ApiRequest:
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return what the body asks for. Raises ApiError for what is not supported."""
-        body.plain_text("response_format")
-        top, wanted = body.take("top_logprobs", TOP, 0), body.take("logprobs", FLAG, False)
-        if top and not wanted:
+        fields, ignored = read(body, CHAT)
+        top, ranked = fields.get("top_logprobs", 0), None
+        if fields.get("logprobs"):
+            ranked = Wanted("logprobs", top)
+        elif top:
             raise invalid("logprobs", "true with top_logprobs")
-        ranked = Wanted("logprobs", top) if wanted else None
-        length = body.length("max_completion_tokens", "max_tokens")
-        asked = dialogue(body, "messages", body.take("messages"))
-        return defaults.asked(body, asked, length, ranked)
+        asked = dialogue(fields.get("messages", []), "messages")
+        lengths = ("max_completion_tokens", "max_tokens")
+        return defaults.asked(fields, ignored, asked, lengths, ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         yield self._chunk({"role": "assistant", "content": ""})
@@ -117,18 +116,12 @@ class Completion(ChatCompletion):
     CHUNK: ClassVar = "text_completion"
 
     @staticmethod
-    def parse(body: RequestBody, defaults: ApiRequest) -> ApiRequest:
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return what the body asks for. Raises ApiError for what is not supported."""
-        body.allow({"echo": (False,), "suffix": ("",)})
-        top = body.take("logprobs", number(0, MOST_ALTERNATIVES, whole=True))
-        ranked = None if top is None else Wanted("logprobs", top)
-        length = body.length("max_tokens")
-        prompt = body.take("prompt")
-        if isinstance(prompt, list) and len(prompt) == 1:
-            (prompt,) = prompt
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise invalid("prompt", "one text, a question")
-        return defaults.asked(body, Dialogue(prompt, "prompt"), length, ranked)
+        fields, ignored = read(body, COMPLETION)
+        ranked = Wanted("logprobs", fields["logprobs"]) if "logprobs" in fields else None
+        asked = Dialogue(alone(fields["prompt"]), "prompt")
+        return defaults.asked(fields, ignored, asked, ("max_tokens",), ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         return ()

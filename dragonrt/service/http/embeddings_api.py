@@ -9,15 +9,13 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from dragonrt.node.local_side import LocalSide
-from dragonrt.service.http.api_errors import invalid, unsupported
-from dragonrt.service.http.request_body import TEXT, WITHOUT_EFFECT, RequestBody, warning
+from dragonrt.service.http.api_errors import unsupported
+from dragonrt.service.http.request_body import EMBEDDINGS, Json, many, read, warning
 from retrieval import Embedder
 from retrieval.embedding import DEFAULT
 
 BUNDLED = "all-MiniLM-L6-v2"
 """The name of the default embedder in other programs."""
-MOST_TEXTS = 2048
-"""Of one request, as in OpenAI's API."""
 AT_ONCE = 16
 """Texts after which a question's retrieval may go first."""
 
@@ -27,27 +25,15 @@ def embedder_name(embedder: Embedder) -> str:
     return BUNDLED if embedder.name == DEFAULT else PurePath(embedder.name).name
 
 
-async def embeddings(
-    body: RequestBody, name: str, embedder: Embedder, side: LocalSide
-) -> JSONResponse:
+async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:
     """Return a vector for each text, as documents are embedded. Raises ApiError for no texts.
 
     Tokens are counted as the side's language model reads them. Only the beginning of a text that is
     too long for the embedder counts.
     """
-    texts = body.take("input")
-    texts = [texts] if isinstance(texts, str) else texts
-    if (
-        not isinstance(texts, list)
-        or not 1 <= len(texts) <= MOST_TEXTS
-        or not all(isinstance(text, str) and text for text in texts)
-    ):
-        raise invalid("input", f"a text or up to {MOST_TEXTS}, none of them empty")
-    form = body.take("encoding_format", TEXT, "float")
-    if form not in ("float", "base64"):
-        raise invalid("encoding_format", "float or base64")
-    dimensions = body.take("dimensions")
-    body.allow(WITHOUT_EFFECT)
+    fields, ignored = read(body, EMBEDDINGS)
+    texts, dimensions = many(fields["input"]), fields.get("dimensions")
+    form = fields.get("encoding_format", "float")
     found: list[dict[str, Any]] = []
     for first in range(0, len(texts), AT_ONCE):
         part = texts[first : first + AT_ONCE]
@@ -62,5 +48,5 @@ async def embeddings(
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return JSONResponse(
         {"object": "list", "model": name, "data": found, "usage": usage},
-        headers=warning(body.ignored),
+        headers=warning(ignored),
     )

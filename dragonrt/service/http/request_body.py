@@ -1,9 +1,9 @@
-"""The body of a request: its fields are taken, rejected by name, or ignored with a warning."""
+"""The body of a request: its fields are checked, rejected by name, or ignored with a warning."""
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
@@ -12,7 +12,7 @@ from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.view import without_sources
-from dragonrt.wire.limits import MAX_64, MAX_TOKENS
+from dragonrt.wire.limits import MAX_64
 
 MAX_WARNED = 16
 """Ignored fields that a response names, each with at most MAX_NAME characters."""
@@ -20,77 +20,210 @@ MAX_NAME = 64
 MAX_STOPS = 16
 """Stop strings of one request, each of at most MAX_STOP_LENGTH characters."""
 MAX_STOP_LENGTH = 256
+MOST_TEXTS = 2048
+"""Texts of one request for embeddings, as in OpenAI's API."""
 
-ANY = None
-"""In place of the accepted values of a field: all, because no answer depends on it."""
-Accepted = Mapping[str, Sequence[Any] | None]
-"""Fields by their names, with the values that ask for nothing."""
-
-WITHOUT_EFFECT: Accepted = {
-    **dict.fromkeys(("user", "metadata", "safety_identifier", "service_tier"), ANY),
-    **dict.fromkeys(("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"), ANY),
-}
-"""What a client may say of itself and of its bill."""
-NO_API: Accepted = {
-    **WITHOUT_EFFECT,
-    "n": (1,),
-    "best_of": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "modalities": (["text"],),
-    "audio": (),
-}
-"""What no API does here."""
-MESSAGE: Accepted = {
-    **dict.fromkeys(("id", "name", "status", "type", "annotations", "refusal"), ANY),
-    "tool_calls": ([],),
-    "function_call": (),
-    "audio": (),
-}
+Json = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """What a field may hold: the words for errors, and the test."""
+    """The values of a field: a test, and the words for errors; without words, it is unsupported."""
 
-    must: str
     fits: Callable[[Any], bool]
+    must: str = ""
+    needed: bool = False
+
+
+Spec = Mapping[str, Any]
+"""The fields of an object. Each has a Kind, a Spec, a list [Spec], or (Kind of texts, [Spec])."""
+
+
+def many(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def alone(value: Any) -> Any:
+    """Return the element of a list of one, and anything else as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def number(low: float, high: float, whole: bool = False) -> Kind:
     """Return the kind of numbers in a range; of integers only if `whole`."""
     types = (int,) if whole else (int, float)
     must = f"an integer from {low} to {high}" if whole else f"a number from {low:g} to {high:g}"
-    return Kind(must, lambda value: type(value) in types and low <= value <= high)
+    return Kind(lambda value: type(value) in types and low <= value <= high, must)
 
 
-ANYTHING = Kind("anything", lambda value: True)
-TEXT = Kind("text", lambda value: isinstance(value, str))
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-OBJECT = Kind("an object", lambda value: isinstance(value, dict))
-LIST = Kind("a list", lambda value: isinstance(value, list))
+def only(*values: Any) -> Kind:
+    """Return the kind of a feature that is missing here: the values that do not ask for it."""
+    # 0 is not False, but 0.0 is 0.
+    return Kind(
+        lambda value: any(
+            each == value and isinstance(each, bool) == isinstance(value, bool) for each in values
+        )
+    )
+
+
+ANY = Kind(lambda value: True)
+TEXT = Kind(lambda value: isinstance(value, str), "text")
+FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
 TOP = number(0, MAX_RANKED, whole=True)
 LENGTH = Kind(
-    "an integer from 1 on, or -1 for all there is room",
     lambda value: type(value) is int and (value >= 1 or value == -1),
+    "an integer from 1 on, or -1 for all there is room",
 )
 STOPS = Kind(
-    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
     lambda value: (
-        len(stops := value if isinstance(value, list) else [value]) <= MAX_STOPS
-        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in stops)
+        len(many(value)) <= MAX_STOPS
+        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in many(value))
     ),
+    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
 )
+FORMAT = Kind(lambda value: isinstance(value, dict) and value.get("type", "text") == "text")
+"""Nothing here makes an answer follow a grammar."""
+ROLES = ("system", "developer", "user", "assistant")
+
+WITHOUT_EFFECT: Spec = {
+    **dict.fromkeys(("model", "user", "metadata", "safety_identifier", "service_tier"), ANY),
+    **dict.fromkeys(("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"), ANY),
+}
 SAMPLER = {
     "temperature": number(0, 100),
     "top_p": number(0, 1),
     "top_k": number(0, 2**31 - 1, whole=True),
     "min_p": number(0, 1),
 }
+COMMON: Spec = {
+    **WITHOUT_EFFECT,
+    **dict.fromkeys(("n", "best_of"), only(1)),
+    **dict.fromkeys(("tools", "functions"), only([])),
+    **dict.fromkeys(("tool_choice", "function_call"), only("none", "auto")),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), only(0)),
+    "logit_bias": only({}),
+    "modalities": only(["text"]),
+    "audio": only(),
+    **SAMPLER,
+    "seed": number(0, MAX_64, whole=True),
+    "stop": STOPS,
+    "sources_in_text": FLAG,
+    "stream": FLAG,
+    "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
+}
+"""The fields of every API."""
+MESSAGE: Spec = {
+    **dict.fromkeys(("id", "name", "status", "type", "annotations", "refusal"), ANY),
+    "tool_calls": only([]),
+    **dict.fromkeys(("function_call", "audio"), only()),
+    "role": Kind(lambda value: value in ROLES, f"one of {', '.join(ROLES)}", needed=True),
+    "content": (
+        TEXT,
+        [
+            {
+                **dict.fromkeys(("annotations", "logprobs"), ANY),
+                "type": only("text", "input_text", "output_text"),
+                "text": TEXT,
+            }
+        ],
+    ),
+}
+
+
+CHAT: Spec = {
+    "messages": [MESSAGE],
+    "response_format": FORMAT,
+    "top_logprobs": TOP,
+    "logprobs": FLAG,
+    "max_completion_tokens": LENGTH,
+    "max_tokens": LENGTH,
+    **COMMON,
+}
+COMPLETION: Spec = {
+    "prompt": Kind(
+        lambda value: isinstance(alone(value), str) and alone(value).strip(),
+        "one text, a question",
+        needed=True,
+    ),
+    "echo": only(False),
+    "suffix": only(""),
+    "logprobs": number(0, 5, whole=True),
+    "max_tokens": LENGTH,
+    **COMMON,
+}
+TRACE = "dragonrt.trace"
+"""What `include` names for the events of decoding, and the type of such events in the stream."""
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names for each token's probability."""
+RESPONSE: Spec = {
+    "input": (TEXT, [MESSAGE]),
+    "instructions": TEXT,
+    "text": {"format": FORMAT},
+    "include": Kind(lambda value: all(each in (TRACE, LOGPROBS) for each in many(value))),
+    "top_logprobs": TOP,
+    "max_output_tokens": LENGTH,
+    "truncation": ANY,  # earlier turns make room for the question in any case
+    "background": only(False),  # nothing goes on without its client, and nothing is kept
+    **dict.fromkeys(("previous_response_id", "conversation", "prompt"), only()),
+    **COMMON,
+}
+EMBEDDINGS: Spec = {
+    "input": Kind(
+        lambda value: (
+            1 <= len(many(value)) <= MOST_TEXTS
+            and all(isinstance(text, str) and text for text in many(value))
+        ),
+        f"a text or up to {MOST_TEXTS}, none of them empty",
+        needed=True,
+    ),
+    "encoding_format": Kind(lambda value: value in ("float", "base64"), "float or base64"),
+    "dimensions": ANY,
+    **WITHOUT_EFFECT,
+}
+
+
+def json_object(data: bytes) -> Json:
+    """Return the body of a request. Raises ApiError if it is not a JSON object."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body must be JSON", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    return value
+
+
+def read(body: Json, spec: Spec) -> tuple[Json, list[str]]:
+    """Return the fields of a spec that are given, and the names of those that are ignored.
+
+    A field that is null is not given. Raises ApiError for a wrong or unsupported value.
+    """
+    ignored: list[str] = []
+    return _object(body, spec, ignored, ""), ignored
+
+
+def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
+    given = {name: each for name, each in value.items() if each is not None}
+    found = {
+        name: _field(given.pop(name, None), kind, ignored, f"{where}{name}")
+        for name, kind in spec.items()
+        if name in given or (kind.needed if isinstance(kind, Kind) else isinstance(kind, tuple))
+    }
+    ignored += (f"{where}{name}"[:MAX_NAME] for name in given)
+    return found
+
+
+def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
+    if isinstance(kind, Kind):
+        if not kind.fits(value):
+            raise invalid(name, kind.must) if kind.must else unsupported(name)
+        return value
+    if isinstance(kind, tuple):
+        return _field(value, kind[not isinstance(value, str)], ignored, name)
+    if not isinstance(value, type(kind)):
+        raise invalid(name, "a list" if isinstance(kind, list) else "an object")
+    if isinstance(value, dict):
+        return _object(value, kind, ignored, f"{name}.")
+    return [_field(each, kind[0], ignored, f"{name}[{n}]") for n, each in enumerate(value)]
 
 
 async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
@@ -101,91 +234,6 @@ async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[byt
         if size > largest:
             raise ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
         yield piece
-
-
-class RequestBody:
-    """A JSON object whose fields are taken one by one; those left over are ignored.
-
-    A field that is null counts as left out.
-    """
-
-    def __init__(self, fields: Mapping[str, Any], where: str = "") -> None:
-        self._where = where
-        self._fields = {name: value for name, value in fields.items() if value is not None}
-        self._within: list[RequestBody] = []
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """Return the body. Raises ApiError for what is not a JSON object."""
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ApiError(400, "the body must be JSON", code="invalid_json") from None
-        if not isinstance(value, dict):
-            raise ApiError(400, "the body must be a JSON object", code="invalid_json")
-        return cls(value)
-
-    def name(self, field: str) -> str:
-        """Return the name of the field in errors."""
-        return f"{self._where}{field}"
-
-    def take(self, field: str, kind: Kind = ANYTHING, default: Any = None) -> Any:
-        """Return the value, or the default if it is left out. Raises ApiError for another kind."""
-        value = self._fields.pop(field, None)
-        if value is not None and not kind.fits(value):
-            raise invalid(self.name(field), kind.must)
-        return default if value is None else value
-
-    def length(self, *fields: str) -> "Wanted | None":
-        """Take the first of these lengths of an answer that is given."""
-        given = [(self.name(field), self.take(field, LENGTH)) for field in fields]
-        found = (Wanted(name, min(value, MAX_TOKENS)) for name, value in given if value is not None)
-        return next(found, None)
-
-    def inner(self, field: str) -> "RequestBody":
-        """Take an object within this one; one without fields if it is left out."""
-        return self._inner(self.take(field, OBJECT, {}), f"{self.name(field)}.")
-
-    def entries(self, field: str, value: Any) -> "list[RequestBody]":
-        """Return the objects of a list, the value of `field`."""
-        if not LIST.fits(value):
-            raise invalid(self.name(field), LIST.must)
-        found = []
-        for place, each in enumerate(value):
-            where = f"{self.name(field)}[{place}]"
-            if not OBJECT.fits(each):
-                raise invalid(where, OBJECT.must)
-            found.append(self._inner(each, f"{where}."))
-        return found
-
-    def _inner(self, fields: Mapping[str, Any], where: str) -> "RequestBody":
-        self._within.append(RequestBody(fields, where))
-        return self._within[-1]
-
-    def allow(self, accepted: Accepted) -> None:
-        """Reject these fields unless they ask for nothing."""
-        for field, values in accepted.items():
-            value = self.take(field)
-            if value is None or values is ANY:
-                continue
-            # 0 is not False, but 0.0 is 0.
-            if not any(
-                each == value and isinstance(each, bool) == isinstance(value, bool)
-                for each in values
-            ):
-                raise unsupported(self.name(field))
-
-    def plain_text(self, field: str) -> None:
-        """Reject every format but text: nothing here makes an answer follow a grammar."""
-        kind = self.inner(field).take("type", TEXT, "text")
-        if kind != "text":
-            raise unsupported(self.name(field), "ask for the form in words, or leave it out", kind)
-
-    @property
-    def ignored(self) -> list[str]:
-        """The names of the fields that nobody took."""
-        inner = [name for each in self._within for name in each.ignored]
-        return [*inner, *(self.name(field)[:MAX_NAME] for field in self._fields)]
 
 
 class Wanted(NamedTuple):
@@ -229,34 +277,32 @@ class ApiRequest:
 
     def asked(
         self,
-        body: RequestBody,
+        fields: Json,
+        ignored: Sequence[str],
         dialogue: Dialogue,
-        length: Wanted | None,
+        lengths: Sequence[str],
         ranked: Wanted | None,
         *,
         traced: bool = False,
     ) -> "ApiRequest":
-        """Take the rest of a body, which is the same in all APIs. Raises ApiError."""
-        options = body.inner("stream_options")
-        options.allow({"include_obfuscation": (False,)})
-        include_usage = options.take("include_usage", FLAG, False)
-        body.allow(NO_API)
+        """Return the request of these fields; the first of `lengths` that is given counts.
+
+        Raises ApiError for values that do not fit.
+        """
         usual, most = self.question.sampler, self.question.max_tokens
-        sampler = {
-            name: type(value)(body.take(name, kind, value))
-            for name, kind in SAMPLER.items()
-            for value in [getattr(usual, name)]
-        }
+        sampler = {name: fields.get(name, getattr(usual, name)) for name in SAMPLER}
+        length = next((Wanted(name, fields[name]) for name in lengths if name in fields), None)
         if length is not None:
             most = self.longest if length.number < 0 else min(length.number, self.longest)
-        stops = body.take("stop", STOPS, [])
         try:
             question = replace(
                 self.question,
                 prompt=dialogue.prompt,
                 history=dialogue.history,
                 instructions=dialogue.instructions,
-                sampler=Sampler(**sampler),
+                sampler=Sampler(
+                    **{name: type(getattr(usual, name))(each) for name, each in sampler.items()}
+                ),
                 max_tokens=most,
                 top_logprobs=None if ranked is None else ranked.number,
             )
@@ -267,15 +313,15 @@ class ApiRequest:
         return replace(
             self,
             question=question,
-            seed=body.take("seed", number(0, MAX_64, whole=True), self.seed),
-            stops=(*self.stops, *([stops] if isinstance(stops, str) else stops)),
-            sources_in_text=body.take("sources_in_text", FLAG, self.sources_in_text),
-            stream=body.take("stream", FLAG, False),
-            include_usage=include_usage,
+            seed=fields.get("seed", self.seed),
+            stops=(*self.stops, *many(fields.get("stop", []))),
+            sources_in_text=fields.get("sources_in_text", self.sources_in_text),
+            stream=fields.get("stream", False),
+            include_usage=fields.get("stream_options", {}).get("include_usage", False),
             traced=traced,
             asked_in=dialogue.asked_in,
             length=length,
-            ignored=tuple(dict.fromkeys(body.ignored)),
+            ignored=tuple(dict.fromkeys(ignored)),
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
@@ -310,44 +356,30 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
 
 
-def dialogue(body: RequestBody, field: str, messages: Any, instructions: str = "") -> Dialogue:
-    """Return the turns of a list of messages; several of one role in a row are joined.
+def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") -> Dialogue:
+    """Return the turns of messages; several of one role in a row are joined.
 
-    Raises ApiError for other roles, for all but text, and unless a question comes last.
+    Raises ApiError unless a question comes last.
     """
     system = [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
-    for message in body.entries(field, messages):
-        message.allow(MESSAGE)
-        role, content = message.take("role", TEXT), _content(message)
+    for message in messages:
+        role, content = message.get("role"), message.get("content", [])
+        if not isinstance(content, str):
+            content = "".join(part.get("text", "") for part in content)
         if role in ("system", "developer"):
             system.append(content)
-        elif role in ("user", "assistant"):
-            if not turns or (role == "user" and turns[-1][1]):
-                turns.append(([], []))
-            asked, answered = turns[-1]
-            if role == "user":
-                asked.append(content)
-            else:
-                answered.append(without_sources(content))
+            continue
+        if not turns or (role == "user" and turns[-1][1]):
+            turns.append(([], []))
+        asked, answered = turns[-1]
+        if role == "user":
+            asked.append(content)
         else:
-            raise invalid(message.name("role"), "system, developer, user or assistant")
+            answered.append(without_sources(content))
     if not turns or turns[-1][1] or not "".join(turns[-1][0]).strip():
-        must = f"{field} must end with a question"
-        raise ApiError(400, must, code="invalid_value", param=field)
+        must = f"{asked_in} must end with a question"
+        raise ApiError(400, must, code="invalid_value", param=asked_in)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
-    return Dialogue("\n".join(question), field, history[-HISTORY:], "\n".join(system))
-
-
-def _content(message: RequestBody) -> str:
-    content = message.take("content")
-    if isinstance(content, str):
-        return content
-    texts = []
-    for part in message.entries("content", content):
-        part.allow({"annotations": ANY, "logprobs": ANY})
-        if part.take("type", TEXT) not in ("text", "input_text", "output_text"):
-            raise unsupported(part.name("type"), "send text only")
-        texts.append(part.take("text", TEXT, ""))
-    return "".join(texts)
+    return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(system))

@@ -8,40 +8,23 @@ from typing import Any, ClassVar
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
-    Json,
     RankedToken,
     SseEvent,
     report,
     too_long,
     usage,
 )
-from dragonrt.service.http.api_errors import ApiError, unsupported
+from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import (
-    ANY,
-    LIST,
-    TEXT,
-    TOP,
-    Accepted,
+    LOGPROBS,
+    RESPONSE,
+    TRACE,
     ApiRequest,
-    RequestBody,
+    Json,
     Wanted,
     dialogue,
+    read,
 )
-
-TRACE = "dragonrt.trace"
-"""What `include` names to hear how the answer comes about, and the type of the events that say."""
-
-LOGPROBS = "message.output_text.logprobs"
-"""What `include` names to hear each token's probability."""
-
-STATELESS: Accepted = {
-    "background": (False,),
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
-    "truncation": ANY,  # earlier turns make room for the question in any case
-}
-"""What asks for something that was kept here, or goes on without its client."""
 
 
 class ApiResponse(AnswerForm):
@@ -56,22 +39,22 @@ class ApiResponse(AnswerForm):
         self._numbers = itertools.count()
 
     @staticmethod
-    def parse(body: RequestBody, defaults: ApiRequest) -> ApiRequest:
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
         """Return what the body asks for. Raises ApiError for what is not supported."""
-        body.allow(STATELESS)
-        body.inner("text").plain_text("format")
-        length = body.length("max_output_tokens")
-        included = body.take("include", LIST, [])
-        if any(each not in (TRACE, LOGPROBS) for each in included):
-            raise unsupported("include", f"nothing but {TRACE} and {LOGPROBS} can be included")
-        top, ranked = body.take("top_logprobs", TOP, 0), None
-        if LOGPROBS in included or top:
-            ranked = Wanted("top_logprobs" if top else "include", top)
-        instructions, said = body.take("instructions", TEXT, ""), body.take("input")
+        fields, ignored = read(body, RESPONSE)
+        included, top = fields.get("include", []), fields.get("top_logprobs", 0)
+        ranked = Wanted("top_logprobs" if top else "include", top)
+        said = fields.get("input", [])
         if isinstance(said, str):
             said = [{"role": "user", "content": said}]
-        asked = dialogue(body, "input", said, instructions)
-        return defaults.asked(body, asked, length, ranked, traced=TRACE in included)
+        return defaults.asked(
+            fields,
+            ignored,
+            dialogue(said, "input", fields.get("instructions", "")),
+            ("max_output_tokens",),
+            ranked if top or LOGPROBS in included else None,
+            traced=TRACE in included,
+        )
 
     def begin(self) -> Iterable[SseEvent]:
         for kind in ("created", "in_progress"):
