@@ -218,15 +218,13 @@ def http_bodies(data: bytes) -> None:
     """Bodies of both APIs: what they ask for, or an ApiError."""
     from dragonrt.service.http.api_errors import ApiError
     from dragonrt.service.http.chat_completions import ChatCompletion
-    from dragonrt.service.http.request_body import Defaults, RequestBody
+    from dragonrt.service.http.request_body import ApiRequest, json_object
     from dragonrt.service.http.responses_api import ApiResponse
 
-    defaults = Defaults(Question(max_tokens=64), 5, ("END",), True, 200)
+    defaults = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
     for parse in (ChatCompletion.parse, ApiResponse.parse):
         try:
-            body = RequestBody.parse(data)
-            body.text("model")
-            asked = parse(body, defaults)
+            asked = parse(json_object(data), defaults)
             assert 1 <= asked.question.max_tokens <= 200
             assert asked.question.prompt.strip()
         except ApiError as error:

@@ -8,18 +8,21 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.help import DefaultFormatter, HelpPanel
 
 from dragonrt import __version__
 from dragonrt.cli.console import log_to_stderr, output, say
-from dragonrt.cli.help import EVERYTHING, Help
 from dragonrt.cli.options import DAILY, group, option
 from dragonrt.cli.sources import EnvironmentVariables, SettingsFile
 from dragonrt.errors import DragonError
 from dragonrt.node.ending import exit_on_sigterm
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
 
 COMMANDS = {
     "demo": (
@@ -56,9 +59,19 @@ COMMANDS = {
     ),
     "trace": ("trace_tables:trace", "Sum up what --trace wrote, or draw it."),
 }
-"""Where each command is and what it is for: none is imported before it is called."""
+"""The module and the help of each command: none is imported before it is called."""
 
+EVERYTHING = "--help-all"
 ENVIRONMENT = EnvironmentVariables()
+
+
+class Help(DefaultFormatter):
+    """Prints the panels that are needed daily; all of them for --help-all."""
+
+    def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
+        if EVERYTHING in sys.argv or panel.title in ("Commands", "Arguments", DAILY):
+            super().__call__(console, options, panel)
+
 
 app = App(
     name="dragonrt",
@@ -70,6 +83,7 @@ app = App(
     help_format="plaintext",
     help_epilogue="--help-all shows all options. Each may also stand in the environment "
     "(DRAGONRT_<OPTION>) or in dragonrt.toml, in the command's table.",
+    help_formatter=Help(),
     console=output,
     result_action="return_value",
 )
@@ -97,7 +111,7 @@ def launch(
 
 
 def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
-    """Log to stderr; libraries say warnings only, and none for programmers."""
+    """Log to stderr; of libraries, log warnings only."""
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=as_json)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
@@ -106,7 +120,6 @@ def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
 
 def main() -> None:
     """Run the command line."""
-    app.help_formatter = Help(everything=EVERYTHING in sys.argv)
     exit_on_sigterm()
     run(app.meta)
 

@@ -92,13 +92,12 @@ def cloud(*, own: CloudOptions | None = None) -> None:
         return
 
     from dragonrt.service.http.cloud_status import CloudStatus
-    from dragonrt.service.http.side_metrics import IndexNews
 
-    news = IndexNews(0 if library is None else library.skipped)
-    status = CloudStatus(where, news, lambda url: say(f"cloud: tells how it is at {url}"))
+    skipped = 0 if library is None else library.skipped
+    status = CloudStatus(where, skipped, lambda url: say(f"cloud: tells how it is at {url}"))
 
     def reported(report: "Report | DragonError") -> None:
-        news.heard(report)
+        status.report(report)
         say_report(report)
 
     programs.run(run(reported, status.beside, status.take))

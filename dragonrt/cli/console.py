@@ -1,4 +1,4 @@
-"""Where the command line prints: results to `output`, everything else to `messages`."""
+"""The output of the command line: results go to `output`, everything else to `messages`."""
 
 import json
 import logging
@@ -14,22 +14,21 @@ from rich.console import Console
 output = Console(highlight=False)
 messages = Console(stderr=True, highlight=False)
 
-
 LEVELS = {None: logging.INFO, "yellow": logging.WARNING, "red": logging.ERROR}
 
-_said = logging.getLogger("dragonrt.cli")
+_lines = logging.getLogger("dragonrt.cli")
 
 
 def say(line: str, style: str | None = None) -> None:
-    """A line of its own on stderr, whatever is in it; an entry of the log where that is JSON."""
-    if _said.handlers:
-        _said.log(LEVELS[style], line)
+    """Print a line on stderr as it is; if the log is JSON, log it."""
+    if _lines.handlers:
+        _lines.log(LEVELS[style], line)
     else:
         messages.print(line, style=style, markup=False, soft_wrap=True)
 
 
 def say_listening(line: str) -> None:
-    """Say that this side listens, to systemd, too, if that waits for it (`sd_notify(3)`)."""
+    """Print that this side listens, and tell systemd if it waits for that (`sd_notify(3)`)."""
     say(line)
     if place := os.environ.get("NOTIFY_SOCKET", ""):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):
@@ -38,16 +37,15 @@ def say_listening(line: str) -> None:
 
 
 class Lines(logging.Formatter):
-    """Entries without the messages of exceptions, which may quote a document or an answer."""
+    """Formats entries without the messages of exceptions, which may quote a document."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
-        """Where it happened, and what kind of exception it was."""
         kind, _, frames = ei
         return f"{''.join(traceback.format_tb(frames))}{kind.__name__}"
 
 
 class JsonLines(Lines):
-    """One JSON object per entry, on one line: time (UTC), level, logger, message."""
+    """Formats an entry as a JSON object on one line: time (UTC), level, logger, message."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -62,7 +60,7 @@ class JsonLines(Lines):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Where log entries go, and with `as_json` what is said, too.
+    """Log to stderr; with `as_json` the lines of `say` are logged, too.
 
     `level` is the program's own: libraries log what passes through them, documents and answers.
     """
@@ -70,6 +68,6 @@ def log_to_stderr(level: int, *, as_json: bool) -> None:
     handler.setFormatter(JsonLines() if as_json else Lines("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("dragonrt").setLevel(level)
-    _said.handlers = [handler] if as_json else []
-    _said.propagate = False
-    _said.setLevel(logging.INFO)
+    _lines.handlers = [handler] if as_json else []
+    _lines.propagate = False
+    _lines.setLevel(logging.INFO)

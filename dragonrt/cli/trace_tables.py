@@ -41,29 +41,26 @@ def trace(
 ) -> None:
     """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
     from dragonrt.traces.file import read_trace
+    from dragonrt.traces.summary import summarize
 
     traces = [read_trace(path) for path in (file, second) if path is not None]
     if replay:
         _replay(traces)
-        return
-    if plot is not None or chrome is not None:
+    elif plot is not None or chrome is not None:
         _export(traces, plot, chrome, session)
-        return
-    from dragonrt.traces.summary import summarize
-
-    summaries = [summarize(records) for records in traces]
-    if as_json:
+    elif as_json:
+        for records in traces:
+            print(json.dumps(summarize(records).to_json(), ensure_ascii=False))
+    else:
+        summaries = [summarize(records) for records in traces]
+        output.print(_totals(summaries))
         for summary in summaries:
-            print(json.dumps(summary.to_json(), ensure_ascii=False))
-        return
-    output.print(_totals(summaries))
-    for summary in summaries:
-        if len(summary.answers) > 1:
-            output.print(_answers(summary))
+            if len(summary.answers) > 1:
+                output.print(_answers(summary))
 
 
 def _replay(traces: "list[list[Record]]") -> None:
-    """A line per answer; DragonError if one comes out differently, or cannot be replayed."""
+    """Print a line per answer. Raises DragonError if one differs or cannot be replayed."""
     from dragonrt.modes.replay import replayed
 
     for each in (each for records in traces for each in replayed(records)):
@@ -78,7 +75,7 @@ def _replay(traces: "list[list[Record]]") -> None:
 def _export(
     traces: "list[list[Record]]", picture: Path | None, chrome: Path | None, session: int | None
 ) -> None:
-    """Both sides' traces as a picture, as a file for a trace viewer, or both."""
+    """Write traces as a picture, as a file for a trace viewer, or both."""
     from dragonrt.traces.chrome import write_chrome_trace
     from dragonrt.traces.timeline import aligned, timeline
 
@@ -95,11 +92,11 @@ def _export(
 
 
 def _totals(summaries: "list[Summary]") -> "Table":
-    """A column per file, a row per number."""
+    """Return a column per file and a row per number."""
     from rich import box
     from rich.table import Table
 
-    columns = [_total_cells(summary) for summary in summaries]
+    columns = [_cells(summary) for summary in summaries]
     table = Table("", box=box.SIMPLE_HEAD)
     for summary in summaries:
         table.add_column(f"{summary.side} ({summary.model})", justify="right")
@@ -108,12 +105,18 @@ def _totals(summaries: "list[Summary]") -> "Table":
     return table
 
 
-def _total_cells(summary: "Summary") -> dict[str, str]:
+def _cells(summary: "Summary") -> dict[str, str]:
     report = summary.to_json()
     total, probes = report["total"], report["probes"]
-    waited = total["waited_ms"]
-    rtts = probes["rtt_ms_range"]
-    return {
+    waited, rtts, found = total["waited_ms"], probes["rtt_ms_range"], total["conformal"]
+    bits = probes["bandwidth_bits"]
+    ledgers = [each["ledger"] for each in report["answers"] if "ledger" in each]
+
+    def left(name: str) -> Any:
+        known = [each[name] for each in ledgers if each[name] is not None]
+        return sum(known) if known else None
+
+    cells = {
         "answers": str(len(report["answers"])),
         "tokens": _decided(total),
         "time to first token (median)": _number(total["time_to_first_token_ms"], 1, " ms"),
@@ -124,12 +127,39 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "waited for the other's draft": _number(waited.get("other"), 0, " ms"),
         "waited for the other's decision": _number(waited.get("target"), 0, " ms"),
         "bytes sent, received": f"{total['bytes_sent']}, {total['bytes_received']}",
-        "bytes per token": _number(total["bytes_per_token"], 0, ""),
+        "bytes per token": _number(total["bytes_per_token"]),
         "bytes of handshakes and probes": f"{summary.idle_sent}, {summary.idle_received}",
         "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
         "time per forward": _number(total["ms_per_forward"], 2, " ms"),
-        **(_block_cells(total) if total["blocks"] or total["verified"] else {}),
-        **_ledger_cells([each["ledger"] for each in report["answers"] if "ledger" in each]),
+    }
+    if total["blocks"] or total["verified"]:  # one side drafts blocks for the other
+        size = _number(total["tokens_per_block"], 1)
+        cells |= {
+            "blocks sent, tokens of each": f"{total['blocks']}, {size}",
+            "bits sent per token": _number(total["bits_per_token"], 1),
+            "blocks with a token replaced": _share(total["resampling_rate"]),
+            "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
+            "workers that missed a round": str(total["absences"]),
+        }
+        if found:  # the threshold for the next token, and what all tokens dropped (SQS Th. 2)
+            trivial = " (says nothing)" if found["says_nothing"] else ""
+            cells |= {
+                "C-SQS: next threshold": _number(found["beta"], 5),
+                "C-SQS: mass dropped per token": _number(found["average_dropped"], 5),
+                "C-SQS: it is at most": _number(found["bound"], 5) + trivial,
+            }
+    if ledgers:
+        asked = f"{left('question_bytes')}, {left('history_bytes')}"
+        drafts = f"{left('tokens_sent')}, {left('distributions_sent')}"
+        cells |= {
+            "bytes of questions, histories sent": asked,
+            "sent: tokens, distributions": drafts,
+            "sent, but not in the answer": str(left("tokens_not_in_answer")),
+            "withheld: tokens": str(left("tokens_withheld")),
+            "revealed to the cloud": _number(left("revealed_bits"), 1, " bits"),
+            "evidence of the own documents": _number(left("evidence_bits"), 0, " bits"),
+        }
+    return cells | {
         "preempted forwards": str(total["preemptions"]),
         "roll-backs, tokens dropped": f"{total['rollbacks']}, {total['dropped']}",
         "switches of the aggregator": str(total["switches"]),
@@ -137,96 +167,57 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "differing texts": str(total["divergences"]),
         "round trip (median of probes)": _number(probes["rtt_ms"], 2, " ms"),
         "round trip, least to most": f"{rtts[0]:.2f} - {rtts[1]:.2f} ms" if rtts else MISSING,
-        "bandwidth (median of probes)": _bandwidth(probes["bandwidth_bits"]),
-    }
-
-
-def _block_cells(total: dict[str, Any]) -> dict[str, str]:
-    """What there is to say where one side drafts blocks for the other."""
-    return {
-        "blocks sent, tokens of each": f"{total['blocks']}, "
-        f"{_number(total['tokens_per_block'], 1, '')}",
-        "bits sent per token": _number(total["bits_per_token"], 1, ""),
-        "blocks with a token replaced": _share(total["resampling_rate"]),
-        "time to verify a block": _number(total["ms_per_verdict"], 2, " ms"),
-        "workers that missed a round": str(total["absences"]),
-        **(_conformal_cells(total["conformal"]) if total["conformal"] else {}),
-    }
-
-
-def _conformal_cells(found: dict[str, Any]) -> dict[str, str]:
-    """C-SQS's threshold for the next token, and what all tokens dropped (SQS Th. 2)."""
-    says_nothing = " (says nothing)" if found["says_nothing"] else ""
-    return {
-        "C-SQS: next threshold": _number(found["beta"], 5, ""),
-        "C-SQS: mass dropped per token": _number(found["average_dropped"], 5, ""),
-        "C-SQS: it is at most": _number(found["bound"], 5, "") + says_nothing,
-    }
-
-
-def _ledger_cells(ledgers: list[dict[str, Any]]) -> dict[str, str]:
-    """What left the device in all its answers."""
-    if not ledgers:
-        return {}
-
-    def total(name: str) -> Any:
-        known = [each[name] for each in ledgers if each[name] is not None]
-        return sum(known) if known else None
-
-    return {
-        "bytes of questions, histories sent": f"{total('question_bytes')}, "
-        f"{total('history_bytes')}",
-        "sent: tokens, distributions": f"{total('tokens_sent')}, {total('distributions_sent')}",
-        "sent, but not in the answer": str(total("tokens_not_in_answer")),
-        "withheld: tokens": str(total("tokens_withheld")),
-        "revealed to the cloud": _number(total("revealed_bits"), 1, " bits"),
-        "evidence of the own documents": _number(total("evidence_bits"), 0, " bits"),
+        "bandwidth (median of probes)": _number(bits and bits / 1e6, 2, " Mbit/s"),
     }
 
 
 def _answers(summary: "Summary") -> "Table":
-    """A row per answer; in a cloud's trace devices are numbered in the order of their answers."""
+    """Return a row per answer; a cloud's devices are numbered in the order of their answers."""
     from rich import box
     from rich.table import Table
 
     title = f"answers, as the {summary.side} saw them"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("session", "end"):
-        table.add_column(name, no_wrap=True)
-    for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in (
+        "session",
+        "end",
+        "tokens",
+        "first",
+        "/token",
+        "accepted",
+        "bytes/token",
+        "dropped",
+    ):
+        table.add_column(
+            name, justify="left" if name in ("session", "end") else "right", no_wrap=True
+        )
     peers = list(dict.fromkeys(answer.peer for answer in summary.answers))
     for answer in summary.answers:
         report = answer.to_json()
         acceptance = report["acceptance"]
-        number = peers.index(answer.peer) + 1
-        name = f"{answer.session} of #{number}" if len(peers) > 1 else f"{answer.session}"
+        of = f" of #{peers.index(answer.peer) + 1}" if len(peers) > 1 else ""
         table.add_row(
-            f"{name} (resumed)" if report["resumed"] else name,
+            f"{answer.session}{of}{' (resumed)' if report['resumed'] else ''}",
             report["finish"] or "none",
             _decided(report),
             _number(report["time_to_first_token_ms"], 0, " ms"),
             _number(report["ms_per_token"], 1, " ms"),
             f"{_share(acceptance['device'])}, {_share(acceptance['cloud'])}",
-            _number(report["bytes_per_token"], 0, ""),
+            _number(report["bytes_per_token"]),
             str(report["dropped"]),
         )
     return table
 
 
 def _decided(report: dict[str, Any]) -> str:
-    """The tokens that this side decided: a side that verifies blocks for another decides none."""
+    """Return the tokens that this side decided; one that verifies blocks decides none."""
     verifies = report["verified"] and not report["blocks"]
     return MISSING if verifies and not report["tokens"] else str(report["tokens"])
 
 
-def _number(value: Any, digits: int, unit: str) -> str:
+def _number(value: Any, digits: int = 0, unit: str = "") -> str:
     return MISSING if value is None else f"{round(value, digits) + 0.0:.{digits}f}{unit}"
 
 
 def _share(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.0f}%"
-
-
-def _bandwidth(bits: int | None) -> str:
-    return MISSING if bits is None else f"{bits / 1e6:.2f} Mbit/s"

@@ -22,56 +22,49 @@ _READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
 
 class CloudProcess:
-    """A running `dragonrt cloud`; made by `cloud_process`.
-
-    `lines` are what it has written to its stderr so far.
-    """
+    """A running `dragonrt cloud`, made by `cloud_process`; `lines` are those of its stderr."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.lines: list[str] = []
+        self.pid = process.pid
         self._process = process
         self._ended = False
-        self._heard = threading.Condition()
+        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, name="cloud's stderr", daemon=True)
         self._reader.start()
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
     def wait_ready(self) -> int:
-        """The port it listens on, once it does; DragonError with its last line if it ended."""
+        """Return the port once it listens. Raises DragonError with its last line if it ended."""
         return int(self.wait_line(_READY)[1])
 
     def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
-        """The first line that it writes with that in it; DragonError with its last if it ends."""
+        """Return the first match in its lines. Raises DragonError with the last if it ended."""
 
         def found() -> "re.Match[str] | None":
             return next(filter(None, map(pattern.search, self.lines)), None)
 
-        with self._heard:
-            self._heard.wait_for(lambda: self._ended or found() is not None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or found() is not None)
             match = found()
         if match is None:
-            said = self.lines[-1] if self.lines else f"exit code {self._process.wait()}"
-            raise DragonError(f"the cloud process ended: {said}")
+            last = self.lines[-1] if self.lines else f"exit code {self._process.wait()}"
+            raise DragonError(f"the cloud process ended: {last}")
         return match
 
     def _read(self) -> None:
         """Keep its stderr empty, so that it never waits for a reader."""
-        if self._process.stderr is not None:
-            with self._process.stderr as lines:
-                for line in lines:
-                    with self._heard:
-                        self.lines.append(line.rstrip())
-                        self._heard.notify_all()
-        with self._heard:
+        assert self._process.stderr is not None
+        with self._process.stderr as lines:
+            for line in lines:
+                with self._changed:
+                    self.lines.append(line.rstrip())
+                    self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._heard.notify_all()
+            self._changed.notify_all()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Return its exit code once it has ended by itself."""
         return self._process.wait()
 
     def end(self) -> None:
@@ -87,10 +80,7 @@ class CloudProcess:
 
 @contextmanager
 def cloud_process(*options: str, model: str = "dragon-small") -> Iterator[CloudProcess]:
-    """`dragonrt cloud` on a free loopback port with these options, until the context ends.
-
-    Settings files do not reach it.
-    """
+    """Run `dragonrt cloud` on a free loopback port with these options, until the context ends."""
     command = ["dragonrt", "--config", os.devnull]
     command += ["cloud", "--model", model, "--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command) as cloud:
@@ -99,29 +89,25 @@ def cloud_process(*options: str, model: str = "dragon-small") -> Iterator[CloudP
 
 @contextmanager
 def listening_process(*module: str) -> Iterator[CloudProcess]:
-    """`python -m` this module with these arguments, which says on stderr where it listens.
+    """Run `python -m` this module, which prints on stderr where it listens.
 
     The user's settings (DRAGONRT_*) do not reach it. It has its own session, so that Ctrl-C is this
     process's alone; SIGTERM and SIGHUP end the context like an exception.
     """
-    command = [sys.executable, "-m", *module]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("DRAGONRT_")
-    }
-    environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are read, not shown
+    environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
+    environment |= {"COLUMNS": "1000", "TERM": "dumb"}  # its lines are parsed, not shown
     with _ending_on_signals():
-        cloud = CloudProcess(
-            subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env=environment,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            )
+        process = subprocess.Popen(
+            [sys.executable, "-m", *module],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
         )
+        cloud = CloudProcess(process)
         try:
             yield cloud
         finally:
@@ -130,7 +116,7 @@ def listening_process(*module: str) -> Iterator[CloudProcess]:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """Let signals that end a program do so as SystemExit: the default would skip every finally.
+    """Have signals that end a program raise SystemExit: the default would skip every finally.
 
     Only the main thread can; elsewhere nothing changes.
     """

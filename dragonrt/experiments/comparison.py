@@ -1,24 +1,51 @@
 """Methods of answering, the same questions answered by each, and what the answers cost."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
 from rich.table import Table
 
+from dragonrt import bundled
+from dragonrt.backends.model import LanguageModel
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
+from dragonrt.node import main as programs
+from dragonrt.node.addresses import Member
 from dragonrt.node.client_session import Answer
-from dragonrt.node.main import Device
+from dragonrt.node.endpoints import Address
+from dragonrt.node.library import Library
+from dragonrt.node.side_settings import SideSettings
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.service.conversation import Conversation
-from dragonrt.side import Side
+from dragonrt.side import Precision, Side
 from dragonrt.traces.counts import AnswerCounts, Counts
 
 USUAL = DragonSettings()
+
+
+def sample_settings(
+    side: Side, model: str = bundled.models()[0], dtype: Precision = "auto"
+) -> SideSettings:
+    """Return the settings of a side with its sample documents, as another process has them."""
+    return SideSettings(side, model=model, dtype=dtype, documents=(bundled.documents(side),))
+
+
+@asynccontextmanager
+async def connected(
+    settings: SideSettings, model: LanguageModel, library: Library | None, address: Address
+) -> AsyncIterator[programs.Device]:
+    """Yield a device connected to the cloud at `address`. Raises DragonError if it cannot be."""
+    cloud = Member("cloud", address)
+    async with programs.device(settings, model, library, [cloud], USUAL) as device:
+        if not device.connectors["cloud"].connected:
+            raise DragonError(device.connectors["cloud"].absence)
+        yield device
 
 
 @dataclass(frozen=True)
@@ -34,12 +61,12 @@ class Given:
 
     @cached_property
     def told(self) -> AnswerCounts:
-        """What happened during the answer."""
+        """The fold of the answer's events."""
         return AnswerCounts.of(self.answer.records)
 
     @property
     def counts(self) -> Counts:
-        """What happened during the answer, in numbers."""
+        """The numbers of the fold."""
         return self.told.counts
 
     @property
@@ -65,8 +92,13 @@ class Given:
 
     def accepted(self, side: Side) -> float | None:
         """Return the share of a side's drafts that became target tokens; None if none could."""
-        compared = self.counts.compared[side]
-        return self.counts.accepted[side] / compared if compared else None
+        return _accepted([self], side)
+
+
+def _accepted(answers: Sequence[Given], side: Side) -> float | None:
+    compared = sum(answer.counts.compared[side] for answer in answers)
+    accepted = sum(answer.counts.accepted[side] for answer in answers)
+    return accepted / compared if compared else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +111,7 @@ class Method:
     name: str
     rule: str
     aggregator: Aggregator
-    follow: bool
+    follow: bool = False
 
     def settings(self, how: DragonSettings = USUAL) -> DragonSettings:
         """Return the user's settings with this method's rule and aggregator."""
@@ -87,11 +119,9 @@ class Method:
         return replace(how, rule=self.rule, aggregator=self.aggregator, follow=follow)
 
 
-SYNCHRONOUS = Method("synchronous", Coupled.name, Aggregator.SYNC, follow=False)
-SYNCHRONOUS_ALGORITHM1 = Method(
-    "synchronous, Algorithm 1", Algorithm1.name, Aggregator.SYNC, follow=False
-)
-ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Aggregator.GREEDY, follow=False)
+SYNCHRONOUS = Method("synchronous", Coupled.name, Aggregator.SYNC)
+SYNCHRONOUS_ALGORITHM1 = Method("synchronous, Algorithm 1", Algorithm1.name, Aggregator.SYNC)
+ALGORITHM1_GREEDY = Method("Algorithm 1, greedy", Algorithm1.name, Aggregator.GREEDY)
 COUPLED_GREEDY = Method("coupled, greedy", Coupled.name, Aggregator.GREEDY, follow=True)
 LEADERLESS = Method("coupled, leaderless", Coupled.name, Aggregator.BOTH, follow=True)
 
@@ -142,31 +172,19 @@ def costs(answers: Sequence[Given]) -> AnswerCosts:
     )
 
 
-def _accepted(answers: Sequence[Given], side: Side) -> float | None:
-    compared = sum(answer.counts.compared[side] for answer in answers)
-    accepted = sum(answer.counts.accepted[side] for answer in answers)
-    return accepted / compared if compared else None
-
-
-def equal_answers(answers: Sequence[Given], oracle: Sequence[Given]) -> int:
-    """Return how many answers have the very tokens of the oracle's."""
-    pairs = zip(answers, oracle, strict=True)
-    return sum(answer.tokens == truth.tokens for answer, truth in pairs)
-
-
 Measured = dict[Method, list[Given]]
 """The answers of each method to the same questions."""
 
 
 def conversation(
-    device: Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
+    device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Conversation:
     """Return a conversation without history by these settings, with the question's seed."""
     return Conversation(replace(device, settings=how), question, question.seed, tuple(stops))
 
 
 async def ask_each(
-    device: Device,
+    device: programs.Device,
     prompts: Sequence[str],
     question: Question,
     how: DragonSettings,
@@ -180,7 +198,7 @@ async def ask_each(
 
 
 async def measured(
-    device: Device,
+    device: programs.Device,
     prompts: Sequence[str],
     question: Question,
     how: DragonSettings,
@@ -189,23 +207,19 @@ async def measured(
     given: Measured | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
 ) -> Measured:
-    """Ask all prompts by every method, one after another, and return the answers.
+    """Ask all prompts by every method that is not `given`, and return the answers.
 
-    The oracle of Algorithm 1 is asked everything at once: only its texts count. What is `given`
-    already is not asked again.
+    The oracle of Algorithm 1 is asked everything at once: only its texts count.
     """
     found = dict(given or {})
     for method in (SYNCHRONOUS, SYNCHRONOUS_ALGORITHM1, *ORACLES):
         if method in found:
             continue
         on_method(method)
-        settings = method.settings(how)
-        if method is SYNCHRONOUS_ALGORITHM1:
-            talks = [conversation(device, question, settings, stops) for _ in prompts]
-            asking = (talk.ask(prompt) for talk, prompt in zip(talks, prompts, strict=True))
-            found[method] = [Given(reply.answer) for reply in await asyncio.gather(*asking)]
-        else:
-            found[method] = await ask_each(device, prompts, question, settings, stops)
+        settings, at_once = method.settings(how), method is SYNCHRONOUS_ALGORITHM1
+        parts = [[prompt] for prompt in prompts] if at_once else [prompts]
+        asking = (ask_each(device, part, question, settings, stops) for part in parts)
+        found[method] = [each for part in await asyncio.gather(*asking) for each in part]
     return found
 
 
@@ -221,19 +235,17 @@ def comparison_table(found: Measured) -> Table:
     for method, oracle in ORACLES.items():
         spent, verdict = costs(found[method]), "oracle"
         if oracle is not None:
-            equal, all_ = equal_answers(found[method], found[oracle]), len(found[method])
-            verdict = f"[{'green' if equal == all_ else 'red'}]{equal} of {all_}[/]"
+            pairs = [*zip(found[method], found[oracle], strict=True)]
+            equal = sum(answer.tokens == truth.tokens for answer, truth in pairs)
+            verdict = f"[{'green' if equal == len(pairs) else 'red'}]{equal} of {len(pairs)}[/]"
+        accepted = (spent.accepted_device, spent.accepted_cloud)
         table.add_row(
             method.name,
             f"{spent.ms_per_token:.1f}",
             "-" if spent.ms_between_tokens is None else f"{spent.ms_between_tokens:.1f}",
             f"{spent.first_token_ms:.0f}",
-            f"{_percent(spent.accepted_device)}/{_percent(spent.accepted_cloud)}",
+            "/".join("-" if share is None else f"{100 * share:.0f}" for share in accepted),
             f"{spent.bytes_per_token:.0f}",
             verdict,
         )
     return table
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f}"

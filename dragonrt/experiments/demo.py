@@ -5,11 +5,11 @@ are imported only once that process has started, so that both load at the same t
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from rich.console import Console
@@ -23,11 +23,7 @@ from dragonrt.modes.settings import DragonSettings
 from dragonrt.side import Side
 
 if TYPE_CHECKING:
-    from dragonrt.backends.model import LanguageModel
-    from dragonrt.node.endpoints import Address
-    from dragonrt.node.library import Library
     from dragonrt.node.main import Device
-    from dragonrt.node.side_settings import SideSettings
     from dragonrt.service.http.http_settings import HttpSettings
     from retrieval import Progress
 
@@ -42,24 +38,11 @@ NEXT = """\
 Ask something else:     dragonrt demo --ask 'What did Tom promise to do?'
 Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --documents DIR2"""
 
+PAGE = "serve: a page with the sample documents answers at"
+
 Emulate = Callable[[Stream], Stream]
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A cloud in a second process, and the device's model and documents, loaded here."""
-
-    cloud: CloudProcess
-    settings: "SideSettings"
-    model: "LanguageModel"
-    library: "Library | None"
-    address: "Address"
-
-    def connected(self) -> "AbstractAsyncContextManager[Device]":
-        """Return the device, connected to the cloud while the context lasts."""
-        from dragonrt.experiments.sides import connected
-
-        return connected(self.settings, self.model, self.library, self.address)
+Pair = tuple[CloudProcess, Any, Any, Any, Any]
+"""The cloud; the device's settings, model and library; the cloud's address."""
 
 
 @contextmanager
@@ -69,11 +52,11 @@ def _pair(
     emulate: Emulate | None,
     notes: Path | None = None,
     uploads: Path | None = None,
-) -> Iterator[_Pair]:
+) -> Iterator[Pair]:
     """Start the cloud and load the device meanwhile, with its sample documents or `notes`."""
     with cloud_process("--documents", str(bundled.documents("cloud")), model=model) as cloud:
         with messages.status("starting two processes") as status:
-            from dragonrt.experiments.sides import sample_settings
+            from dragonrt.experiments.comparison import sample_settings
             from dragonrt.node.endpoints import Address
             from dragonrt.node.process import complete_library, load_model
 
@@ -90,7 +73,7 @@ def _pair(
             library = complete_library(settings, loaded, show, kv=False)
             status.update("waiting for the cloud")
             address = Address("127.0.0.1", cloud.wait_ready(), emulate=emulate)
-        yield _Pair(cloud, settings, loaded, library, address)
+        yield cloud, settings, loaded, library, address
 
 
 def run_demo(
@@ -104,36 +87,32 @@ def run_demo(
     ask: str | None = None,
     as_json: bool = False,
     stops: tuple[str, ...] = (),
-    questions: Sequence[bundled.SampleQuestion] | None = None,
 ) -> None:
-    """Ask the sample questions (or `questions`) and compare four ways of answering, or `ask` one.
+    """Ask the sample questions and compare four ways of answering, or `ask` one.
 
-    Both sides run `model`. `question` holds the seed and the sampling; the rule and the aggregator
-    of `how` count with `ask` only, as does `as_json`, which prints one JSON object. `emulate` is
-    the device's end of an emulated link. Answers go to `output`, everything else to `messages`.
-    Raises DragonError or RetrievalError; the second process has ended when this returns or raises.
+    `question` holds the seed and the sampling; the rule and the aggregator of `how` count with
+    `ask` only, as does `as_json`, which prints one JSON object. `emulate` is the device's end of an
+    emulated link. Raises DragonError or RetrievalError; the second process has ended then.
     """
-    with _pair(model, messages, emulate) as pair:
-        from dragonrt.experiments.comparison import conversation
+    with _pair(model, messages, emulate) as (cloud, *device_of):
+        from dragonrt.experiments.comparison import connected, conversation
         from dragonrt.node.main import run
         from dragonrt.service.terminal import talk
 
-        async def answer(prompt: str) -> None:
-            async with pair.connected() as device:
-                talked = conversation(device, question, how, stops)
-                await talk(talked, prompt, output, as_json=as_json)
-
         async def demonstrate() -> None:
-            _introduce("device", "private notes", "this process", output)
-            place = f"process {pair.cloud.pid}, 127.0.0.1:{pair.address.port}"
-            _introduce("cloud", "public articles", place, output)
-            asked = questions or [each for each in bundled.questions() if each.demo]
-            link = "emulated" if emulate is not None else "not emulated"
-            async with pair.connected() as device:
-                await _compare(device, asked, question, how, stops, output, messages, link)
-            output.print(NEXT, highlight=False, soft_wrap=True)
+            async with connected(*device_of) as device:
+                if ask is not None:
+                    talked = conversation(device, question, how, stops)
+                    await talk(talked, ask, output, as_json=as_json)
+                    return
+                _introduce("device", "private notes", "this process", output)
+                place = f"process {cloud.pid}, 127.0.0.1:{device_of[-1].port}"
+                _introduce("cloud", "public articles", place, output)
+                link = "emulated" if emulate is not None else "not emulated"
+                await _compare(device, question, how, stops, output, messages, link)
+                output.print(NEXT, highlight=False, soft_wrap=True)
 
-        run(demonstrate() if ask is None else answer(ask))
+        run(demonstrate())
 
 
 def _introduce(side: Side, kind: str, where: str, output: Console) -> None:
@@ -146,7 +125,6 @@ def _introduce(side: Side, kind: str, where: str, output: Console) -> None:
 
 async def _compare(
     device: "Device",
-    questions: Sequence[bundled.SampleQuestion],
     question: Question,
     how: DragonSettings,
     stops: tuple[str, ...],
@@ -155,48 +133,41 @@ async def _compare(
     link: str,
 ) -> None:
     """Answer the questions before the user's eyes, then by the other methods; print the table."""
-    from dragonrt.experiments.comparison import (
-        LEADERLESS,
-        LEGEND,
-        Given,
-        Method,
-        ask_each,
-        comparison_table,
-        conversation,
-        measured,
-    )
+    from dragonrt.experiments import comparison
     from dragonrt.service.view import AnswerView
 
+    questions = [each for each in bundled.questions() if each.demo]
     texts, once = [each.text for each in questions], replace(question, max_tokens=1)
-    leaderless = LEADERLESS.settings(how)
+    leaderless = comparison.LEADERLESS.settings(how)
     with messages.status("reading the documents once: their KV is kept"):
-        await ask_each(device, texts, once, leaderless, stops)
+        await comparison.ask_each(device, texts, once, leaderless, stops)
     shown = []
     for each in questions:
         heading = Text(f"\n{each.text}", style="bold")
         heading.append(f"  ({KNOWN_BY[each.kind]})", style="dim not bold")
         output.print(heading, soft_wrap=True)
         view = AnswerView(output)
-        talked = conversation(device, question, leaderless, stops)
+        talked = comparison.conversation(device, question, leaderless, stops)
         reply = await talked.ask(each.text, view.piece, view.notice)
         view.end(reply)
-        shown.append(Given(reply.answer))
+        shown.append(comparison.Given(reply.answer))
     with messages.status("") as status:
-
-        def tell(method: Method) -> None:
-            status.update(f"asking the same questions again: {method.name}")
-
-        given = {LEADERLESS: shown}
-        found = await measured(
-            device, texts, question, how, stops=stops, given=given, on_method=tell
+        found = await comparison.measured(
+            device,
+            texts,
+            question,
+            how,
+            stops=stops,
+            given={comparison.LEADERLESS: shown},
+            on_method=lambda each: status.update(f"asking the same questions again: {each.name}"),
         )
     output.print(
         f"\n{len(questions)} questions, temperature {question.sampler.temperature:g}, "
         f"seed {question.seed}, round trip {1000 * shown[-1].answer.rtt_s:.0f} ms ({link})",
         highlight=False,
     )
-    output.print(comparison_table(found))
-    output.print(f"{LEGEND}\n", style="dim", highlight=False)
+    output.print(comparison.comparison_table(found))
+    output.print(f"{comparison.LEGEND}\n", style="dim", highlight=False)
 
 
 def serve_demo(
@@ -223,13 +194,14 @@ def serve_demo(
         from dragonrt.node.main import run
         from dragonrt.service.http.serve import serve_device
 
+        _, settings, loaded, library, address = pair
         say("Ctrl-C ends both processes")
         run(
             serve_device(
-                pair.settings,
-                pair.model,
-                pair.library,
-                [Member("cloud", pair.address)],
+                settings,
+                loaded,
+                library,
+                [Member("cloud", address)],
                 how,
                 http,
                 question,
@@ -237,8 +209,6 @@ def serve_demo(
                 stops,
                 on_notice=say,
                 on_report=lambda report: None,
-                on_ready=lambda url: say(
-                    f"serve: a page with the sample documents answers at {url}"
-                ),
+                on_ready=lambda url: say(f"{PAGE} {url}"),
             )
         )

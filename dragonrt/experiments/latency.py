@@ -11,21 +11,25 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.console import Console
+
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.experiments.comparison import (
     LEADERLESS,
+    LEGEND,
     ORACLES,
-    Given,
     Measured,
     Method,
     ask_each,
+    comparison_table,
+    connected,
     measured,
 )
 from dragonrt.experiments.picture import COLOURS, MARKERS, picture
-from dragonrt.experiments.sides import connected
 from dragonrt.link.emulation import EmulatedStream
 from dragonrt.link.profile import LinkProfile
+from dragonrt.link.stream import Stream
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.endpoints import Address
@@ -35,7 +39,7 @@ from dragonrt.node.side_settings import SideSettings
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """What was measured at one extra round trip; times in seconds."""
+    """The answers at one extra round trip; times in seconds."""
 
     extra_s: float
     round_trip_s: float
@@ -67,7 +71,7 @@ async def inject(
             progress(done, total, f"{method.name}, {1000 * extra_s:g} ms")
             done += 1
 
-        def slower(stream: Any, link: LinkProfile = link) -> EmulatedStream:
+        def slower(stream: Stream, link: LinkProfile = link) -> Stream:
             return EmulatedStream(stream, *link.models("device", 0))
 
         address = replace(cloud, emulate=slower if extra_s else None)
@@ -81,6 +85,35 @@ async def inject(
             raise DragonError("the cloud was lost while measuring: run it again")
         results.append(Injected(extra_s, peer.round_trip_s, found))
     return results
+
+
+def report(results: Sequence[Injected], title: str, folder: Path, output: Console) -> None:
+    """Print a table per round trip; write latency.csv and latency.png. Raises DragonError."""
+    for each in results:
+        output.print(
+            f"\n{len(each.found[LEADERLESS])} questions, {1000 * each.extra_s:g} ms added, round "
+            f"trip {1000 * each.round_trip_s:.0f} ms in all"
+        )
+        output.print(comparison_table(each.found))
+    output.print(f"{LEGEND}\n", style="dim")
+    rows = [
+        _row(each, method, number)
+        for each in results
+        for method in ORACLES
+        for number in range(len(each.found[method]))
+    ]
+    table, plot = folder / "latency.csv", folder / "latency.png"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with table.open("w", newline="", encoding="utf-8") as file:
+            lines = csv.DictWriter(file, list(rows[0]))
+            lines.writeheader()
+            lines.writerows(rows)
+    except OSError as error:
+        raise DragonError(f"cannot write {table}: {error.strerror}") from None
+    _draw(results, plot, title)
+    for path in (table, plot):
+        output.print(str(path), markup=False, soft_wrap=True)
 
 
 def _row(each: Injected, method: Method, number: int) -> dict[str, Any]:
@@ -102,38 +135,16 @@ def _row(each: Injected, method: Method, number: int) -> dict[str, Any]:
     }
 
 
-def write_rows(results: Sequence[Injected], path: Path) -> None:
-    """Write a line per answer as CSV. Raises DragonError."""
-    rows = [
-        _row(each, method, number)
-        for each in results
-        for method in ORACLES
-        for number in range(len(each.found[method]))
-    ]
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            lines = csv.DictWriter(file, list(rows[0]))
-            lines.writeheader()
-            lines.writerows(rows)
-    except OSError as error:
-        raise DragonError(f"cannot write {path}: {error.strerror}") from None
-
-
-def draw(results: Sequence[Injected], path: Path, title: str) -> None:
-    """Write a picture: the median over the questions, per token and until the first token."""
+def _draw(results: Sequence[Injected], path: Path, title: str) -> None:
+    """Draw the medians over the questions, per token and until the first token."""
     xs = [1000 * each.extra_s for each in results]
-    panels: tuple[tuple[str, Callable[[Given], float | None]], ...] = (
-        ("ms per token after the first", lambda answer: answer.between_s),
-        ("ms until the first token", lambda answer: answer.first_s),
-    )
+    panels = {"between_s": "ms per token after the first", "first_s": "ms until the first token"}
     with picture(path, columns=2, height_inches=3.8, legend=4) as (figure, axes):
-        for axis, (label, seconds) in zip(axes.flat, panels, strict=True):
+        for axis, (name, label) in zip(axes.flat, panels.items(), strict=True):
             for number, method in enumerate(ORACLES):
-                each = [
-                    [s for answer in at.found[method] if (s := seconds(answer)) is not None]
-                    for at in results
-                ]
-                ys = [1000 * median(values) if values else float("nan") for values in each]
+                each = [[getattr(answer, name) for answer in at.found[method]] for at in results]
+                known = [[s for s in values if s is not None] for values in each]
+                ys = [1000 * median(values) if values else float("nan") for values in known]
                 style = {"color": COLOURS[number], "marker": MARKERS[number]}
                 axis.plot(xs, ys, label=method.name, **style)
             axis.set(xlabel="extra round trip (ms)", ylabel=label)

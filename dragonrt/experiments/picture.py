@@ -1,4 +1,4 @@
-"""How pictures look: size, font, grid, colours that colour-blind readers see, legends.
+"""The style of pictures: size, font, grid, legends, colours that colour-blind people can tell.
 
 Needs matplotlib, an extra of the package.
 """
@@ -20,12 +20,11 @@ DOTS_PER_INCH = 200
 BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 PURPLE, SKY, YELLOW, BLACK, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#000000", "#8A8A8A"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, BLACK, GREY, YELLOW)
-"""Okabe and Ito's palette, in the order in which lines take it."""
-
+"""Okabe and Ito's palette, in the order of the lines."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 SIDE_COLOURS = {"device": BLUE, "cloud": ORANGE}
 
-_SETTINGS: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 10,
     "figure.titlesize": 10,
@@ -52,11 +51,11 @@ def picture(
     legend: int = 0,
     **subplots: Any,
 ) -> "Iterator[tuple[Figure, Any]]":
-    """A figure and its axes, an array [rows, columns], written to `path` at the end.
+    """Yield a figure and its axes, an array [rows, columns]; write it to `path` at the end.
 
-    With `legend` columns, what the first axes name is below all panels. `subplots` are further
-    arguments of Figure.subplots. Raises DragonError without matplotlib or where the file cannot be
-    written.
+    With `legend` columns, the labels of the first axes stand below all panels. `subplots` are
+    further arguments of Figure.subplots. Raises DragonError without matplotlib or if the file
+    cannot be written.
     """
     try:
         import matplotlib
@@ -64,7 +63,7 @@ def picture(
         from matplotlib.figure import Figure
     except ImportError:
         raise DragonError("pictures need matplotlib: pip install '.[pictures]'") from None
-    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=COLOURS)}):
+    with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False, **subplots)
         yield figure, axes

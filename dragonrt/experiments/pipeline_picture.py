@@ -1,6 +1,6 @@
 """The pipelines of both sides as a picture (DRAGON Fig. 9), from a timeline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,72 +28,62 @@ HIGHEST = 2.0
 
 
 def draw_pipeline(timeline: Timeline, path: Path) -> None:
-    """Write the picture of the answer's first tokens.
+    """Draw the answer's first tokens. Raises DragonError if the file cannot be written.
 
     From above: what the cloud decoded and sent, what the device decoded and sent, the round trip,
     ΔZ of the device (with a single aggregator), and the acceptance so far.
     """
-    end_s = _end(timeline)
+    shown = timeline.decisions[:SHOWN_TOKENS]
+    end_s = shown[-1].time_s + 0.02 * (shown[-1].time_s - shown[0].time_s)
+    first_s = min(each.start_s for track in timeline.tracks.values() for each in track.forwards)
+    start_s = first_s - 0.02 * (end_s - first_s)  # loading and reading are no part of the pipeline
     panels = 4 if timeline.estimates else 3
-    ratios = [5.2] + [1.0] * (panels - 1)
+    shared: Any = {"sharex": True, "height_ratios": [5.2] + [1.0] * (panels - 1)}
     height = 4.2 + 1.1 * (panels - 1)
-    shared: dict[str, Any] = {"sharex": True, "height_ratios": ratios}
     with picture.picture(path, rows=panels, height_inches=height, **shared) as (_, grid):
         axes = grid[:, 0]
-        _draw_tracks(axes[0], timeline, end_s)
+        _draw_tracks(axes[0], timeline, (start_s, end_s))
         _draw_rtt(axes[1], timeline)
         if timeline.estimates:
             _draw_difference(axes[2], timeline, end_s)
         _draw_acceptance(axes[-1], timeline)
         axes[-1].set_xlabel("seconds since the question")
-        axes[0].set_xlim(_start(timeline), end_s)
+        axes[0].set_xlim(start_s, end_s)
 
 
-def _end(timeline: Timeline) -> float:
-    shown = timeline.decisions[:SHOWN_TOKENS]
-    spread_s = shown[-1].time_s - shown[0].time_s
-    return shown[-1].time_s + 0.02 * spread_s
-
-
-def _start(timeline: Timeline) -> float:
-    """A little before the first forward: loading and reading are no part of the pipeline."""
-    first_s = min(
-        forward.start_s for track in timeline.tracks.values() for forward in track.forwards
-    )
-    return first_s - 0.02 * (_end(timeline) - first_s)
-
-
-def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
+def _draw_tracks(axes: Any, timeline: Timeline, span: tuple[float, float]) -> None:
     top = 0.0
-    places: list[tuple[float, str]] = []
+    places: dict[str, float] = {}
     for side in reversed(SIDES):
         if side not in timeline.tracks:
             continue
-        track = timeline.tracks[side]
+        track, colour = timeline.tracks[side], picture.SIDE_COLOURS[side]
         base = top - TALL
-        _draw_forwards(axes, track.forwards, side, base, (_start(timeline), end_s))
+        _draw_forwards(axes, track.forwards, side, base, span)
         for decision in track.decisions:
-            colour = REJECTED if decision.event.accepted(side) is False else picture.BLACK
-            axes.plot(decision.time_s, top + 0.16, marker="v", markersize=4.5, color=colour)
+            found = REJECTED if decision.event.accepted(side) is False else picture.BLACK
+            axes.plot(decision.time_s, top + 0.16, marker="v", markersize=4.5, color=found)
         for start_s, stop_s in track.stopped:
-            colour = picture.SIDE_COLOURS[side]
             axes.broken_barh(
                 [(start_s, stop_s - start_s)], (base, TALL), facecolor=colour, alpha=0.3
             )
             axes.plot(stop_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
-        places.append((base + TALL / 2, f"{side}\ndecodes"))
-        flights = [each for each in timeline.flights if each.sender == side]
-        lanes = _stacked([each for each in flights if each.start_s < end_s])
+        lanes = _stacked(
+            each for each in timeline.flights if each.sender == side and each.start_s < span[1]
+        )
         height = min(LOW, HIGHEST / max(len(lanes), 1))
-        for lane, lane_flights in enumerate(lanes):
-            _draw_flights(axes, lane_flights, base - GAP - (lane + 1) * height, height)
+        for lane, flights in enumerate(lanes):
+            _draw_flights(axes, flights, base - GAP - (lane + 1) * height, height)
         low = base - GAP - max(len(lanes), 1) * height
-        places.append(((base - GAP + low) / 2, f"{side}\nsends"))
+        places |= {
+            f"{side}\ndecodes": base + TALL / 2,
+            f"{side}\nsends": (base - GAP + low) / 2,
+        }
         top = low - 5 * GAP
     for switch in timeline.switches:
         axes.axvline(switch.time_s, color=picture.PURPLE, linestyle=":")
     axes.set_ylim(top, 0.4)
-    axes.set_yticks([place for place, _ in places], [name for _, name in places])
+    axes.set_yticks([*places.values()], [*places])
     axes.grid(visible=False, axis="y")
     axes.set_title(timeline.title, loc="left")
     _legend(axes, timeline)
@@ -102,7 +92,6 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
 def _draw_forwards(
     axes: Any, forwards: Sequence[Forward], side: Side, base: float, span: tuple[float, float]
 ) -> None:
-    start_s, end_s = span
     rejected = {"edgecolor": REJECTED, "linewidth": 1.4, "hatch": "////", "zorder": 3}
     plain = {"edgecolor": "white", "linewidth": 0.5, "zorder": 2}
     for forward in forwards:
@@ -112,7 +101,7 @@ def _draw_forwards(
         axes.broken_barh([(forward.start_s, width_s)], (base, TALL), **look)
         last = forward.step + forward.tokens - 1
         text = f"{forward.step}" if forward.tokens == 1 else f"{forward.step}-{last}"
-        if width_s > LETTER * len(text) * (end_s - start_s) and forward.end_s <= end_s:
+        if width_s > LETTER * len(text) * (span[1] - span[0]) and forward.end_s <= span[1]:
             colour = picture.BLACK if dead or side == "cloud" else "white"
             centre = {"ha": "center", "va": "center", "clip_on": True, "zorder": 4}
             place = forward.start_s + width_s / 2, base + TALL / 2
@@ -121,28 +110,23 @@ def _draw_forwards(
 
 def _draw_flights(axes: Any, flights: Sequence[Flight], base: float, height: float) -> None:
     for flight in flights:
-        known = flight.message if flight.message in COLOURS else "other"
-        axes.broken_barh(
-            [(flight.start_s, (flight.end_s or flight.start_s) - flight.start_s)],
-            (base, 0.86 * height),
-            facecolor=COLOURS[known],
-            edgecolor="white",
-            linewidth=0.4,
-        )
+        colour = COLOURS.get(flight.message, COLOURS["other"])
+        span = (flight.start_s, (flight.end_s or flight.start_s) - flight.start_s)
+        look = {"facecolor": colour, "edgecolor": "white", "linewidth": 0.4}
+        axes.broken_barh([span], (base, 0.86 * height), **look)
         if flight.end_s is None:  # only the sender's trace is there: when it left
-            axes.plot(flight.start_s, base + height / 2, marker=".", color=COLOURS[known])
+            axes.plot(flight.start_s, base + height / 2, marker=".", color=colour)
 
 
-def _stacked(flights: Sequence[Flight]) -> list[list[Flight]]:
-    """Flights in as few lanes as they need not to overlap, each in the first one that is free."""
+def _stacked(flights: Iterable[Flight]) -> list[list[Flight]]:
+    """Return the flights in as few lanes as they need not to overlap."""
     lanes: list[list[Flight]] = []
     for flight in sorted(flights, key=lambda each: each.start_s):
-        for lane in lanes:
-            if (lane[-1].end_s or lane[-1].start_s) <= flight.start_s:
-                lane.append(flight)
-                break
-        else:
-            lanes.append([flight])
+        ends = ((lane, lane[-1].end_s or lane[-1].start_s) for lane in lanes)
+        free = next((lane for lane, end_s in ends if end_s <= flight.start_s), None)
+        if free is None:
+            lanes.append(free := [])
+        free.append(flight)
     return lanes
 
 
@@ -166,9 +150,8 @@ def _legend(axes: Any, timeline: Timeline) -> None:
         mark(REJECTED, "x", "forward preempted"),
     ]
     if timeline.switches:
-        handles.append(
-            Line2D([], [], color=picture.PURPLE, linestyle=":", label="aggregator moves")
-        )
+        dotted: Any = {"color": picture.PURPLE, "linestyle": ":"}
+        handles.append(Line2D([], [], **dotted, label="aggregator moves"))
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.06)}
     axes.legend(handles=handles, ncols=5, fontsize=8, **above)
 
@@ -188,7 +171,7 @@ def _draw_rtt(axes: Any, timeline: Timeline) -> None:
 
 
 def _draw_difference(axes: Any, timeline: Timeline, end_s: float) -> None:
-    """ΔZ, and who aggregated when."""
+    """Draw ΔZ, and who aggregated when."""
     from matplotlib.patches import Patch
 
     points = [(each.time_s, 1000 * each.event.difference) for each in timeline.estimates]
@@ -211,10 +194,10 @@ def _draw_acceptance(axes: Any, timeline: Timeline) -> None:
         points: list[tuple[float, float]] = []
         accepted = compared = 0
         for decision in timeline.decisions:
-            stands = decision.event.accepted(side)
-            if stands is not None:
+            result = decision.event.accepted(side)
+            if result is not None:
                 compared += 1
-                accepted += stands
+                accepted += result
                 points.append((decision.time_s, accepted / compared))
         if points:
             axes.plot(*zip(*points, strict=True), color=picture.SIDE_COLOURS[side], label=side)

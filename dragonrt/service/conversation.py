@@ -26,23 +26,16 @@ from dragonrt.wire.messages import Source
 
 HISTORY = 16
 """Turns kept for the following questions; a model with less room drops the oldest ones."""
-
 SEED_BITS = 32
 """Of a fresh seed: short enough to be typed again."""
 
 OnPiece = Callable[[str, TokenDecided], None]
 """Called with each piece of text and the decision that completed it."""
 
-OnNotice = Callable[[str], None]
-"""Called with each line for the person who asked."""
-
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer as a person reads it, with what it cost.
-
-    `refusal` is what the model says if it does not know.
-    """
+    """An answer as a person reads it; `refusal` is what the model says if it does not know."""
 
     text: str
     answer: Answer
@@ -52,20 +45,20 @@ class Reply:
     def sources(self) -> list[tuple[Side, Source]]:
         """The documents that moved the text, with their side, the device's first.
 
-        None of an answer that says that there is none.
+        None if the answer is that no document has one.
         """
         answer = self.answer
         if is_refusal(self.text, self.refusal):
             return []
         own = cited(answer.passages, answer.moved.files, self.text, answer.question.prompt)
-        told = (each.sources for each in answer.attributions if each is not None)
-        return named(own, dict.fromkeys(chain.from_iterable(told)), answer.moved.other)
+        theirs = (each.sources for each in answer.attributions if each is not None)
+        return named(own, dict.fromkeys(chain.from_iterable(theirs)), answer.moved.other)
 
     @cached_property
     def not_found(self) -> list[Code]:
-        """The numbers and codes of the text that stand in no document that was read.
+        """The numbers and codes of the text that neither a document nor the user has.
 
-        Nor in the person's own words. None where another side took part and does not say.
+        None if another side took part and does not say what its documents have.
         """
         answer, question = self.answer, self.answer.question
         asked = (question.prompt, question.instructions, *(asked for asked, _ in question.history))
@@ -74,19 +67,23 @@ class Reply:
         return [code for code in found if all(code.text in each for each in missed)]
 
     def statistics(self) -> dict[str, Any]:
-        """Numbers of this answer; None where there was nothing to measure."""
+        """Return the numbers of this answer; None where there was nothing to measure."""
         of_mode = entry_of(self.answer.settings).statistics
         return statistics(AnswerCounts.of(self.answer.records), of_mode)
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        answer = self.answer
-        entry = entry_of(answer.settings)
+        """Return the object that `--json` prints."""
+        answer, entry = self.answer, entry_of(self.answer.settings)
+        files: dict[int | None, str] = dict(enumerate(each.file for each in answer.passages))
+        carried = [
+            {"device_share": round(event.share, 4), "document": files.get(event.document)}
+            for _, event in answer.decisions
+        ]
         return {
             "question": answer.question.prompt,
             "text": self.text,
             "tokens": answer.tokens,
-            "carried": [self._carrier(event) for _, event in answer.decisions],
+            "carried": carried,
             "finish": answer.finish.value,
             "mode": entry.name,
             "approximate": not entry.exact,
@@ -100,21 +97,12 @@ class Reply:
         }
 
     def ledger(self) -> dict[str, Any]:
-        """What left the device for this answer, as far as can be observed (SPEC 1.10)."""
-        told = Ledger.of(self.answer.records).to_json()
+        """Return what left the device for this answer, as far as can be observed (SPEC 1.10)."""
+        ledger = Ledger.of(self.answer.records).to_json()
         files = dict.fromkeys(passage.file for passage in self.answer.passages)
-        bits = told.pop("evidence_bits_of_files")
+        bits = ledger.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
-        return {**told, "files": named}
-
-    def _carrier(self, decision: TokenDecided) -> dict[str, Any]:
-        """Whose documents made a token likely, and which own one drafted it."""
-        own, document = self.answer.passages, decision.document
-        known = document is not None and document < len(own)
-        return {
-            "device_share": round(decision.share, 4),
-            "document": own[document or 0].file if known else None,
-        }
+        return {**ledger, "files": named}
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:
@@ -136,10 +124,9 @@ def code_json(code: Code) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Conversation:
-    """Asks one question after another of a connected device; `question` says how, for all alike.
+    """Asks one question after another of a connected device, with the settings of `question`.
 
-    `seed` None draws a fresh one for each answer, which the answer names. `stops` are texts that
-    end an answer.
+    `seed` None draws a fresh one for each answer. `stops` are texts that end an answer.
     """
 
     device: Device
@@ -147,18 +134,18 @@ class Conversation:
     seed: int | None = None
     stops: tuple[str, ...] = ()
     history: list[Turn] = field(default_factory=list)
-    _asking: ClientSession | None = None
+    _session: ClientSession | None = None
 
     async def ask(
         self,
         prompt: str,
         on_piece: OnPiece = lambda text, decision: None,
-        on_notice: OnNotice = lambda text: None,
+        on_notice: Callable[[str], None] = lambda text: None,
         on_record: OnRecord = lambda record: None,
     ) -> Reply:
-        """Answer a question; DragonError if it cannot be answered.
+        """Answer a question. Raises DragonError if it cannot be answered.
 
-        `on_record` hears everything that happens, each piece's decision before the piece.
+        `on_notice` gets lines for the user, `on_record` all events, each decision before its piece.
         """
         model = self.device.side.model
         strings = (*model.prompt.template.stops, *self.stops)
@@ -173,32 +160,30 @@ class Conversation:
         stream = TextStream(model.decode, strings)
         pieces: list[str] = []
 
-        def show(decision: TokenDecided) -> None:
-            if decision.token in question.stop_tokens or stream.stopped:
-                return
-            piece = stream.push(decision.token)
-            if not pieces:
-                piece = piece.lstrip()
+        def emit(piece: str, decision: TokenDecided) -> None:
+            piece = piece if pieces else piece.lstrip()
             if piece:
                 pieces.append(piece)
                 on_piece(piece, decision)
-            if stream.stopped:
-                asking.stop(Finish.STOP)
 
-        def hear(record: Record) -> None:
+        def handle(record: Record) -> None:
             on_record(record)
-            if isinstance(record.event, TokenDecided):
-                show(record.event)
-            elif isinstance(record.event, Noticed):
-                on_notice(record.event.text)
+            event = record.event
+            if isinstance(event, Noticed):
+                on_notice(event.text)
+            elif not isinstance(event, TokenDecided) or stream.stopped:
+                return
+            elif event.token not in question.stop_tokens:
+                emit(stream.push(event.token), event)
+                if stream.stopped:
+                    self.stop(Finish.STOP)
 
-        asking = self._asking = self.device.asking(question, hear)
+        session = self._session = self.device.asking(question, handle)
         try:
-            answer = await asking.ask()
+            answer = await session.ask()
         finally:
-            self._asking = None
-        rest = stream.finish()
-        if rest and answer.decisions:
+            self._session = None
+        if answer.decisions and (rest := stream.finish()):
             pieces.append(rest)
             on_piece(rest, answer.decisions[-1][1])
         reply = Reply("".join(pieces).rstrip(), answer, model.prompt.template.refusal)
@@ -208,7 +193,7 @@ class Conversation:
         return reply
 
     def _shown_before(self) -> tuple[str, ...]:
-        """What a cloud may read of the history's answers, where that may be less than all.
+        """Return what a cloud may read of the history's answers, if that may be less than all.
 
         Of an answer that this device did not give, or has forgotten, it reads all at level
         `answer`, and nothing at `redacted`.
@@ -222,15 +207,14 @@ class Conversation:
         )
 
     def _shown_of(self, answer: Answer, stops: tuple[str, ...]) -> str:
-        """What a cloud may read of an answer: its text, with a mark for what was withheld."""
+        """Return what a cloud may read of an answer: its text, marked where it was withheld."""
         model, ends = self.device.side.model, answer.question.stop_tokens
-        decisions = [(each.token, each.withheld) for _, each in answer.decisions]
-        kept = [each for each in decisions if each[0] not in ends]
+        kept = [(e.token, e.withheld) for _, e in answer.decisions if e.token not in ends]
         stream = TextStream(model.decode, stops)
         pieces = [stream.push(token) for token in redacted(kept, model.encode(MARKER))]
         return ("".join(pieces) + stream.finish()).strip()
 
-    def stop(self) -> None:
+    def stop(self, finish: Finish = Finish.CANCELLED) -> None:
         """End the answer under way, if there is one, with the tokens decided so far."""
-        if self._asking is not None:
-            self._asking.stop()
+        if self._session is not None:
+            self._session.stop(finish)

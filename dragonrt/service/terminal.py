@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -38,18 +38,14 @@ COLOURS_OF_DRAFTS = (
 
 
 class BetweenAnswers:
-    """Lines that come at any time, such as those of an index that follows its documents.
-
-    What is said in the middle of an answer is kept until it has ended; at the prompt it stands
-    above it.
-    """
+    """Holds lines back while an answer is printed, such as those of a watched index."""
 
     def __init__(self) -> None:
         self._answering = False
         self._kept: deque[Callable[[], None]] = deque(maxlen=MOST_KEPT)
 
     def saying(self, say: Callable[[T], None]) -> Callable[[T], None]:
-        """`say`, at such a time."""
+        """Return `say`, which waits for the end of an answer."""
 
         def later(what: T) -> None:
             if self._answering:
@@ -61,7 +57,7 @@ class BetweenAnswers:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """An answer is under way."""
+        """Keep lines until the context ends, and print them then."""
         self._answering = True
         try:
             yield
@@ -79,58 +75,51 @@ async def talk(
     as_json: bool,
     lines: BetweenAnswers | None = None,
 ) -> None:
-    """Answer the question, or all that a person asks; `as_json` prints an object for each.
+    """Answer the question, or all that a user asks; `as_json` prints an object for each.
 
-    `lines` wait for the end of an answer.
+    `lines` wait for the end of an answer. Raises DragonError if the one question fails.
     """
     lines = lines or BetweenAnswers()
     with suppress(NotImplementedError):  # Windows
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
-    ask = _print_json if as_json else _stream
 
     async def answer(question: str) -> None:
-        with lines.answering():
+        with lines.answering(), _terminates_after_the_answer(conversation):
+            if as_json:
+                _print((await conversation.ask(question)).to_json())
+                return
+            view = AnswerView(console)
             try:
-                await ask(conversation, question, console)
-            except DragonError as error:
-                if as_json:
-                    _print({"question": question, "error": str(error)})
-                else:
-                    console.print(Text(str(error), style="red"), soft_wrap=True)
+                view.end(await conversation.ask(question, view.piece, view.notice))
+            except BaseException:  # whatever ends the answer, the next output begins a line
+                view.end_line()
+                raise
 
+    async def try_to_answer(question: str) -> None:
+        try:
+            await answer(question)
+        except DragonError as error:
+            if as_json:
+                _print({"question": question, "error": str(error)})
+            else:
+                console.print(Text(str(error), style="red"), soft_wrap=True)
+
+    ctrl_c_stops = partial(_on_signal, signal.SIGINT, conversation.stop)
     if question is not None:
-        # Ctrl-C ends it with what there is.
-        with _interrupt_stops(conversation), lines.answering():
-            await ask(conversation, question, console)
+        with ctrl_c_stops():
+            await answer(question)
     elif not sys.stdin.isatty():
         async for each in _piped_questions():
-            with _interrupt_stops(conversation):
-                await answer(each)
+            with ctrl_c_stops():
+                await try_to_answer(each)
     else:
         if not as_json:
             console.print(GREETING)
             mixes = entry_of(conversation.device.settings).unread is None
             console.print(COLOURS_OF_DOCUMENTS if mixes else COLOURS_OF_DRAFTS)
-        # From the first prompt to the last, so that a Ctrl-C that comes late ends nothing.
-        with _interrupt_stops(conversation):
-            async for each in _typed_questions():
-                await answer(each)
-
-
-async def _stream(conversation: Conversation, question: str, console: Console) -> None:
-    view = AnswerView(console)
-    with _terminates_after_the_answer(conversation):
-        try:
-            reply = await conversation.ask(question, view.piece, view.notice)
-        except BaseException:  # whatever ends the answer, what follows begins on a new line
-            view.end_line()
-            raise
-        view.end(reply)
-
-
-async def _print_json(conversation: Conversation, question: str, console: Console) -> None:
-    with _terminates_after_the_answer(conversation):
-        _print((await conversation.ask(question)).to_json())
+        with ctrl_c_stops():  # also between answers: a late Ctrl-C ends nothing
+            async for each in typed_questions():
+                await try_to_answer(each)
 
 
 def _print(entry: dict[str, Any]) -> None:
@@ -143,7 +132,8 @@ async def _piped_questions() -> AsyncIterator[str]:
             yield line.strip()
 
 
-async def _typed_questions() -> AsyncIterator[str]:
+async def typed_questions() -> AsyncIterator[str]:
+    """Yield what a user types at the prompt; other output appears above it."""
     terminal = create_output(always_prefer_tty=True)
     session: PromptSession[str] = PromptSession(output=terminal)
     while True:
@@ -160,10 +150,7 @@ async def _typed_questions() -> AsyncIterator[str]:
 
 @contextmanager
 def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
-    """SIGTERM lets the answer under way finish, within the side's timeouts; a second one does not.
-
-    Where nothing is under way it ends the program at once, as it always does.
-    """
+    """Have SIGTERM wait for the answer, within the side's timeouts; a second one does not wait."""
     loop = asyncio.get_running_loop()
     limits: list[asyncio.TimerHandle] = []
 
@@ -183,11 +170,6 @@ def _terminates_after_the_answer(conversation: Conversation) -> Iterator[None]:
             limit.cancel()
     if limits:
         raise SystemExit(128 + signal.SIGTERM)
-
-
-def _interrupt_stops(conversation: Conversation) -> AbstractContextManager[None]:
-    """Ctrl-C stops the answer under way, not the program."""
-    return _on_signal(signal.SIGINT, conversation.stop)
 
 
 @contextmanager

@@ -10,10 +10,9 @@ CONTEXT = 8
 
 
 class TextStream:
-    """Turns a growing list of tokens into pieces of text, and finds stop strings in it.
+    """Turns a growing list of tokens into pieces of text, up to the first stop string.
 
-    `push` returns what may be shown now. Once a stop string is complete `stopped` is True, and
-    neither it nor anything after it is ever returned.
+    `stopped` is True once one is complete; no part of it is ever returned.
     """
 
     def __init__(self, decode: Callable[[list[int]], str], stops: Sequence[str] = ()) -> None:
@@ -25,7 +24,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """The text that `token` made certain."""
+        """Return the text that `token` made certain."""
         self._tokens.append(token)
         text = self._unsettled()
         if text is None or text.endswith(REPLACEMENT):
@@ -34,7 +33,7 @@ class TextStream:
         return self._release(self._held + text)
 
     def finish(self) -> str:
-        """What was held back, once no token can follow."""
+        """Return what was held back, once no token can follow."""
         if self.stopped:
             return ""
         shown = self._release(self._held + (self._unsettled() or ""))
@@ -43,14 +42,14 @@ class TextStream:
         return shown + held
 
     def _unsettled(self) -> str | None:
-        """The text of the tokens since the last settled one; None if they change what was shown."""
+        """Return the text since the last settled token; None if it changes what was shown."""
         start = max(0, self._settled - CONTEXT)
         known = self._decode(self._tokens[start : self._settled])
         text = self._decode(self._tokens[start:])
         return text[len(known) :] if text.startswith(known) else None
 
     def _release(self, text: str) -> str:
-        """Cut at the stop string that is complete first; hold back an end that may become one."""
+        """Cut at the first complete stop string; hold back an end that may become one."""
         found = [
             (text.index(stop) + len(stop), text.index(stop)) for stop in self._stops if stop in text
         ]
@@ -58,10 +57,8 @@ class TextStream:
             self.stopped = True
             self._held = ""
             return text[: min(found)[1]]
-        longest = max((len(stop) for stop in self._stops), default=0)
-        for length in range(min(longest - 1, len(text)), 0, -1):
-            if any(stop.startswith(text[-length:]) for stop in self._stops):
-                self._held = text[-length:]
-                return text[:-length]
-        self._held = ""
-        return text
+        longest = max((len(stop) for stop in self._stops), default=1) - 1
+        ends = (text[-length:] for length in range(min(longest, len(text)), 0, -1))
+        begun = (end for end in ends if any(stop.startswith(end) for stop in self._stops))
+        self._held = next(begun, "")
+        return text.removesuffix(self._held)

@@ -1,6 +1,7 @@
-"""How answers look in a terminal: text tinted by side, sources, one line of costs."""
+"""How answers look as text: tinted by side, with sources, warnings and one line of costs."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -9,18 +10,24 @@ from rich.text import Text
 
 from dragonrt.modes.mode import Finish
 from dragonrt.service.conversation import Reply
+from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.messages import Source
 
 COLOURS = {"device": "cyan", "cloud": "yellow", "both": "default"}
 SHOWN_FILES = 3
-"""Files whose evidence the line under an answer tells."""
+"""Files whose evidence stands under an answer."""
 CLEAR_SHARE = 0.75
 """From this share of a token's probability on, the token counts as one side's."""
 
+HEADING, NOTE = "Sources:", "Note: "
+_FILES = rf"{HEADING}(?:\n- (?:device|cloud): [^\n]*)+"
+_NOTES = rf"{NOTE}[^\n]*(?:\n{NOTE}[^\n]*)*"
+_BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n{_NOTES})?|{_NOTES})\Z")
+
 
 def carrier(decision: TokenDecided) -> str:
-    """The side whose documents carried a token: "device", "cloud" or "both"."""
+    """Return the side whose documents made a token likely: "device", "cloud" or "both"."""
     if decision.share >= CLEAR_SHARE:
         return "device"
     return "cloud" if decision.share <= 1 - CLEAR_SHARE else "both"
@@ -34,14 +41,14 @@ class AnswerView:
         self._in_line = False
 
     def piece(self, text: str, decision: TokenDecided) -> None:
+        """Print a piece of the text in the colour of its side."""
         self._console.print(Text(text, style=COLOURS[carrier(decision)]), end="", soft_wrap=True)
         self._in_line = not text.endswith("\n")
 
     def notice(self, text: str) -> None:
-        """A line of its own, wherever the answer is."""
+        """Print a line of its own, wherever the answer is."""
         self.end_line()
-        line = Text(f"[{text}]", style="italic red")
-        self._console.print(line, soft_wrap=not self._console.is_terminal)
+        self._line(Text(f"[{text}]", style="italic red"))
 
     def end_line(self) -> None:
         """Leave the line that the answer is on."""
@@ -50,7 +57,7 @@ class AnswerView:
         self._in_line = False
 
     def end(self, reply: Reply) -> None:
-        """The sources and the cost line under an answer."""
+        """Print the sources and the costs of an answer."""
         if reply.answer.finish is Finish.CANCELLED and self._console.is_terminal:
             self._in_line = True  # the terminal has shown ^C
         self.end_line()
@@ -64,13 +71,14 @@ class AnswerView:
             line.truncate(self._console.width, overflow="ellipsis")
             self._console.print(line, soft_wrap=True)
             if source.sentence:
-                quoted = Text(f"         “{source.sentence}”", style="dim")
-                self._console.print(quoted, soft_wrap=not self._console.is_terminal)
+                self._line(Text(f"         “{source.sentence}”", style="dim"))
         for warning in warnings(reply):
             self._console.print(Text(f"  {warning}", style="italic red"), soft_wrap=True)
         for text in (cost_line(reply), ledger_line(reply.ledger())):
-            line = Text(f"  {text}", style="dim")
-            self._console.print(line, soft_wrap=not self._console.is_terminal)
+            self._line(Text(f"  {text}", style="dim"))
+
+    def _line(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=not self._console.is_terminal)
 
 
 def warnings(reply: Reply) -> list[str]:
@@ -80,7 +88,7 @@ def warnings(reply: Reply) -> list[str]:
 
 
 def title(source: Source) -> str:
-    """A document's title, or nothing where it repeats the file's name or the text's beginning."""
+    """Return a document's title; "" if it repeats the file's name or the text's beginning."""
     name = PurePath(source.name)
     if name.suffix.lower() == ".txt" or source.title.endswith((".", "!", "?", "…")):
         return ""
@@ -92,7 +100,7 @@ def _words(text: str) -> list[str]:
 
 
 def cost_line(reply: Reply) -> str:
-    """What the answer cost, in one line."""
+    """Return the costs of the answer in one line."""
     numbers = reply.statistics()
     acceptance = (f"{name} {_percent(part)}" for name, part in numbers["acceptance"].items())
     parts = [
@@ -114,7 +122,7 @@ def cost_line(reply: Reply) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """What left this side, in one line: observed, no guarantee."""
+    """Return what left this side in one line: observed, no guarantee."""
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])
     parts = [
@@ -135,3 +143,19 @@ def _number(value: float | None, form: str) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
+
+
+def sources_text(sources: Sequence[tuple[Side, Source]], notices: Sequence[str]) -> str:
+    """Return the text after an answer: a line for each document, and for each notice."""
+    lines = [HEADING] if sources else []
+    for side, source in sources:
+        heading = title(source)
+        quoted = f": “{source.sentence}”" if source.sentence else ""
+        lines.append(f"- {side}: {source.name}{f' ({heading})' if heading else ''}{quoted}")
+    lines += (f"{NOTE}{notice}" for notice in notices)
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def without_sources(text: str) -> str:
+    """Return an earlier answer without them: no model should go on from a list of files."""
+    return _BEHIND.sub("", text)

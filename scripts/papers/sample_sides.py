@@ -9,7 +9,7 @@ from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.experiments.cloud_process import cloud_process
-from dragonrt.experiments.sides import connected, sample_settings
+from dragonrt.experiments.comparison import connected, sample_settings
 from dragonrt.link.stream import Stream
 from dragonrt.node.endpoints import Address
 from dragonrt.node.library import Library

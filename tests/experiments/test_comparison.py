@@ -16,7 +16,6 @@ from dragonrt.experiments.comparison import (
     Method,
     comparison_table,
     costs,
-    equal_answers,
 )
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
@@ -75,15 +74,6 @@ def test_acceptance_is_unknown_where_nothing_was_compared() -> None:
     spent = costs([answer(0.1)])
     assert spent.accepted_device is None
     assert spent.accepted_cloud is None
-
-
-def test_answers_are_equal_to_the_oracles_only_token_by_token() -> None:
-    truth = [answer(1, 2, tokens=(5, 6)), answer(1, tokens=(7,)), answer(1, 2, tokens=(8, 9))]
-    other = [answer(3, 4, tokens=(5, 6)), answer(1, tokens=(6,)), answer(1, tokens=(8,))]
-    assert equal_answers(truth, truth) == 3
-    assert equal_answers(other, truth) == 1
-    with pytest.raises(ValueError, match="longer"):
-        equal_answers(other[:2], truth)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.sampling.samplers import Sampler
 
+first, bundled.questions = bundled.questions()[:2], lambda: first
 run_demo(
     Question(seed=1, sampler=Sampler(temperature=0.8), max_tokens=10),
     DragonSettings(),
@@ -28,7 +29,6 @@ run_demo(
     output=Console(width=80),
     messages=Console(stderr=True),
     emulate=emulated(LinkProfile(latency_s=float(sys.argv[1]))),
-    questions=bundled.questions()[:2],
 )
 """
 

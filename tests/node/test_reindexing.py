@@ -51,14 +51,14 @@ async def test_a_watcher_that_dies_is_started_again_and_nobody_waits_for_it(
     )
     private = PrivateDocuments(settings, documents / "dropped")
 
-    def heard(report: Report | DragonError) -> None:
-        private.heard(report)
+    def updated(report: Report | DragonError) -> None:
+        private.report(report)
         reports.put_nowait(report)
 
     model = LanguageModel.load("dragon-draft", "cpu")
     library = complete_library(settings, model, kv=False)
     before = set(children())
-    async with local_side(settings, model, library, heard) as side, asyncio.timeout(BOUND_S):
+    async with local_side(settings, model, library, updated) as side, asyncio.timeout(BOUND_S):
         following = side.following
         assert following is not None
         assert await private.add(side, "a.txt", pieces(b"The bus is yellow.")) == {

@@ -14,14 +14,13 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import DragonSettings
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.api_answer import AnswerDesk
 from dragonrt.service.http.application import HttpService
-from dragonrt.service.http.bounded_http import HttpBounds, Places
-from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
+from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import Defaults
-from dragonrt.service.http.side_metrics import IndexNews
-from dragonrt.service.http.web_server import WebServer, listen_on, serving
+from dragonrt.service.http.request_body import ApiRequest
+from dragonrt.service.http.web_server import HttpBounds, Places, WebServer, listen_on, serving
 
 from .conftest import RecitingSide, reciting_device
 
@@ -71,13 +70,13 @@ async def served(
     """The service in front of a device that knows these answers and has no cloud."""
     device, side = reciting_device(answers, halt_at=halt_at)
     device.settings = how
-    defaults = Defaults(Question(max_tokens=60), None, (), True, 200)
-    admission, metrics = Admission(at_once, waiting), HttpMetrics()
+    defaults = ApiRequest(Question(max_tokens=60), None, (), True, 200)
+    admission, metrics = Admission(at_once, waiting), DeviceMetrics()
     side.sinks = (metrics.take,)
     documents = PrivateDocuments(SideSettings("device"), uploads)
-    service = HttpService(device, documents, defaults, admission, metrics)
+    service = HttpService(AnswerDesk(device, admission, metrics), documents, defaults)
     places = Places(bounds)
-    metrics.read_from(device, admission, places, IndexNews())
+    metrics.watch_device(device, admission, places)
     with listen_on("127.0.0.1", 0) as listening:
         url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
         async with serving(service.application(keys), listening, tls, places) as server:

@@ -72,7 +72,7 @@ async def test_a_line_at_the_prompt_stands_above_what_is_typed(
     screen = Vt100_Output(shown, lambda: Size(24, 80))
     monkeypatch.setattr(terminal, "create_output", lambda **how: screen)
     with create_pipe_input() as keys, create_app_session(input=keys):
-        questions = terminal._typed_questions()
+        questions = terminal.typed_questions()
         typed = asyncio.ensure_future(anext(questions))
         keys.send_text("When does")
         await shown.shows("When does")

@@ -16,9 +16,8 @@ from starlette.types import Receive, Scope, Send
 
 from dragonrt.link.authority import AUTHORITY, make_certificates
 from dragonrt.link.tls import client_context, server_context
-from dragonrt.service.http.bounded_http import HttpBounds, Places
 from dragonrt.service.http.http_settings import ApiKeys
-from dragonrt.service.http.web_server import listen_on, serving
+from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving
 
 from .http_served import BOUND_S, Served, chat_body, served
 

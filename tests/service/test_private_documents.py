@@ -49,7 +49,7 @@ class WatchedSide:
         skipped = [name for name, _ in self.unreadable]
         self.known = {n: content_hash(p) for n, p in names.items() if n not in skipped}
         assert self.documents is not None
-        self.documents.heard(Report(0, 0, 0, 0, self.unreadable, (), 0, 0, 1))
+        self.documents.report(Report(0, 0, 0, 0, self.unreadable, (), 0, 0, 1))
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_nobody_waits_for_an_update_that_failed(notes: tuple[Path, Any]) -
             await asyncio.sleep(0.001)
         side.following.failed = "no room"
         while not adding.done():
-            side.documents.heard(DragonError("no room"))
+            side.documents.report(DragonError("no room"))
             await asyncio.sleep(0)
     assert adding.result() == {"name": "a.md", "indexed": False, "reason": "no room"}
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from dragonrt.modes.question import Question
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
+from dragonrt.service.http.request_body import ApiRequest, json_object
 from dragonrt.service.http.responses_api import ApiResponse
-from dragonrt.service.http.sources_text import sources_text, without_sources
+from dragonrt.service.view import sources_text, without_sources
 from dragonrt.side import Side
 from dragonrt.wire.messages import Source
 
-DEFAULTS = Defaults(Question(max_tokens=64), 5, ("END",), True, 200)
+DEFAULTS = ApiRequest(Question(max_tokens=64), 5, ("END",), True, 200)
 HELLO = [{"role": "user", "content": "Hello?"}]
 
 JSON = st.recursive(
@@ -36,7 +36,7 @@ NAMES = st.sampled_from(
 
 
 def chat(**fields: Any) -> ApiRequest:
-    return ChatCompletion.parse(RequestBody({"messages": HELLO, **fields}), DEFAULTS)
+    return ChatCompletion.parse({"messages": HELLO, **fields}, DEFAULTS)
 
 
 def test_what_is_left_out_is_the_services_own() -> None:
@@ -143,7 +143,7 @@ def test_a_conversation_becomes_turns() -> None:
 
 def test_a_response_says_the_same_in_its_own_words() -> None:
     def response(**fields: Any) -> ApiRequest:
-        return ApiResponse.parse(RequestBody(fields), DEFAULTS)
+        return ApiResponse.parse(fields, DEFAULTS)
 
     assert response(input="Hello?", max_output_tokens=9).question.prompt == "Hello?"
     parts = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "H"}]}]
@@ -176,7 +176,7 @@ def test_the_longest_answer_is_what_there_is_room_for(
         (Completion.parse, "max_tokens", {"prompt": "H"}),
         (ApiResponse.parse, "max_output_tokens", {"input": "H"}),
     ):
-        request = parse(RequestBody({**body, field: asked}), DEFAULTS)
+        request = parse({**body, field: asked}, DEFAULTS)
         assert request.question.max_tokens == tokens
         assert ("Warning" in request.warnings) == warned
         assert not warned or f"{field}: 200" in request.warnings["Warning"]
@@ -189,7 +189,7 @@ def test_what_is_unknown_is_ignored_and_named_in_a_header() -> None:
     warned = chat(**unknown, messages=nested).warnings["Warning"]
     named = "messages[0].cache_control, store, reasoning_effort, repeat_penalty"
     assert warned == f'299 - "ignored: {named}"'
-    response = ApiResponse.parse(RequestBody({"input": "H", "reasoning": {}}), DEFAULTS)
+    response = ApiResponse.parse({"input": "H", "reasoning": {}}, DEFAULTS)
     assert response.warnings == {"Warning": '299 - "ignored: reasoning"'}
 
 
@@ -208,15 +208,15 @@ def test_probabilities_are_refused_where_the_device_does_not_know_them() -> None
         (Completion.parse, {"prompt": "H", "logprobs": 0}),
         (ApiResponse.parse, {"input": "H", "top_logprobs": 1}),
     ):
-        assert parse(RequestBody(fields), DEFAULTS).question.top_logprobs is not None
+        assert parse(fields, DEFAULTS).question.top_logprobs is not None
         with pytest.raises(ApiError, match="the cloud decides") as error:
-            parse(RequestBody(fields), defaults)
+            parse(fields, defaults)
         assert error.value.param in fields
 
 
 def test_a_completion_is_a_question_alone() -> None:
     def completion(**fields: Any) -> ApiRequest:
-        return Completion.parse(RequestBody(fields), DEFAULTS)
+        return Completion.parse(fields, DEFAULTS)
 
     assert completion(prompt=["Hello?"], echo=False, suffix="").question.prompt == "Hello?"
     assert completion(prompt="Hello?", logprobs=3).question.top_logprobs == 3
@@ -245,13 +245,13 @@ def test_any_body_makes_a_request_or_an_api_error(fields: dict[str, Any], whole:
     for parse in (ChatCompletion.parse, Completion.parse, ApiResponse.parse):
         body = {**fields, **asked.get(parse, {"input": "H"})} if whole else fields
         with suppress(ApiError):
-            assert parse(RequestBody(body), DEFAULTS).question.prompt
+            assert parse(body, DEFAULTS).question.prompt
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3"])
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(ApiError, match="the body must be"):
-        RequestBody.parse(data)
+        json_object(data)
 
 
 @given(st.text(), st.lists(st.text(max_size=9), max_size=3), st.booleans())

@@ -1,4 +1,4 @@
-"""Who is answered now, who waits, and who is sent away: the queue in front of the device."""
+"""The queue in front of the device."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dragonrt.service.http.api_errors import ApiError
 
 LONGEST_WAIT_S = 60.0
-"""Whoever waits longer for the turn to come is sent away."""
+"""A request that waits longer is sent away."""
 FIRST_GUESS_S = 1.0
-"""What an answer is taken to last before there was one."""
+"""The expected duration of an answer before there was one."""
 SMOOTHING = 0.2
 
 
 class Admission:
-    """At most so many answers at once and so many that wait, first come, first served."""
+    """At most so many answers at once and so many requests that wait, first come, first served."""
 
     def __init__(self, at_once: int, waiting: int) -> None:
         self.running = 0
@@ -27,11 +27,24 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """A place among the answers, for as long as the context lasts; ApiError if there is none.
+        """Have a place among the answers for as long as the context lasts.
 
-        429 where too many wait, 503 when the service ends or the turn does not come.
+        Raises ApiError: 429 if too many wait, 503 if the service ends or the turn does not come.
         """
-        await self._turn()
+        if self.closing:
+            raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)
+        if self._turns.locked() and self.waiting >= self._most_waiting:
+            about = f"{self.running} answers are under way and {self.waiting} wait"
+            raise self._full(429, "queue_full", about)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_S):
+                await self._turns.acquire()
+        except TimeoutError:
+            about = f"no answer could begin within {LONGEST_WAIT_S:g} s"
+            raise self._full(503, "overloaded", about) from None
+        finally:
+            self.waiting -= 1
         clock = asyncio.get_running_loop().time
         self.running, began_s = self.running + 1, clock()
         try:
@@ -41,31 +54,6 @@ class Admission:
             self._answer_s += SMOOTHING * (clock() - began_s - self._answer_s)
             self._turns.release()
 
-    async def _turn(self) -> None:
-        if self.closing:
-            raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)
-        if self._turns.locked() and self.waiting >= self._most_waiting:
-            raise ApiError(
-                429,
-                f"{self.running} answers are under way and {self.waiting} wait: try again later",
-                code="queue_full",
-                retry_after_s=self._wait_s,
-            )
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(LONGEST_WAIT_S):
-                await self._turns.acquire()
-        except TimeoutError:
-            raise ApiError(
-                503,
-                f"no answer could begin within {LONGEST_WAIT_S:g} s: try again later",
-                code="overloaded",
-                retry_after_s=self._wait_s,
-            ) from None
-        finally:
-            self.waiting -= 1
-
-    @property
-    def _wait_s(self) -> float:
-        """When a place should be free, by how long answers last."""
-        return min(LONGEST_WAIT_S, self._answer_s * (self.waiting + 1) / self._at_once)
+    def _full(self, status: int, code: str, about: str) -> ApiError:
+        free_s = min(LONGEST_WAIT_S, self._answer_s * (self.waiting + 1) / self._at_once)
+        return ApiError(status, f"{about}: try again later", code=code, retry_after_s=free_s)

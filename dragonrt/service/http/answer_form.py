@@ -1,38 +1,39 @@
-"""What all APIs say of an answer, and the form that an answer takes in one of them."""
+"""What all APIs say of an answer, and the form that an answer has in one of them."""
 
+import json
 import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, NamedTuple
 from urllib.parse import quote
 
 from dragonrt.modes.mode import Finish
 from dragonrt.service.conversation import Reply, cited_json, code_json
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.request_body import ApiRequest, Defaults, RequestBody
-from dragonrt.service.http.sources_text import sources_text
-from dragonrt.service.view import title, warnings
+from dragonrt.service.http.request_body import ApiRequest, Json
+from dragonrt.service.view import sources_text, title, warnings
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import SideReady, TokenRanked
 from dragonrt.wire.messages import Source
 
-SAID_ELSEWHERE = ("question", "text", "tokens", "carried")
-"""Of what `--json` says, what an API's object has in a place of its own, or nowhere."""
+ELSEWHERE = ("question", "text", "tokens", "carried")
+"""Parts of `--json` that an API's object has in a place of its own, or nowhere."""
 IMPOSSIBLE = -9999.0
 """What OpenAI's API says for the logarithm of 0."""
 
-Json = dict[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class SseEvent:
+class SseEvent(NamedTuple):
     """One server-sent event; `name` only where the API gives it one."""
 
     data: Json | str
-    name: str | None = None
+    name: str = ""
+
+    def __str__(self) -> str:
+        data = self.data if isinstance(self.data, str) else json.dumps(self.data)
+        return f"event: {self.name}\ndata: {data}\n\n" if self.name else f"data: {data}\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +46,18 @@ class RankedToken:
 
     @classmethod
     def of(cls, event: TokenRanked, decode: Callable[[list[int]], str]) -> "RankedToken":
+        """Return a token of the trace."""
         pairs = zip(event.tokens, event.probabilities, strict=True)
         top = tuple((decode([token]), _log(p)) for token, p in pairs)
         return cls(decode([event.token]), _log(event.probability), top)
 
     def to_json(self) -> Json:
         """Return it as chat completions and responses have it."""
-        top = [_logprob(*each) for each in self.top]
-        return {**_logprob(self.text, self.logprob), "top_logprobs": top}
-
-
-def _logprob(text: str, logprob: float) -> Json:
-    return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        own, *top = (
+            {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+            for text, logprob in ((self.text, self.logprob), *self.top)
+        )
+        return {**own, "top_logprobs": top}
 
 
 def _log(p: float) -> float:
@@ -64,13 +65,14 @@ def _log(p: float) -> float:
 
 
 class AnswerForm:
-    """One answer in the words of one API: pure, from what happens to what is sent.
+    """One answer in the dialect of one API: from what happens to what is sent, without I/O.
 
-    `said` is the text so far, `tokens` those it was made of, where the request asked for their
+    `said` is the text so far, `tokens` those it was made of, if the request asks for their
     probabilities.
     """
 
     PREFIX: ClassVar[str]
+    """How the ids of its answers begin."""
 
     def __init__(self, model: str, request: ApiRequest) -> None:
         self.model = model
@@ -81,8 +83,8 @@ class AnswerForm:
         self.tokens: list[RankedToken] = []
 
     @staticmethod
-    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
-        """Return what the body asks for; ApiError for what is not supported."""
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
+        """Return what the body asks for. Raises ApiError for what is not supported."""
         raise NotImplementedError
 
     def begin(self) -> Iterable[SseEvent]:
@@ -94,7 +96,7 @@ class AnswerForm:
         raise NotImplementedError
 
     def trace(self, events: Sequence[Json]) -> Iterable[SseEvent]:
-        """Return the events that say how the answer comes about."""
+        """Return the events that tell how the answer is computed."""
         return ()
 
     def finish(self, reply: Reply) -> Iterable[SseEvent]:
@@ -109,13 +111,13 @@ class AnswerForm:
         """Return the object of the answer, once all its events were made."""
         raise NotImplementedError
 
-    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+    def cite(self, reply: Reply, source: Json) -> Json:
         """Return the annotation of a document."""
         raise NotImplementedError
 
     def annotations(self, reply: Reply) -> list[Json]:
         """Return an annotation for each document and each code that stands in no document."""
-        cited = [self.cite(reply, *each) for each in reply.sources]
+        cited = [self.cite(reply, _about(*each)) for each in reply.sources]
         missing = [{"type": "dragonrt.not_found", **code_json(code)} for code in reply.not_found]
         return [*cited, *missing]
 
@@ -127,10 +129,7 @@ class AnswerForm:
         return events
 
     def end(self, reply: Reply) -> list[SseEvent]:
-        """Return the last events, with the sources behind the text if the request wants them.
-
-        They are for clients that drop annotations.
-        """
+        """Return the last events, after the sources as text if the request wants them."""
         closing = sources_text(reply.sources, [*reply.answer.notices, *warnings(reply)])
         events = self.text(closing) if closing and self.request.sources_in_text else []
         return [*events, *self.finish(reply)]
@@ -143,9 +142,7 @@ def too_long(reply: Reply) -> bool:
 
 def usage(reply: Reply, prompt: str, answer: str) -> dict[str, int]:
     """Return the tokens of the conversation, without documents, and of the answer, as named."""
-    ready = _ready(reply)
-    given = 0 if ready is None else ready.prompt_tokens
-    written = len(reply.answer.tokens)
+    given, written = _prompt(reply)[0], len(reply.answer.tokens)
     return {prompt: given, answer: written, "total_tokens": given + written}
 
 
@@ -154,17 +151,17 @@ def report(reply: Reply) -> Json:
 
     The drafts are the device's: in mode dragon both sides draft every token.
     """
-    ready, told = _ready(reply), AnswerCounts.of(reply.answer.records)
-    prompt_s = 0.0 if ready is None else ready.load + ready.prefill
-    total_s = (told.last_s or 0.0) - (told.opened_s or 0.0)
-    numbers, counts = reply.statistics(), told.counts
+    given, prompt_s = _prompt(reply)
+    found = AnswerCounts.of(reply.answer.records)
+    total_s = (found.last_s or 0.0) - (found.opened_s or 0.0)
+    numbers, counts = reply.statistics(), found.counts
     timings = {
-        **_rate("prompt", 0 if ready is None else ready.prompt_tokens, prompt_s),
+        **_rate("prompt", given, prompt_s),
         **_rate("predicted", len(reply.answer.tokens), max(0.0, total_s - prompt_s)),
         "draft_n": numbers.get("drafted", counts.compared["device"]),
         "draft_n_accepted": numbers.get("accepted", counts.accepted["device"]),
     }
-    own = {key: part for key, part in reply.to_json().items() if key not in SAID_ELSEWHERE}
+    own = {key: part for key, part in reply.to_json().items() if key not in ELSEWHERE}
     return {"timings": timings, "dragonrt": own}
 
 
@@ -177,12 +174,14 @@ def _rate(what: str, tokens: int, seconds: float) -> Json:
     }
 
 
-def _ready(reply: Reply) -> SideReady | None:
+def _prompt(reply: Reply) -> tuple[int, float]:
+    """Return the tokens of the conversation, and the seconds until it was read."""
     events = (record.event for record in reply.answer.records)
-    return next((event for event in events if isinstance(event, SideReady)), None)
+    ready = next((event for event in events if isinstance(event, SideReady)), None)
+    return (0, 0.0) if ready is None else (ready.prompt_tokens, ready.load + ready.prefill)
 
 
-def about(side: Side, source: Source) -> Json:
-    """Return what an annotation says of a document, whatever its API calls it."""
+def _about(side: Side, source: Source) -> Json:
+    """Return what an annotation says of a document in every API."""
     url = f"dragonrt:{side}/{quote(source.name)}"
     return {**cited_json(side, source), "title": title(source) or source.name, "url": url}

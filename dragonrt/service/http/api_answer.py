@@ -1,14 +1,12 @@
-"""One request for an answer, from its turn in the queue to the last byte."""
+"""One request for an answer, from its place in the queue to the last byte."""
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dragonrt.errors import DragonError
@@ -19,14 +17,14 @@ from dragonrt.service.conversation import Conversation, Reply
 from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm, RankedToken, SseEvent
 from dragonrt.service.http.api_errors import ApiError
-from dragonrt.service.http.http_metrics import HttpMetrics
-from dragonrt.service.http.live_trace import AnswerPiece, LiveTrace
-from dragonrt.service.http.request_body import ApiRequest
+from dragonrt.service.http.metrics import DeviceMetrics
+from dragonrt.service.http.request_body import ApiRequest, Json
 from dragonrt.timeouts import USUAL
-from dragonrt.traces.events import Record, TokenRanked
+from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided, TokenRanked
+from dragonrt.traces.schema import to_object
 
-Events = list[SseEvent]
-News = list[AnswerPiece | Record]
+PING_S = 15.0
+"""A stream that is silent for so long sends a comment: proxies cut off idle connections."""
 
 
 class ClientGoneError(Exception):
@@ -39,13 +37,25 @@ class AnswerDesk:
 
     device: Device
     admission: Admission
-    metrics: HttpMetrics
+    metrics: DeviceMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """A piece of the text, and the decision that completed it."""
+
+    text: str
+    decision: TokenDecided
+
+
+News = Sequence[AnswerPiece | Record]
+"""What came of an answer since the last time; empty if there was nothing for PING_S."""
 
 
 class AnswerResponse:
     """An ASGI response: errors before the first piece are HTTP errors, later ones are events.
 
-    A client that goes away stops its answer, wherever that is.
+    A client that goes away stops its answer.
     """
 
     def __init__(self, desk: AnswerDesk, request: ApiRequest, form: AnswerForm) -> None:
@@ -55,42 +65,39 @@ class AnswerResponse:
         self._ranked: list[RankedToken] = []  # of which no text was sent yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await _while_there(receive, self._respond(scope, receive, send))
+        except ClientGoneError:
+            return
+        except ApiError as error:
+            self._desk.metrics.add("refused", str(error.status))
+            await error.response(scope, receive, send)
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = self._request.warnings
-        # A stream that is cut off is cancelled again and again: what has to end well ends here.
-        async with AsyncExitStack() as stack:
-            try:
-                begun = await _while_there(receive, self._begun(stack))
-            except ClientGoneError:
+        async with (
+            self._desk.admission.place(),
+            self._asked() as news,
+            aclosing(self._events(news)) as events,
+        ):
+            if self._request.stream:
+                headers |= {"X-Accel-Buffering": "no"}
+                body = _encoded(await anext(events), events)
+                stream = StreamingResponse(body, headers=headers, media_type="text/event-stream")
+                await stream.stream_response(send)
                 return
-            except ApiError as error:
-                self._desk.metrics.refused(error.status)
-                await error.response(scope, receive, send)
-                return
-            if isinstance(begun, dict):
-                await JSONResponse(begun, headers=headers)(scope, receive, send)
-                return
-            stream = EventSourceResponse(_encoded(*begun), headers=headers, sep="\n")
-            await stream(scope, receive, send)
+            async for _ in events:
+                pass
+            whole = self._form.whole(self._reply)
+            await JSONResponse(whole, headers=headers)(scope, receive, send)
 
-    async def _begun(
-        self, stack: AsyncExitStack
-    ) -> tuple[Events, AsyncIterator[Events]] | dict[str, Any]:
-        """Return the first events of a stream and those to come, or the whole answer's object."""
-        await stack.enter_async_context(self._desk.admission.place())
-        events = self._events(await stack.enter_async_context(self._asked()))
-        stack.push_async_callback(events.aclose)
-        first = await anext(events)
-        if self._request.stream:
-            return first, events
-        async for _ in events:
-            pass
-        return self._form.whole(self._reply)
-
-    async def _events(self, news: AsyncIterator[News]) -> AsyncGenerator[Events, None]:
+    async def _events(self, news: AsyncIterator[News]) -> AsyncGenerator[list[SseEvent], None]:
         """Yield the events of each moment. Raises ApiError for a failure before the first ones."""
-        form, begun, trace = self._form, False, LiveTrace(self._desk.device)
+        form, begun, trace = self._form, False, _LiveTrace(self._desk.device)
         try:
             async for each in news:
+                if not each and not begun:
+                    continue
                 events = [] if begun else [*form.begin()]
                 begun = True
                 if self._request.traced:
@@ -98,7 +105,8 @@ class AnswerResponse:
                 text, tokens = self._pieces(each)
                 if text:
                     events += form.text(text, tokens)
-                yield events
+                if events or not each:
+                    yield events
         except DragonError as error:
             failure = api_error(error, self._request)
             if not begun or not self._request.stream:
@@ -109,16 +117,20 @@ class AnswerResponse:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[AsyncIterator[News]]:
-        """Ask, and yield what comes, some at a time; then the reply is there.
+        """Ask, and yield the news; after them the reply is set.
 
-        What nobody has read yet is kept: at most an answer's tokens and what they cost. Reading
-        raises DragonError if the answer fails. It is stopped if it is not over when this ends.
+        News that nobody has read yet are kept. Reading raises DragonError if the answer fails. The
+        answer is stopped if it is not over when the context ends.
         """
         request, came = self._request, asyncio.Event()
-        unread: News = []
-        question, history = replace(request.question, history=()), list(request.question.history)
-        stops = request.stops
-        conversation = Conversation(self._desk.device, question, request.seed, stops, history)
+        unread: list[AnswerPiece | Record] = []
+        conversation = Conversation(
+            self._desk.device,
+            request.question,
+            request.seed,
+            request.stops,
+            [*request.question.history],
+        )
 
         def hear(news: AnswerPiece | Record) -> None:
             unread.append(news)
@@ -131,17 +143,18 @@ class AnswerResponse:
 
         async def read() -> AsyncIterator[News]:
             while not asking.done() or unread:
-                await came.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PING_S):
+                        await came.wait()
                 came.clear()
                 news, unread[:] = unread[:], []
-                if news:
-                    yield news
+                yield news
             self._reply = asking.result()
 
-        wants_records = request.traced or question.top_logprobs is not None
+        wants_records = request.traced or request.question.top_logprobs is not None
         asking = asyncio.create_task(
             conversation.ask(
-                question.prompt,
+                request.question.prompt,
                 lambda text, decision: hear(AnswerPiece(text, decision)),
                 on_record=hear if wants_records else lambda record: None,
             ),
@@ -157,7 +170,7 @@ class AnswerResponse:
             await asyncio.gather(asking, return_exceptions=True)
 
     def _pieces(self, news: News) -> tuple[str, list[RankedToken]]:
-        """Return the text that came, and the tokens that it was made of."""
+        """Return the text that came, and its tokens if their probabilities are wanted."""
         decode, text = self._desk.device.side.model.decode, ""
         tokens: list[RankedToken] = []
         for each in news:
@@ -169,16 +182,55 @@ class AnswerResponse:
         return text, tokens
 
 
+class _LiveTrace:
+    """The events of an answer as in a trace file, each token with its text, then the link's state.
+
+    Bytes are those of the device's connections since this began, of all answers under way.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._before = self._traffic()
+
+    def events(self, news: News) -> list[Json]:
+        peers = [connector.peer for connector in self._device.connectors.values()]
+        trips = [peer.round_trip_s for peer in peers if peer is not None]
+        sent, received = self._traffic()
+        link = {
+            "event": "link",
+            "rtt": max(trips, default=None),
+            "connected": len(trips),
+            "bytes_sent": sent - self._before[0],
+            "bytes_received": received - self._before[1],
+        }
+        return [*map(self._event, news), link]
+
+    def _event(self, news: AnswerPiece | Record) -> Json:
+        if isinstance(news, AnswerPiece):
+            return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
+        match news.event:
+            case Drafted(step=step):  # its payload is private and long
+                return {"event": Drafted.KIND, "t": news.t, "step": step}
+            case TokenDecided(token=token) | Disclosed(token=token):
+                return {**to_object(news), "text": self._device.side.model.decode([token])}
+            case _:
+                return to_object(news)
+
+    def _traffic(self) -> tuple[int, int]:
+        each = [connector.traffic() for connector in self._device.connectors.values()]
+        return sum(now.sent for now in each), sum(now.received for now in each)
+
+
 def api_error(error: DragonError, request: ApiRequest) -> ApiError:
-    """Return what a client hears when an answer fails."""
+    """Return the error that a client gets when its answer fails."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, LongQuestionError):
-        length = request.length.field if request.length is not None else "max_tokens"
         return ApiError(
             400,
             f"the question in {request.asked_in} takes {error.tokens} tokens, but there is room "
-            f"for {error.room} beside documents and answer: shorten it, or lower {length}",
+            f"for {error.room} beside documents and answer: shorten it, or lower "
+            f"{request.length.field if request.length else 'max_tokens'}",
             code="context_length_exceeded",
             param=request.asked_in,
         )
@@ -187,32 +239,28 @@ def api_error(error: DragonError, request: ApiRequest) -> ApiError:
     return ApiError(500, str(error), code="answer_failed")
 
 
-async def _encoded(first: Events, others: AsyncIterator[Events]) -> AsyncIterator[bytes]:
+async def _encoded(
+    first: list[SseEvent], others: AsyncIterator[list[SseEvent]]
+) -> AsyncIterator[str]:
     """Yield server-sent events, those of a moment as one piece of the body."""
-    yield _bytes(first)
+    yield "".join(map(str, first))
     async for events in others:
-        yield _bytes(events)
+        yield "".join(map(str, events)) or ": ping\n\n"
 
 
-def _bytes(events: Events) -> bytes:
-    data = [each.data if isinstance(each.data, str) else json.dumps(each.data) for each in events]
-    named = zip(data, (each.name for each in events), strict=True)
-    return b"".join(ServerSentEvent(text, event=name, sep="\n").encode() for text, name in named)
-
-
-async def _while_there(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of `work`; cancel it with a ClientGoneError if the client goes first."""
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work; cancel it and raise ClientGoneError if the client goes first."""
 
     async def listen() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    working, listening = asyncio.ensure_future(work), asyncio.ensure_future(listen())
+    working, listening = asyncio.create_task(work), asyncio.create_task(listen())
     try:
         await asyncio.wait((working, listening), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             raise ClientGoneError
-        return await working
+        await working
     finally:
         for task in (working, listening):
             task.cancel()

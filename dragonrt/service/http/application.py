@@ -1,4 +1,4 @@
-"""The routes of the service, and what they answer that is no answer."""
+"""The routes of the service, and the endpoints that do not generate text."""
 
 import asyncio
 import time
@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -17,18 +16,15 @@ from starlette.types import ASGIApp
 
 from dragonrt import __version__
 from dragonrt.modes.registry import entry_of
-from dragonrt.node.main import Device
-from dragonrt.service.http.admission import Admission
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
 from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
-from dragonrt.service.http.http_metrics import HttpMetrics
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import TEXT, Defaults, RequestBody, bounded
+from dragonrt.service.http.request_body import ApiRequest, Json, bounded, json_object
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
@@ -43,27 +39,20 @@ APIS: dict[str, type[AnswerForm]] = {
     "/v1/completions": Completion,
     "/v1/responses": ApiResponse,
 }
-"""How each API asks for an answer and tells it: all else of an answer is the same."""
+"""The dialect of each API: all else of an answer is the same."""
 
 
 class HttpService:
-    """What the routes do with one device."""
+    """The handlers of the routes, for one device."""
 
-    def __init__(
-        self,
-        device: Device,
-        documents: PrivateDocuments,
-        defaults: Defaults,
-        admission: Admission,
-        metrics: HttpMetrics,
-    ) -> None:
-        self._device, self._model = device, device.side.model.name
+    def __init__(self, desk: AnswerDesk, documents: PrivateDocuments, defaults: ApiRequest) -> None:
+        self._desk, self._device, self._side = desk, desk.device, desk.device.side
         self._documents, self._defaults = documents, defaults
-        self._desk = AnswerDesk(device, admission, metrics)
+        self._model = self._side.model.name
         self._began = int(time.time())  # a date, as clients of this API expect
 
     def application(self, keys: ApiKeys | None) -> ASGIApp:
-        """The whole service, guarded."""
+        """Return the whole service, guarded."""
         routes = [
             *(Route(path, self._asks(form), methods=["POST"]) for path, form in APIS.items()),
             Route("/v1/embeddings", self._embeddings, methods=["POST"]),
@@ -72,43 +61,40 @@ class HttpService:
             Route("/health", self._health),
             Route("/ready", self._ready),
             Route("/version", self._version),
-            Route("/metrics", self._numbers),
+            Route("/metrics", self._desk.metrics.page),
             Route("/documents", self._listing),
             Route("/documents/{name}", self._change, methods=["PUT", "DELETE"]),
             Route("/", self._page),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
-        app = Starlette(
-            routes=routes,
-            exception_handlers={
-                ApiError: self._refused,
-                HTTPException: self._wrong_route,
-                ClientDisconnect: self._left,
-            },
-        )
-        return Guard(app, keys)
+        handlers: Any = {
+            ApiError: self._rejected,
+            HTTPException: self._wrong_route,
+            ClientDisconnect: self._left,
+        }
+        return Guard(Starlette(routes=routes, exception_handlers=handlers), keys)
 
     def _asks(self, form: type[AnswerForm]) -> Handler:
         async def ask(request: Request) -> Response:
-            body = RequestBody.parse(await _body(request))
-            _check_model(body.take("model", TEXT), [self._model])
-            asked = form.parse(body, self._defaults)
-            asked = await self._defaults.fitted(asked, self._device.side.model)
+            body = await _body(request)
+            _check_model(body.get("model"), [self._model])
+            asked, usual = form.parse(body, self._defaults), self._defaults.question.max_tokens
+            asked = await asyncio.to_thread(asked.fitted, usual, self._side.model)
             answer: Any = AnswerResponse(self._desk, asked, form(self._model, asked))
             return answer  # type: ignore[no-any-return]  # any ASGI callable is a response
 
         return ask
 
     async def _embeddings(self, request: Request) -> Response:
-        body, side = RequestBody.parse(await _body(request)), self._device.side
-        if side.library is None:
+        body = await _body(request)
+        if self._side.library is None:
             raise ApiError(
                 404, "without documents there is no embedder: give --documents", code="no_embedder"
             )
-        embedder = side.library.embedder
-        _check_model(body.take("model", TEXT), [name := embedder_name(embedder)])
+        embedder = self._side.library.embedder
+        _check_model(body.get("model"), [name := embedder_name(embedder)])
         async with self._desk.admission.place():
-            return await embeddings(body, name, embedder, side)
+            return await embeddings(body, name, embedder, self._side)
 
     async def _models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": list(self._about_models().values())})
@@ -119,21 +105,20 @@ class HttpService:
         return JSONResponse(models[name])
 
     def _about_models(self) -> dict[str, dict[str, Any]]:
-        """The model that answers, and the embedder of the documents if there are any."""
-        side = self._device.side
+        """Return the model that answers, and the embedder of the documents if there are any."""
         about = {"object": "model", "created": self._began, "owned_by": "dragonrt"}
-        found = {self._model: {**about, "context_length": side.model.context_length}}
-        if side.library is not None:
-            found[embedder_name(side.library.embedder)] = about
+        found = {self._model: {**about, "context_length": self._side.model.context_length}}
+        if self._side.library is not None:
+            found[embedder_name(self._side.library.embedder)] = about
         return {name: {"id": name, **model} for name, model in found.items()}
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        """Whether an answer could begin now: with the other sides lost, where it may go alone.
+        """Tell whether an answer could begin now, if need be without the other sides.
 
-        Not where files can be uploaded and nothing would index them.
+        Not if files can be uploaded and nothing would index them.
         """
         connected = {name: each.connected for name, each in self._device.connectors.items()}
         alone = self._device.settings.goes_alone
@@ -141,7 +126,7 @@ class HttpService:
             "ready": not self._desk.admission.closing and (alone or any(connected.values())),
             "connected": connected,
         }
-        if (following := self._device.side.following) is not None:
+        if (following := self._side.following) is not None:
             problem = following.stopped or following.failed
             about["documents"] = {"problem": problem or None, "restarts": following.restarts}
             about["ready"] &= not (problem and self._documents.changeable)
@@ -152,42 +137,35 @@ class HttpService:
         versions = {"dragonrt": __version__, "protocol": PROTOCOL_VERSION}
         return JSONResponse({**versions, "model": self._model, "mode": mode})
 
-    async def _numbers(self, request: Request) -> Response:
-        page = await asyncio.to_thread(self._desk.metrics.page)
-        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
     async def _listing(self, request: Request) -> Response:
-        return JSONResponse(await self._documents.listing(self._device.side))
+        return JSONResponse(await self._documents.listing(self._side))
 
     async def _change(self, request: Request) -> Response:
-        name, side = request.path_params["name"], self._device.side
+        name = request.path_params["name"]
         if request.method == "PUT":
-            said = await self._documents.add(side, name, request.stream())
+            result = await self._documents.add(self._side, name, request.stream())
         else:
-            said = await self._documents.delete(side, name)
-        return JSONResponse(said, 202 if "reason" in said else 200)
+            result = await self._documents.delete(self._side, name)
+        return JSONResponse(result, 202 if "reason" in result else 200)
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
-    async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, ApiError)
-        self._desk.metrics.refused(error.status)
+    async def _rejected(self, request: Request, error: ApiError) -> Response:
+        self._desk.metrics.add("refused", str(error.status))
         return error.response
 
-    async def _wrong_route(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
+    async def _wrong_route(self, request: Request, error: HTTPException) -> Response:
         what = f"{request.method} {request.url.path}"
-        refusal = ApiError(error.status_code, f"{what}: {error.detail}", code="unknown_url")
-        return JSONResponse(refusal.to_json(), refusal.status, error.headers)
+        wrong = ApiError(error.status_code, f"{what}: {error.detail}", code="unknown_url")
+        return JSONResponse(wrong.to_json(), wrong.status, error.headers)
 
     async def _left(self, request: Request, error: Exception) -> Response:
         return Response(status_code=499)  # nobody reads it
 
 
-def _check_model(name: str | None, known: list[str]) -> None:
-    """Raise ApiError unless that is a model of this device."""
-    if name is None:
+def _check_model(name: Any, known: list[str]) -> None:
+    if not isinstance(name, str):
         raise invalid("model", f"the name of a model, such as {known[0]}")
     if name not in known:
         raise ApiError(
@@ -198,12 +176,13 @@ def _check_model(name: str | None, known: list[str]) -> None:
         )
 
 
-async def _body(request: Request) -> bytes:
-    """The bytes of a JSON body, of which no more than is allowed are ever kept.
+async def _body(request: Request) -> Json:
+    """Return a JSON body of at most LARGEST_BODY bytes.
 
-    Only JSON: what a form of another site could send is refused.
+    Nothing but JSON is accepted: the form of another site cannot send it.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
-    return b"".join([piece async for piece in bounded(request.stream(), LARGEST_BODY)])
+    pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
+    return json_object(b"".join(pieces))

@@ -4,38 +4,32 @@ Most programs speak the first. The second is for programs that send one text and
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any, ClassVar
 
-from dragonrt.modes.question import MAX_RANKED
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
-    Json,
     RankedToken,
     SseEvent,
-    about,
     report,
     too_long,
     usage,
 )
 from dragonrt.service.http.api_errors import ApiError, invalid
 from dragonrt.service.http.request_body import (
-    FLAG,
+    CHAT,
+    COMPLETION,
     ApiRequest,
-    Asked,
-    Defaults,
     Dialogue,
-    RequestBody,
+    Json,
+    Wanted,
+    alone,
     dialogue,
-    messages,
-    number,
+    read,
 )
-from dragonrt.side import Side
-from dragonrt.wire.messages import Source
 
 DONE = SseEvent("[DONE]")
-MOST_ALTERNATIVES = 5
-"""What OpenAI's older API takes for `logprobs`."""
 
 
 class ChatCompletion(AnswerForm):
@@ -46,17 +40,17 @@ class ChatCompletion(AnswerForm):
     CHUNK: ClassVar = "chat.completion.chunk"
 
     @staticmethod
-    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
-        """Return what the body asks for; ApiError for what is not supported."""
-        body.plain_text("response_format")
-        top = body.take("top_logprobs", number(0, MAX_RANKED, whole=True), 0)
-        wanted = body.take("logprobs", FLAG, False)
-        if top and not wanted:
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
+        """Return what the body asks for. Raises ApiError for what is not supported."""
+        fields, ignored = read(body, CHAT)
+        top, ranked = fields.get("top_logprobs", 0), None
+        if fields.get("logprobs"):
+            ranked = Wanted("logprobs", top)
+        elif top:
             raise invalid("logprobs", "true with top_logprobs")
-        ranked = Asked("logprobs", top) if wanted else None
-        length = body.asked("max_completion_tokens", "max_tokens")
-        asked = dialogue(messages(body, "messages"), "messages")
-        return defaults.request(body, asked, length, ranked)
+        asked = dialogue(fields.get("messages", []), "messages")
+        lengths = ("max_completion_tokens", "max_tokens")
+        return defaults.asked(fields, ignored, asked, lengths, ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         yield self._chunk({"role": "assistant", "content": ""})
@@ -72,8 +66,7 @@ class ChatCompletion(AnswerForm):
         yield DONE
 
     def failed(self, error: ApiError) -> Iterable[SseEvent]:
-        yield SseEvent(error.to_json())
-        yield DONE
+        return SseEvent(error.to_json()), DONE
 
     def whole(self, reply: Reply) -> Json:
         choice = {
@@ -84,10 +77,10 @@ class ChatCompletion(AnswerForm):
         }
         return self._object(self.OBJECT, [choice], usage=_usage(reply), **report(reply))
 
-    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+    def cite(self, reply: Reply, source: Json) -> Json:
         # Nobody knows which words it gave: it is one of the whole text.
         whole = {"start_index": 0, "end_index": len(reply.text)}
-        return {"type": "url_citation", "url_citation": {**whole, **about(side, source)}}
+        return {"type": "url_citation", "url_citation": {**whole, **source}}
 
     def _object(self, kind: str, choices: list[Json], **more: Any) -> Json:
         head = {"id": self.id, "created": self.created, "model": self.model}
@@ -123,18 +116,12 @@ class Completion(ChatCompletion):
     CHUNK: ClassVar = "text_completion"
 
     @staticmethod
-    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
-        """Return what the body asks for; ApiError for what is not supported."""
-        body.allow({"echo": (False,), "suffix": ("",)})
-        top = body.take("logprobs", number(0, MOST_ALTERNATIVES, whole=True))
-        ranked = None if top is None else Asked("logprobs", top)
-        length = body.asked("max_tokens")
-        prompt = body.take("prompt")
-        if isinstance(prompt, list) and len(prompt) == 1:
-            (prompt,) = prompt
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise invalid("prompt", "one text, a question")
-        return defaults.request(body, Dialogue(prompt, "prompt"), length, ranked)
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
+        """Return what the body asks for. Raises ApiError for what is not supported."""
+        fields, ignored = read(body, COMPLETION)
+        ranked = Wanted("logprobs", fields["logprobs"]) if "logprobs" in fields else None
+        asked = Dialogue(alone(fields["prompt"]), "prompt")
+        return defaults.asked(fields, ignored, asked, ("max_tokens",), ranked)
 
     def begin(self) -> Iterable[SseEvent]:
         return ()
@@ -148,15 +135,12 @@ class Completion(ChatCompletion):
     def _logprobs(self, tokens: Sequence[RankedToken], place: int) -> Json | None:
         if self.request.question.top_logprobs is None:
             return None
-        offsets = []
-        for token in tokens:
-            offsets.append(place)
-            place += len(token.text)
+        lengths = (len(token.text) for token in tokens)
         return {
             "tokens": [token.text for token in tokens],
             "token_logprobs": [token.logprob for token in tokens],
             "top_logprobs": [dict(token.top) for token in tokens],
-            "text_offset": offsets,
+            "text_offset": [*accumulate(lengths, initial=place)][:-1],
         }
 
 

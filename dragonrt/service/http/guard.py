@@ -1,4 +1,4 @@
-"""What stands before every request: who may ask, from where, and what a browser may do with it."""
+"""The check before every request: who may ask, from where, and what a browser may do with it."""
 
 from urllib.parse import urlsplit
 
@@ -9,9 +9,9 @@ from dragonrt.node.endpoints import is_loopback
 from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.http_settings import ApiKeys
 
-OPEN = frozenset({"/", "/health", "/ready"})
+OPEN = ("/", "/health", "/ready")
 PAGE = "/page/"
-"""What tells nothing private: these, and the page's own files."""
+"""Paths that show nothing private: OPEN, and the page's own files."""
 
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -27,7 +27,7 @@ SECURITY = {
 class Guard:
     """ASGI middleware in front of everything.
 
-    Pages of other sites cannot ask in a user's name: a foreign Origin is refused, and without keys
+    Pages of other sites cannot ask in a user's name: a foreign Origin is rejected, and without keys
     the Host must be this machine's own (else a name could be made to point here).
     """
 
@@ -39,29 +39,24 @@ class Guard:
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in SECURITY.items():
-                    headers[name] = value
+                headers.update(SECURITY)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         error = self._objection(scope)
-        if error is not None:
-            await error.response(scope, receive, secured)
-            return
-        await self._app(scope, receive, secured)
+        app = self._app if error is None else error.response
+        await app(scope, receive, secured)
 
     def _objection(self, scope: Scope) -> ApiError | None:
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), scope["path"]
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = urlsplit(f"//{host}").hostname or ""
-        if self._keys is None and not is_loopback(name):
+        if self._keys is None and not is_loopback(urlsplit(f"//{host}").hostname or ""):
             return ApiError(403, f"nobody is called {host!r} here", code="foreign_host")
         if origin is not None and urlsplit(origin).netloc != host:
             return ApiError(403, "pages of other sites may not ask here", code="foreign_origin")
-        if self._keys is None or scope["path"] in OPEN or scope["path"].startswith(PAGE):
+        if self._keys is None or path in OPEN or path.startswith(PAGE):
             return None
         if self._keys.allow(headers.get("authorization")):
             return None
-        return ApiError(
-            401, "a key is missing or wrong: send Authorization: Bearer KEY", code="invalid_api_key"
-        )
+        about = "a key is missing or wrong: send Authorization: Bearer KEY"
+        return ApiError(401, about, code="invalid_api_key")

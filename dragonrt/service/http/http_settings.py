@@ -1,4 +1,4 @@
-"""How the device is served over HTTP, and whom it lets in."""
+"""The settings of the HTTP service, and its API keys."""
 
 import hmac
 import ssl
@@ -13,21 +13,14 @@ from dragonrt.settings import check, setting
 from retrieval.files import read_text
 
 SHORTEST_KEY = 16
-LIBRARIES = (
-    "uvicorn",
-    "httptools",
-    "starlette",
-    "sse_starlette",
-    "prometheus_client",
-    "watchfiles",
-)
+LIBRARIES = ("uvicorn", "httptools", "starlette", "prometheus_client", "watchfiles")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
     """Where to listen, what protects it, and how many are answered.
 
-    Raises DragonError where anyone could come in, or listen.
+    Raises DragonError if strangers could ask or listen.
     """
 
     http_host: str = setting("127.0.0.1", "Listen here; elsewhere needs keys and TLS.", daily=True)
@@ -60,19 +53,15 @@ class HttpSettings:
             )
 
     def context(self) -> ssl.SSLContext | None:
-        """For https; DragonError for files that are none."""
+        """Return the TLS context, None for plain HTTP. Raises DragonError for wrong files."""
         if self.http_tls_cert is None or self.http_tls_key is None:
             return None
         return server_context(self.http_tls_cert, self.http_tls_key)
 
-    def keys(self) -> "ApiKeys | None":
-        """Whom to let in; None if anyone on this machine may. DragonError for no such file."""
-        return None if self.api_keys is None else ApiKeys.read(self.api_keys)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSettings:
-    """Where a cloud tells its operators how it is."""
+    """Where a cloud serves its health and metrics."""
 
     http_host: str = setting(
         "127.0.0.1", "Serve health and metrics on this address, without a key."
@@ -83,21 +72,21 @@ class StatusSettings:
 
 
 def check_libraries() -> None:
-    """Raise DragonError unless there is all that serving needs beside the rest of the program."""
+    """Raise DragonError unless the libraries of the HTTP service are installed."""
     for name in LIBRARIES:
         if find_spec(name) is None:
             raise DragonError(f"serving needs {name}: pip install '.[serve]'")
 
 
 class ApiKeys:
-    """Who names one of these may ask."""
+    """The keys of which a client must name one."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = tuple(key.encode() for key in keys)
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """The keys in a file, one a line, without empty lines and those that begin with #."""
+        """Return the keys in a file, one a line; empty lines and those with # do not count."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -111,7 +100,7 @@ class ApiKeys:
         return cls(keys)
 
     def allow(self, authorization: str | None) -> bool:
-        """Whether a header `Authorization: Bearer KEY` names one of them, in constant time."""
+        """Return whether a header `Authorization: Bearer KEY` names one, in constant time."""
         scheme, _, key = (authorization or "").partition(" ")
         given = key.strip().encode()
         known = [hmac.compare_digest(given, each) for each in self._keys]

@@ -1,4 +1,4 @@
-"""Documents that are added and taken away over HTTP: files in a directory that is watched."""
+"""Documents that are added and deleted over HTTP: files in a directory that is watched."""
 
 import asyncio
 import contextlib
@@ -18,16 +18,15 @@ from retrieval.files import create, make_directory, shown
 LARGEST_FILE = 64 * 1024 * 1024
 LONGEST_NAME = 200
 LISTED = 500
-"""Names that a list tells; of more it tells the number."""
-NOTHING = "nothing can be changed here: start with --uploads DIR"
+"""A list has so many names, and the number of all."""
 READ_S = 60.0
 """An upload is answered after so long, whether or not the file is read by then."""
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """The side with that directory among its documents, which are watched; made if it is missing.
+    """Return the side with that directory among its documents, which are watched.
 
-    Raises DragonError if it cannot be.
+    Makes the directory. Raises DragonError if it cannot be.
     """
     if directory is None:
         return side
@@ -43,7 +42,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 
 
 class PrivateDocuments:
-    """The documents of a side, of which those in `uploads` may be changed; none if it is None."""
+    """The documents of a side; those in `uploads` may be changed, none if it is None."""
 
     def __init__(self, settings: SideSettings, uploads: Path | None) -> None:
         self._documents = settings.documents
@@ -53,29 +52,31 @@ class PrivateDocuments:
 
     @property
     def changeable(self) -> bool:
-        """Whether files can be added and taken away."""
+        """Whether files can be added and deleted."""
         return self._uploads is not None
 
-    def heard(self, report: Report | DragonError) -> None:
-        """An update of the index is over."""
+    def report(self, report: Report | DragonError) -> None:
+        """Wake those who wait for an update of the index."""
         if isinstance(report, Report):
             self._skipped = dict(report.skipped)
-        reported, self._reported = self._reported, asyncio.Event()
-        reported.set()
+        self._reported.set()
+        self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """What there is: names, under which of them a file can be taken away, and kinds taken."""
-        names = sorted(await _contents(side))
+        """Return the names of all documents, those that can be deleted first, and kinds taken."""
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
-        uploaded = {self._name(path): name for name, path in files.items()}
-        names.sort(key=lambda name: name not in uploaded)
+        uploaded = {index_name(self._documents, path): name for name, path in files.items()}
+        names = sorted(await _contents(side), key=lambda name: (name not in uploaded, name))
         listed = [{"name": name, "upload": uploaded.get(name)} for name in names[:LISTED]]
         kinds = list(SUFFIXES) if self.changeable else []
         return {"files": listed, "total": len(names), "kinds": kinds}
 
     async def add(self, side: LocalSide, name: str, data: AsyncIterable[bytes]) -> dict[str, Any]:
-        """Keep a file and wait until it is read. Raises ApiError for what cannot be."""
-        path = self._path(name)
+        """Keep a file and wait until it is indexed. Raises ApiError if it cannot be."""
+        plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
+        if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
+            raise ApiError(400, f"{name!r} is no name of a file", param="name")
+        path = self._directory() / name
         if path.suffix.lower() not in SUFFIXES:
             raise ApiError(415, f"files of these kinds are read: {' '.join(SUFFIXES)}")
         unfinished = path.with_name(f".{name}.part")  # hidden: not yet a document
@@ -89,10 +90,10 @@ class PrivateDocuments:
             raise ApiError(507, f"the file cannot be kept: {error.strerror}") from None
         finally:
             unfinished.unlink(missing_ok=True)
-        return {"name": name, **await self._over(side, "indexed", path, content)}
+        return {"name": name, **await self._updated(side, "indexed", path, content)}
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Take a file away, by its name as it is listed, and wait until nothing of it is found."""
+        """Delete a file by its name in the list, and wait until nothing of it is found."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:
@@ -100,16 +101,16 @@ class PrivateDocuments:
             path.unlink()
         except OSError:
             raise ApiError(404, f"there is no uploaded file {name!r}") from None
-        return {"name": name, **await self._over(side, "deleted", path, None)}
+        return {"name": name, **await self._updated(side, "deleted", path, None)}
 
-    async def _over(
+    async def _updated(
         self, side: LocalSide, what: str, path: Path, content: str | None
     ) -> dict[str, Any]:
-        """Whether `what` is over: the index has the file with that content; else why it has not.
+        """Return whether the index has the file with that content; if not, also the reason.
 
         Raises ApiError if the file cannot be read.
         """
-        name, following = self._name(path), side.following
+        name, following = index_name(self._documents, path), side.following
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_S):
                 while True:
@@ -127,22 +128,14 @@ class PrivateDocuments:
         return {what: False, "reason": "it takes long: the index has it later"}
 
     def _uploaded(self) -> dict[str, Path]:
-        """The uploaded files by their names as they are shown."""
-        if self._uploads is None:
-            raise ApiError(403, NOTHING)
-        return {shown(p.name): p for p in self._uploads.iterdir() if not p.name.startswith(".")}
+        """Return the uploaded files by their names as they are shown."""
+        files = self._directory().iterdir()
+        return {shown(path.name): path for path in files if not path.name.startswith(".")}
 
-    def _name(self, path: Path) -> str:
-        return index_name(self._documents, path)
-
-    def _path(self, name: str) -> Path:
-        """Where an uploaded file of that name is: directly in the directory, never hidden."""
+    def _directory(self) -> Path:
         if self._uploads is None:
-            raise ApiError(403, NOTHING)
-        plain = name.isprintable() and "/" not in name and "\\" not in name
-        if not plain or name.startswith(".") or not 1 <= len(name.encode()) <= LONGEST_NAME:
-            raise ApiError(400, f"{name!r} is no name of a file", param="name")
-        return self._uploads / name
+            raise ApiError(403, "nothing can be changed here: start with --uploads DIR")
+        return self._uploads
 
 
 async def _contents(side: LocalSide) -> dict[str, str]:

@@ -1,20 +1,18 @@
-"""The body of a request: its fields are taken, refused by name, or ignored with a warning."""
+"""The body of a request: its fields are checked, rejected by name, or ignored with a warning."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.modes.question import Question, Turn
+from dragonrt.modes.question import MAX_RANKED, Question, Turn
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.conversation import HISTORY
 from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
-from dragonrt.service.http.sources_text import without_sources
-from dragonrt.settings import assemble, flat
-from dragonrt.wire.limits import MAX_64, MAX_TOKENS
+from dragonrt.service.view import without_sources
+from dragonrt.wire.limits import MAX_64
 
 MAX_WARNED = 16
 """Ignored fields that a response names, each with at most MAX_NAME characters."""
@@ -22,69 +20,214 @@ MAX_NAME = 64
 MAX_STOPS = 16
 """Stop strings of one request, each of at most MAX_STOP_LENGTH characters."""
 MAX_STOP_LENGTH = 256
+MOST_TEXTS = 2048
+"""Texts of one request for embeddings, as in OpenAI's API."""
 
-WITHOUT_EFFECT = (
-    *("user", "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("service_tier", "parallel_tool_calls"),
-)
-"""What a client may say of itself and of its bill: no answer depends on it."""
-
-UNLIKE_HERE: dict[str, Sequence[Any]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "logit_bias": ({},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "modalities": (["text"],),
-    "audio": (),
-}
-"""What no API does here, with the values by which it is not asked for."""
+Json = dict[str, Any]
 
 
 class Kind(NamedTuple):
-    """What a field may hold: the words for errors, and the test."""
+    """The values of a field: a test, and the words for errors; without words, it is unsupported."""
 
-    must: str
     fits: Callable[[Any], bool]
+    must: str = ""
+    needed: bool = False
+
+
+Spec = Mapping[str, Any]
+"""The fields of an object. Each has a Kind, a Spec, a list [Spec], or (Kind of texts, [Spec])."""
+
+
+def many(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of one."""
+    return value if isinstance(value, list) else [value]
+
+
+def alone(value: Any) -> Any:
+    """Return the element of a list of one, and anything else as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def number(low: float, high: float, whole: bool = False) -> Kind:
     """Return the kind of numbers in a range; of integers only if `whole`."""
     types = (int,) if whole else (int, float)
     must = f"an integer from {low} to {high}" if whole else f"a number from {low:g} to {high:g}"
-    return Kind(must, lambda value: type(value) in types and low <= value <= high)
+    return Kind(lambda value: type(value) in types and low <= value <= high, must)
 
 
-ANYTHING = Kind("anything", lambda value: True)
-TEXT = Kind("text", lambda value: isinstance(value, str))
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-OBJECT = Kind("an object", lambda value: isinstance(value, dict))
-LIST = Kind("a list", lambda value: isinstance(value, list))
+def only(*values: Any) -> Kind:
+    """Return the kind of a feature that is missing here: the values that do not ask for it."""
+    # 0 is not False, but 0.0 is 0.
+    return Kind(
+        lambda value: any(
+            each == value and isinstance(each, bool) == isinstance(value, bool) for each in values
+        )
+    )
+
+
+ANY = Kind(lambda value: True)
+TEXT = Kind(lambda value: isinstance(value, str), "text")
+FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
+TOP = number(0, MAX_RANKED, whole=True)
 LENGTH = Kind(
-    "an integer from 1 on, or -1 for all there is room",
     lambda value: type(value) is int and (value >= 1 or value == -1),
+    "an integer from 1 on, or -1 for all there is room",
 )
 STOPS = Kind(
-    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
     lambda value: (
-        len(stops := value if isinstance(value, list) else [value]) <= MAX_STOPS
-        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in stops)
+        len(many(value)) <= MAX_STOPS
+        and all(isinstance(stop, str) and 1 <= len(stop) <= MAX_STOP_LENGTH for stop in many(value))
     ),
+    f"a text or up to {MAX_STOPS}, each of 1 to {MAX_STOP_LENGTH} characters",
 )
+FORMAT = Kind(lambda value: isinstance(value, dict) and value.get("type", "text") == "text")
+"""Nothing here makes an answer follow a grammar."""
+ROLES = ("system", "developer", "user", "assistant")
+
+WITHOUT_EFFECT: Spec = {
+    **dict.fromkeys(("model", "user", "metadata", "safety_identifier", "service_tier"), ANY),
+    **dict.fromkeys(("prompt_cache_key", "prompt_cache_retention", "parallel_tool_calls"), ANY),
+}
 SAMPLER = {
     "temperature": number(0, 100),
     "top_p": number(0, 1),
     "top_k": number(0, 2**31 - 1, whole=True),
     "min_p": number(0, 1),
 }
+COMMON: Spec = {
+    **WITHOUT_EFFECT,
+    **dict.fromkeys(("n", "best_of"), only(1)),
+    **dict.fromkeys(("tools", "functions"), only([])),
+    **dict.fromkeys(("tool_choice", "function_call"), only("none", "auto")),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), only(0)),
+    "logit_bias": only({}),
+    "modalities": only(["text"]),
+    "audio": only(),
+    **SAMPLER,
+    "seed": number(0, MAX_64, whole=True),
+    "stop": STOPS,
+    "sources_in_text": FLAG,
+    "stream": FLAG,
+    "stream_options": {"include_usage": FLAG, "include_obfuscation": only(False)},
+}
+"""The fields of every API."""
+MESSAGE: Spec = {
+    **dict.fromkeys(("id", "name", "status", "type", "annotations", "refusal"), ANY),
+    "tool_calls": only([]),
+    **dict.fromkeys(("function_call", "audio"), only()),
+    "role": Kind(lambda value: value in ROLES, f"one of {', '.join(ROLES)}", needed=True),
+    "content": (
+        TEXT,
+        [
+            {
+                **dict.fromkeys(("annotations", "logprobs"), ANY),
+                "type": only("text", "input_text", "output_text"),
+                "text": TEXT,
+            }
+        ],
+    ),
+}
+
+
+CHAT: Spec = {
+    "messages": [MESSAGE],
+    "response_format": FORMAT,
+    "top_logprobs": TOP,
+    "logprobs": FLAG,
+    "max_completion_tokens": LENGTH,
+    "max_tokens": LENGTH,
+    **COMMON,
+}
+COMPLETION: Spec = {
+    "prompt": Kind(
+        lambda value: isinstance(alone(value), str) and alone(value).strip(),
+        "one text, a question",
+        needed=True,
+    ),
+    "echo": only(False),
+    "suffix": only(""),
+    "logprobs": number(0, 5, whole=True),
+    "max_tokens": LENGTH,
+    **COMMON,
+}
+TRACE = "dragonrt.trace"
+"""What `include` names for the events of decoding, and the type of such events in the stream."""
+LOGPROBS = "message.output_text.logprobs"
+"""What `include` names for each token's probability."""
+RESPONSE: Spec = {
+    "input": (TEXT, [MESSAGE]),
+    "instructions": TEXT,
+    "text": {"format": FORMAT},
+    "include": Kind(lambda value: all(each in (TRACE, LOGPROBS) for each in many(value))),
+    "top_logprobs": TOP,
+    "max_output_tokens": LENGTH,
+    "truncation": ANY,  # earlier turns make room for the question in any case
+    "background": only(False),  # nothing goes on without its client, and nothing is kept
+    **dict.fromkeys(("previous_response_id", "conversation", "prompt"), only()),
+    **COMMON,
+}
+EMBEDDINGS: Spec = {
+    "input": Kind(
+        lambda value: (
+            1 <= len(many(value)) <= MOST_TEXTS
+            and all(isinstance(text, str) and text for text in many(value))
+        ),
+        f"a text or up to {MOST_TEXTS}, none of them empty",
+        needed=True,
+    ),
+    "encoding_format": Kind(lambda value: value in ("float", "base64"), "float or base64"),
+    "dimensions": ANY,
+    **WITHOUT_EFFECT,
+}
+
+
+def json_object(data: bytes) -> Json:
+    """Return the body of a request. Raises ApiError if it is not a JSON object."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "the body must be JSON", code="invalid_json") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "the body must be a JSON object", code="invalid_json")
+    return value
+
+
+def read(body: Json, spec: Spec) -> tuple[Json, list[str]]:
+    """Return the fields of a spec that are given, and the names of those that are ignored.
+
+    A field that is null is not given. Raises ApiError for a wrong or unsupported value.
+    """
+    ignored: list[str] = []
+    return _object(body, spec, ignored, ""), ignored
+
+
+def _object(value: Json, spec: Spec, ignored: list[str], where: str) -> Json:
+    given = {name: each for name, each in value.items() if each is not None}
+    found = {
+        name: _field(given.pop(name, None), kind, ignored, f"{where}{name}")
+        for name, kind in spec.items()
+        if name in given or (kind.needed if isinstance(kind, Kind) else isinstance(kind, tuple))
+    }
+    ignored += (f"{where}{name}"[:MAX_NAME] for name in given)
+    return found
+
+
+def _field(value: Any, kind: Any, ignored: list[str], name: str) -> Any:
+    if isinstance(kind, Kind):
+        if not kind.fits(value):
+            raise invalid(name, kind.must) if kind.must else unsupported(name)
+        return value
+    if isinstance(kind, tuple):
+        return _field(value, kind[not isinstance(value, str)], ignored, name)
+    if not isinstance(value, type(kind)):
+        raise invalid(name, "a list" if isinstance(kind, list) else "an object")
+    if isinstance(value, dict):
+        return _object(value, kind, ignored, f"{name}.")
+    return [_field(each, kind[0], ignored, f"{name}[{n}]") for n, each in enumerate(value)]
 
 
 async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body; ApiError where there are too many bytes."""
+    """Yield the pieces of a body. Raises ApiError if there are too many bytes."""
     size = 0
     async for piece in data:
         size += len(piece)
@@ -93,98 +236,7 @@ async def bounded(data: AsyncIterable[bytes], largest: int) -> AsyncIterator[byt
         yield piece
 
 
-class RequestBody:
-    """A JSON object whose fields are taken one by one; `close` notes what is left as ignored.
-
-    A field that is null counts as left out.
-    """
-
-    def __init__(
-        self, fields: Mapping[str, Any], where: str = "", ignored: list[str] | None = None
-    ) -> None:
-        self._where = where
-        self._fields = {name: value for name, value in fields.items() if value is not None}
-        self.ignored = [] if ignored is None else ignored
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """Raises ApiError for what is not a JSON object."""
-        try:
-            value = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ApiError(400, "the body must be JSON", code="invalid_json") from None
-        if not isinstance(value, dict):
-            raise ApiError(400, "the body must be a JSON object", code="invalid_json")
-        return cls(value)
-
-    def name(self, field: str) -> str:
-        """Return what errors call the field."""
-        return f"{self._where}{field}"
-
-    def take(self, field: str, kind: Kind = ANYTHING, default: Any = None) -> Any:
-        """Return the value, or the default if it is left out; ApiError for another kind."""
-        value = self._fields.pop(field, None)
-        if value is not None and not kind.fits(value):
-            raise invalid(self.name(field), kind.must)
-        return default if value is None else value
-
-    def text(self, field: str) -> str | None:
-        """Take the field if it is a text; else leave it."""
-        return self._fields.pop(field) if isinstance(self._fields.get(field), str) else None
-
-    def asked(self, *fields: str) -> "Asked | None":
-        """Return the first of these lengths that is given."""
-        given = [(self.name(field), self.take(field, LENGTH)) for field in fields]
-        found = (Asked(name, min(value, MAX_TOKENS)) for name, value in given if value is not None)
-        return next(found, None)
-
-    def inner(self, field: str) -> "RequestBody":
-        """Return the fields of an object within this one; of none if it is left out."""
-        return RequestBody(self.take(field, OBJECT, {}), f"{self.name(field)}.", self.ignored)
-
-    def entries(self, field: str) -> "list[RequestBody]":
-        """Return the objects of a list."""
-        found = []
-        if field not in self._fields:
-            raise invalid(self.name(field), LIST.must)
-        for place, each in enumerate(self.take(field, LIST)):
-            where = f"{self.name(field)}[{place}]"
-            if not isinstance(each, dict):
-                raise invalid(where, OBJECT.must)
-            found.append(RequestBody(each, f"{where}.", self.ignored))
-        return found
-
-    def pass_over(self, fields: Sequence[str]) -> None:
-        """Drop fields that change nothing of an answer."""
-        for field in fields:
-            self.take(field)
-
-    def allow(self, neutral: Mapping[str, Sequence[Any]]) -> None:
-        """Refuse these fields unless they ask for what happens anyhow."""
-        for field, values in neutral.items():
-            value = self.take(field)
-            # 0 is not False, but 0.0 is 0.
-            same = (
-                each == value and isinstance(each, bool) == isinstance(value, bool)
-                for each in values
-            )
-            if value is not None and not any(same):
-                raise unsupported(self.name(field))
-
-    def plain_text(self, field: str) -> None:
-        """Refuse every format but text: nothing here holds an answer to a grammar."""
-        wanted = self.inner(field)
-        kind = wanted.take("type", TEXT, "text")
-        if kind != "text":
-            raise unsupported(self.name(field), "ask for the form in words, or leave it out", kind)
-        wanted.close()
-
-    def close(self) -> None:
-        """Note the fields that nobody took as ignored."""
-        self.ignored += (self.name(field)[:MAX_NAME] for field in self._fields)
-
-
-class Asked(NamedTuple):
+class Wanted(NamedTuple):
     """A number, and the field that asks for it."""
 
     field: str
@@ -192,10 +244,7 @@ class Asked(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """A conversation as its client sends it: the question, the turns before, the instructions.
-
-    The question stands in the field `asked_in`.
-    """
+    """A conversation as its client sends it; the question stands in the field `asked_in`."""
 
     prompt: str
     asked_in: str
@@ -203,32 +252,100 @@ class Dialogue(NamedTuple):
     instructions: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """What a client asks for, by whichever API. Without a `seed` the answer draws its own.
+    """What a client asks for in any API; without a body, what holds if it does not say.
 
-    `question` has the words and the settings, `stops` the texts that end the answer. The question
-    stands in the field `asked_in`. With `traced` the stream also says how the answer comes about.
+    `question` has the words and the settings; without a `seed` the answer draws its own. `stops`
+    are the texts that end the answer, of `longest` tokens at most. `unranked` says why a sampler
+    has no probabilities to return; None if it has. With `traced` the stream also tells how the
+    answer is computed.
     """
 
     question: Question
     seed: int | None
     stops: tuple[str, ...]
-    stream: bool
     sources_in_text: bool
-    asked_in: str
-    length: Asked | None
-    ignored: tuple[str, ...]
-    include_usage: bool
-    traced: bool
+    longest: int
+    unranked: Callable[[Sampler], str | None] = lambda sampler: None
+    stream: bool = False
+    include_usage: bool = False
+    traced: bool = False
+    asked_in: str = ""
+    length: Wanted | None = None
+    ignored: tuple[str, ...] = ()
+
+    def asked(
+        self,
+        fields: Json,
+        ignored: Sequence[str],
+        dialogue: Dialogue,
+        lengths: Sequence[str],
+        ranked: Wanted | None,
+        *,
+        traced: bool = False,
+    ) -> "ApiRequest":
+        """Return the request of these fields; the first of `lengths` that is given counts.
+
+        Raises ApiError for values that do not fit.
+        """
+        usual, most = self.question.sampler, self.question.max_tokens
+        sampler = {name: fields.get(name, getattr(usual, name)) for name in SAMPLER}
+        length = next((Wanted(name, fields[name]) for name in lengths if name in fields), None)
+        if length is not None:
+            most = self.longest if length.number < 0 else min(length.number, self.longest)
+        try:
+            question = replace(
+                self.question,
+                prompt=dialogue.prompt,
+                history=dialogue.history,
+                instructions=dialogue.instructions,
+                sampler=Sampler(
+                    **{name: type(getattr(usual, name))(each) for name, each in sampler.items()}
+                ),
+                max_tokens=most,
+                top_logprobs=None if ranked is None else ranked.number,
+            )
+        except DragonError as error:
+            raise ApiError(400, str(error), code="invalid_value") from None
+        if ranked is not None and (because := self.unranked(question.sampler)):
+            raise unsupported(ranked.field, because)
+        return replace(
+            self,
+            question=question,
+            seed=fields.get("seed", self.seed),
+            stops=(*self.stops, *many(fields.get("stop", []))),
+            sources_in_text=fields.get("sources_in_text", self.sources_in_text),
+            stream=fields.get("stream", False),
+            include_usage=fields.get("stream_options", {}).get("include_usage", False),
+            traced=traced,
+            asked_in=dialogue.asked_in,
+            length=length,
+            ignored=tuple(dict.fromkeys(ignored)),
+        )
+
+    def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
+        """Shorten the answer to what the model has room for beside its documents.
+
+        They have at most half of its context. No answer gets shorter than the `usual` tokens. It
+        encodes the question, so do not call it on the event loop.
+        """
+        question = self.question
+        if question.max_tokens <= usual:
+            return self
+        text = model.prompt.question_text([], question.prompt, question.instructions)
+        room = model.context_length // 2 - len(model.encode(text))
+        most = min(question.max_tokens, max(room, usual))
+        return replace(self, question=replace(question, max_tokens=most))
 
     @property
     def warnings(self) -> dict[str, str]:
         """The header `Warning` of the response, if a part of the request does not count."""
         most, length = self.question.max_tokens, self.length
-        if length is not None and most < length.number:
-            return warning(self.ignored, f"{length.field}: {most} is the most")
-        return warning(self.ignored)
+        short = length is not None and most < length.number
+        return warning(
+            self.ignored, f"{length.field}: {most} is the most" if length and short else ""
+        )
 
 
 def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
@@ -239,117 +356,19 @@ def warning(ignored: Sequence[str], other: str = "") -> dict[str, str]:
     return {"Warning": f"299 - {json.dumps(found)}"} if found else {}
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What holds where a request says nothing, and the `longest` answer in tokens.
-
-    `unranked` says why a sampler has no probabilities to return, None if it has.
-    """
-
-    question: Question
-    seed: int | None
-    stops: tuple[str, ...]
-    sources_in_text: bool
-    longest: int
-    unranked: Callable[[Sampler], str | None] = lambda sampler: None
-
-    def request(
-        self,
-        body: RequestBody,
-        dialogue: Dialogue,
-        length: Asked | None,
-        ranked: Asked | None,
-        *,
-        traced: bool = False,
-    ) -> ApiRequest:
-        """Parse the rest of a request, which all APIs have alike; closes the body."""
-        options = body.inner("stream_options")
-        options.allow({"include_obfuscation": (False,)})
-        include_usage = options.take("include_usage", FLAG, False)
-        options.close()
-        body.pass_over(WITHOUT_EFFECT)
-        body.allow(UNLIKE_HERE)
-        given = {name: body.take(name, kind) for name, kind in SAMPLER.items()}
-        sampler = {
-            name: value if name == "top_k" else float(value)
-            for name, value in given.items()
-            if value is not None
-        }
-        seed = body.take("seed", number(0, MAX_64, whole=True), self.seed)
-        stops = body.take("stop", STOPS, [])
-        stream = body.take("stream", FLAG, False)
-        sources_in_text = body.take("sources_in_text", FLAG, self.sources_in_text)
-        body.close()
-        most = self.question.max_tokens if length is None else length.number
-        try:
-            question = replace(
-                self.question,
-                prompt=dialogue.prompt,
-                history=dialogue.history,
-                instructions=dialogue.instructions,
-                sampler=assemble(Sampler, flat(self.question.sampler) | sampler),
-                max_tokens=self.longest if most < 0 else min(most, self.longest),
-                top_logprobs=None if ranked is None else ranked.number,
-            )
-        except DragonError as error:
-            raise ApiError(400, str(error), code="invalid_value") from None
-        if ranked is not None and (because := self.unranked(question.sampler)):
-            raise unsupported(ranked.field, because)
-        return ApiRequest(
-            question=question,
-            seed=seed,
-            stops=(*self.stops, *([stops] if isinstance(stops, str) else stops)),
-            stream=stream,
-            sources_in_text=sources_in_text,
-            asked_in=dialogue.asked_in,
-            length=length,
-            ignored=tuple(dict.fromkeys(body.ignored)),
-            include_usage=include_usage,
-            traced=traced,
-        )
-
-    async def fitted(self, request: ApiRequest, model: LanguageModel) -> ApiRequest:
-        """Shorten the answer to what the model has room for beside its documents.
-
-        They have at most half of its context. No answer gets shorter than the default.
-        """
-        question = request.question
-        if question.max_tokens <= self.question.max_tokens:
-            return request
-        text = model.prompt.question_text([], question.prompt, question.instructions)
-        room = model.context_length // 2 - len(await asyncio.to_thread(model.encode, text))
-        most = min(question.max_tokens, max(room, self.question.max_tokens))
-        return replace(request, question=replace(question, max_tokens=most))
-
-
-Message = tuple[str, str]
-"""The role and the text."""
-
-
-def messages(body: RequestBody, field: str) -> list[Message]:
-    """Return the messages of a list. Raises ApiError for other roles, and for all but text."""
-    found = []
-    for message in body.entries(field):
-        message.pass_over(("id", "name", "status", "type", "annotations", "refusal"))
-        message.allow({"tool_calls": ([],), "function_call": (), "audio": ()})
-        role, content = message.take("role", TEXT), _content(message)
-        message.close()
-        if role not in ("system", "developer", "user", "assistant"):
-            raise invalid(message.name("role"), "system, developer, user or assistant")
-        found.append((role, content))
-    return found
-
-
-def dialogue(messages: Sequence[Message], asked_in: str) -> Dialogue:
-    """Return the turns of messages; several of one side in a row are joined.
+def dialogue(messages: Sequence[Json], asked_in: str, instructions: str = "") -> Dialogue:
+    """Return the turns of messages; several of one role in a row are joined.
 
     Raises ApiError unless a question comes last.
     """
-    instructions: list[str] = []
+    system = [instructions] if instructions else []
     turns: list[tuple[list[str], list[str]]] = []
-    for role, content in messages:
+    for message in messages:
+        role, content = message.get("role"), message.get("content", [])
+        if not isinstance(content, str):
+            content = "".join(part.get("text", "") for part in content)
         if role in ("system", "developer"):
-            instructions.append(content)
+            system.append(content)
             continue
         if not turns or (role == "user" and turns[-1][1]):
             turns.append(([], []))
@@ -363,18 +382,4 @@ def dialogue(messages: Sequence[Message], asked_in: str) -> Dialogue:
         raise ApiError(400, must, code="invalid_value", param=asked_in)
     *earlier, (question, _) = turns
     history = tuple(("\n".join(asked), "\n".join(answered)) for asked, answered in earlier)
-    return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(instructions))
-
-
-def _content(message: RequestBody) -> str:
-    if (content := message.text("content")) is not None:
-        return content
-    texts = []
-    for part in message.entries("content"):
-        part.pass_over(("annotations", "logprobs"))
-        kind = part.take("type", TEXT)
-        if kind not in ("text", "input_text", "output_text"):
-            raise unsupported(part.name("type"), "send text only")
-        texts.append(part.take("text", TEXT, ""))
-        part.close()
-    return "".join(texts)
+    return Dialogue("\n".join(question), asked_in, history[-HISTORY:], "\n".join(system))

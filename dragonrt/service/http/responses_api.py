@@ -5,46 +5,26 @@ import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from dragonrt.modes.question import MAX_RANKED
 from dragonrt.service.conversation import Reply
 from dragonrt.service.http.answer_form import (
     AnswerForm,
-    Json,
     RankedToken,
     SseEvent,
-    about,
     report,
     too_long,
     usage,
 )
-from dragonrt.service.http.api_errors import ApiError, unsupported
+from dragonrt.service.http.api_errors import ApiError
 from dragonrt.service.http.request_body import (
-    LIST,
-    TEXT,
+    LOGPROBS,
+    RESPONSE,
+    TRACE,
     ApiRequest,
-    Asked,
-    Defaults,
-    RequestBody,
+    Json,
+    Wanted,
     dialogue,
-    messages,
-    number,
+    read,
 )
-from dragonrt.side import Side
-from dragonrt.wire.messages import Source
-
-TRACE = "dragonrt.trace"
-"""What `include` names to hear how the answer comes about, and the type of the events that say."""
-
-LOGPROBS = "message.output_text.logprobs"
-"""What `include` names to hear each token's probability."""
-
-UNLIKE_HERE: dict[str, Sequence[Any]] = {
-    "background": (False,),
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
-}
-"""What asks for something that was kept here, or runs on: nothing is and nothing does."""
 
 
 class ApiResponse(AnswerForm):
@@ -59,27 +39,22 @@ class ApiResponse(AnswerForm):
         self._numbers = itertools.count()
 
     @staticmethod
-    def parse(body: RequestBody, defaults: Defaults) -> ApiRequest:
-        """Return what the body asks for; ApiError for what is not supported."""
-        body.allow(UNLIKE_HERE)
-        body.pass_over(("truncation",))  # earlier turns make room for the question anyhow
-        text = body.inner("text")
-        text.plain_text("format")
-        text.close()
-        length = body.asked("max_output_tokens")
-        included = body.take("include", LIST, [])
-        if any(each not in (TRACE, LOGPROBS) for each in included):
-            raise unsupported("include", f"nothing but {TRACE} and {LOGPROBS} can be included")
-        top = body.take("top_logprobs", number(0, MAX_RANKED, whole=True), 0)
-        ranked = None
-        if LOGPROBS in included or top:
-            ranked = Asked("top_logprobs" if top else "include", top)
-        instructions = body.take("instructions", TEXT)
-        before = [("system", instructions)] if instructions else []
-        text_alone = body.text("input")
-        said = messages(body, "input") if text_alone is None else [("user", text_alone)]
-        asked = dialogue([*before, *said], "input")
-        return defaults.request(body, asked, length, ranked, traced=TRACE in included)
+    def parse(body: Json, defaults: ApiRequest) -> ApiRequest:
+        """Return what the body asks for. Raises ApiError for what is not supported."""
+        fields, ignored = read(body, RESPONSE)
+        included, top = fields.get("include", []), fields.get("top_logprobs", 0)
+        ranked = Wanted("top_logprobs" if top else "include", top)
+        said = fields.get("input", [])
+        if isinstance(said, str):
+            said = [{"role": "user", "content": said}]
+        return defaults.asked(
+            fields,
+            ignored,
+            dialogue(said, "input", fields.get("instructions", "")),
+            ("max_output_tokens",),
+            ranked if top or LOGPROBS in included else None,
+            traced=TRACE in included,
+        )
 
     def begin(self) -> Iterable[SseEvent]:
         for kind in ("created", "in_progress"):
@@ -125,13 +100,13 @@ class ApiResponse(AnswerForm):
         }
         return self._object(_status(reply), [message], **more, **report(reply))
 
-    def cite(self, reply: Reply, side: Side, source: Source) -> Json:
+    def cite(self, reply: Reply, source: Json) -> Json:
         return {
             "type": "file_citation",
-            "file_id": f"{side}:{source.name}",
-            "filename": source.name,
+            "file_id": f"{source['side']}:{source['file']}",
+            "filename": source["file"],
             "index": len(reply.text),
-            **about(side, source),
+            **source,
         }
 
     def _part(self, found: list[Json]) -> Json:

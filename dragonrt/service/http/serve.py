@@ -15,18 +15,17 @@ from dragonrt.node.main import device
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.api_answer import AnswerDesk
 from dragonrt.service.http.application import HttpService
-from dragonrt.service.http.bounded_http import HttpBounds, Places
-from dragonrt.service.http.http_metrics import HttpMetrics
-from dragonrt.service.http.http_settings import HttpSettings
+from dragonrt.service.http.http_settings import ApiKeys, HttpSettings
+from dragonrt.service.http.metrics import DeviceMetrics
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import Defaults
-from dragonrt.service.http.side_metrics import IndexNews
-from dragonrt.service.http.web_server import listen_on, serving, url_of
+from dragonrt.service.http.request_body import ApiRequest
+from dragonrt.service.http.web_server import HttpBounds, Places, listen_on, serving, url_of
 from retrieval import Report
 
 SHARE_OF_CONTEXT = 4
-"""At most this part of what the model can read is the answer's: its documents need room, too."""
+"""At most this part of the model's context is the answer's: its documents need room, too."""
 
 
 async def serve_device(
@@ -43,28 +42,28 @@ async def serve_device(
     on_report: OnReport,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `on_ready` hears the address. Raises DragonError.
+    """Serve until SIGINT or SIGTERM; calls `on_ready` with the address. Raises DragonError.
 
-    `question`, `seed` and `stops` hold where a request says nothing.
+    `question`, `seed` and `stops` are the defaults of requests.
     """
-    keys, context = http.keys(), http.context()
+    keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
+    context = http.context()
     longest = max(1, model.context_length // SHARE_OF_CONTEXT)
-    defaults = Defaults(question, seed, stops, http.sources_in_text, longest, how.unranked)
-    admission, metrics = Admission(http.answers_at_once, http.waiting), HttpMetrics()
+    defaults = ApiRequest(question, seed, stops, http.sources_in_text, longest, how.unranked)
+    admission = Admission(http.answers_at_once, http.waiting)
+    metrics = DeviceMetrics(0 if library is None else library.skipped)
     places = Places(HttpBounds().for_queue(http.answers_at_once + http.waiting))
     documents = PrivateDocuments(settings, http.uploads)
-    news = IndexNews(0 if library is None else library.skipped)
 
-    def reported(report: Report | DragonError) -> None:
-        documents.heard(report)
-        news.heard(report)
-        on_report(report)
+    def report(update: Report | DragonError) -> None:
+        for each in (documents.report, metrics.report, on_report):
+            each(update)
 
-    stopped, said = asyncio.Event(), (on_notice, reported, metrics.take)
+    stopped, sinks = asyncio.Event(), (on_notice, report, metrics.take)
     with listen_on(http.http_host, http.http_port) as listening:
-        async with device(settings, model, library, members, how, *said) as connected:
-            metrics.read_from(connected, admission, places, news)
-            service = HttpService(connected, documents, defaults, admission, metrics)
+        async with device(settings, model, library, members, how, *sinks) as connected:
+            metrics.watch_device(connected, admission, places)
+            service = HttpService(AnswerDesk(connected, admission, metrics), documents, defaults)
             async with serving(service.application(keys), listening, context, places) as server:
 
                 def stop() -> None:

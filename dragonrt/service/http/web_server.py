@@ -1,21 +1,168 @@
-"""The process's HTTP server: uvicorn on the loop that the device runs on."""
+"""The HTTP server: uvicorn on the loop of its side, with bounds on what a stranger may use.
+
+uvicorn bounds only how long a connection is idle between requests. Here each connection takes a
+place before TLS or a key is asked for, and requests and responses have deadlines.
+"""
 
 import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import uvicorn
-from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dragonrt.errors import DragonError
-from dragonrt.service.http.bounded_http import Acceptor, BoundedHttp, Places
+from dragonrt.node.lobby import source_of
+
+log = logging.getLogger(__name__)
 
 ENDING_S = 30
 """Answers under way may take so long when the service ends."""
+PAUSE_S = 1.0
+"""Between tries, where connections cannot be accepted."""
+BUSY, LATE = b"503 Service Unavailable", b"408 Request Timeout"
+REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpBounds:
+    """How many connections there may be, and how long a client may take; seconds.
+
+    A body has `body_s`, and one second more for each `bytes_per_s` that came. A client that reads
+    nothing of a response for `taken_in_s` is dropped.
+    """
+
+    connections: int = 512
+    of_address: int = 128
+    headers_s: float = 10.0
+    body_s: float = 30.0
+    bytes_per_s: int = 64 * 1024
+    taken_in_s: float = 30.0
+    idle_s: int = 5
+
+    def for_queue(self, places: int) -> "HttpBounds":
+        """Return these bounds, widened so that one address may fill a queue of that length."""
+        of_address = max(self.of_address, places + self.of_address // 4)
+        connections = max(self.connections, 2 * of_address)
+        return replace(self, connections=connections, of_address=of_address)
+
+
+@dataclass(slots=True)
+class Places:
+    """Connections that are open, in all and by address; of IPv6 by the network of a host."""
+
+    bounds: HttpBounds
+    refused: int = 0
+    _open: Counter[str] = field(default_factory=Counter)
+
+    def take(self, host: str) -> str | None:
+        """Return the address that has one place more now; None if there is no place for it."""
+        address = source_of(host)
+        if self.open >= self.bounds.connections or self._open[address] >= self.bounds.of_address:
+            self.refused += 1
+            return None
+        self._open[address] += 1
+        return address
+
+    def free(self, address: str) -> None:
+        """Give a place back."""
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    @property
+    def open(self) -> int:
+        """The number of open connections."""
+        return self._open.total()
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """uvicorn's protocol within bounds: a timer runs while the client is the one to act."""
+
+    def __init__(self, places: Places, address: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._places, self._bounds = places, places.bounds
+        self._address = address
+        self._timer: asyncio.TimerHandle | None = None
+        self._until_s = 0.0
+        self._stuck: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn names
+        super().connection_made(transport)
+        self._await(self._bounds.headers_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await(None)
+        self.resume_writing()
+        self._places.free(self._address)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._await(self._bounds.headers_s)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            # uvicorn queues pipelined requests without a bound, and forgets who waits for it.
+            self.transport.abort()
+            raise ConnectionError("a request came before the response to the one before it")
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._await(self._bounds.body_s)
+
+    def on_body(self, body: bytes) -> None:
+        self._until_s += len(body) / self._bounds.bytes_per_s
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._await(None)
+        super().on_message_complete()
+
+    def _await(self, seconds: float | None) -> None:
+        """Give the client that long for its next step; None if it is not the client's turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            self._until_s = self.loop.time() + seconds
+            self._timer = self.loop.call_at(self._until_s, self._late)
+
+    def _late(self) -> None:
+        if self.flow.read_paused:  # what did not come is not the client's fault
+            self._await(self._bounds.body_s)
+        elif self.loop.time() < self._until_s:
+            self._timer = self.loop.call_at(self._until_s, self._late)
+        else:
+            cycle = self.cycle
+            if cycle is None or cycle.response_complete or not cycle.response_started:
+                self.transport.write(REFUSAL % LATE)
+            self.timeout_keep_alive_handler()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.close()  # which waits for as long as the client does not read
+        self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self._bounds.taken_in_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+        super().resume_writing()
 
 
 class WebServer(uvicorn.Server):
@@ -25,8 +172,6 @@ class WebServer(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, places: Places) -> None:
-        # Streams end when their answers do: the library would cut them off at once.
-        AppStatus.enable_automatic_graceful_drain = False
         super().__init__(
             uvicorn.Config(
                 app,
@@ -44,21 +189,21 @@ class WebServer(uvicorn.Server):
         )
         self._places = places
         self._context = context
-        self._accepting: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self.servers = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; places are taken before TLS, so this does not leave accepting to uvicorn."""
-        more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
-        acceptor = Acceptor(self._places, self._context, more)
-        self._accepting = [asyncio.create_task(acceptor.run(each)) for each in sockets or ()]
+        """Accept connections; uvicorn would accept them before they take a place."""
+        for each in sockets or ():
+            self._start(self._accept(each))
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, and end as uvicorn does."""
-        for accepting in self._accepting:
-            accepting.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
+        """Accept no more, end the handshakes, and finish as uvicorn does."""
+        tasks = [*self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await super().shutdown(sockets)
 
     @contextmanager
@@ -66,13 +211,53 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Take no more requests; asked for twice, wait for no answer either."""
+        """Take no more requests; if called twice, wait for no answer either."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="accept")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while True:
+            try:
+                connection, peer = await loop.sock_accept(listening)
+            except ConnectionError:  # it is gone already
+                continue
+            except OSError as error:  # such as too many open files
+                log.warning("cannot accept a connection: %s", error.strerror)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if (address := self._places.take(peer[0])) is not None:
+                self._start(self._enter(connection, address))
+                continue
+            with closing(connection), suppress(OSError):
+                connection.send(b"" if self._context else REFUSAL % BUSY)
+
+    async def _enter(self, connection: socket.socket, address: str) -> None:
+        more = {"config": self.config, "server_state": self.server_state, "app_state": {}}
+        protocol = BoundedHttp(self._places, address, **more)
+        handshake_s = self._places.bounds.headers_s if self._context else None
+        try:
+            with suppress(OSError):  # it is no TLS, or took too long
+                await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: protocol,
+                    connection,
+                    ssl=self._context,
+                    ssl_handshake_timeout=handshake_s,
+                )
+        finally:
+            if protocol.transport is None:
+                self._places.free(address)
+                connection.close()
+
 
 def listen_on(host: str, port: int) -> socket.socket:
-    """A listening socket; DragonError if there can be none."""
+    """Return a listening socket. Raises DragonError if there can be none."""
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET

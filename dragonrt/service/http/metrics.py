@@ -1,0 +1,276 @@
+"""The numbers that Prometheus reads of a device or a cloud."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dragonrt.errors import DragonError
+from dragonrt.node.engine import Engine
+from dragonrt.node.library import Library
+from dragonrt.node.local_side import LocalSide
+from dragonrt.node.main import Device
+from dragonrt.service.conversation import Reply
+from dragonrt.service.http.admission import Admission
+from dragonrt.service.http.web_server import Places
+from dragonrt.traces.counts import AnswerCounts
+from dragonrt.traces.events import BlockSent, Drafted, LinkProbed, MessageReceived, Record
+from dragonrt.wire.messages import Draft
+from retrieval import Report
+
+PREFIX = "dragonrt_"
+DRAFT = Draft.__name__.lower()
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10, 30)
+BETWEEN_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+class Figure(NamedTuple):
+    """The help of a metric and its label, if it has one."""
+
+    help: str
+    label: str = ""
+
+
+ANSWERS = {"answers": Figure("Answers that are over, by how they ended.", "finish")}
+OF_DEVICE = ANSWERS | {
+    "refused": Figure("Requests refused, by status.", "status"),
+    "tokens": Figure("Target tokens."),
+    "drafted_tokens": Figure("Tokens that a side drafted.", "side"),
+    "compared_tokens": Figure("Drafted tokens that a decision looked at.", "side"),
+    "accepted_tokens": Figure("Drafted tokens that stand.", "side"),
+    "waited_seconds": Figure(
+        "Before decisions: for the own draft, the other side's, or its decision.", "cause"
+    ),
+    "answer_bytes": Figure("Between the sides during answers.", "direction"),
+    "answers_together": Figure(
+        "Answers that are over, by how much of them others took part in.", "others"
+    ),
+    "disclosed_bits": Figure(
+        "Evidence in the tokens of answers, and what they revealed where that is bounded.", "kind"
+    ),
+    "disclosed_tokens": Figure("Tokens that left the device, or did not.", "kind"),
+}
+"""The counters of a device; that of a cloud is `ANSWERS`."""
+
+Value = float | Mapping[str, float]
+"""A number, or one for each value of a label."""
+
+
+def gauge(name: str, help: str, value: Value, label: str = "") -> Metric:
+    """Return a metric that may rise and fall."""
+    return _filled(GaugeMetricFamily(PREFIX + name, help, labels=[label] * bool(label)), value)
+
+
+def counter(name: str, help: str, value: Value, label: str = "") -> Metric:
+    """Return a metric that only rises; its name ends in _total where it is printed."""
+    return _filled(CounterMetricFamily(PREFIX + name, help, labels=[label] * bool(label)), value)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, value: Value) -> Metric:
+    for label, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
+        family.add_metric([] if label is None else [label], number)
+    return family
+
+
+class Metrics(Collector):
+    """The metrics of one process: totals, and the state of its side and its index.
+
+    `skipped` is the number of documents that could not be read at the start.
+    """
+
+    def __init__(self, counters: Mapping[str, Figure], skipped: int = 0) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has none
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+        self._counters = counters
+        self._totals: dict[str, dict[str, float]] = {name: {} for name in counters}
+        self._skipped, self._changed_s = skipped, 0.0
+        self._updates = {"done": 0, "failed": 0}
+        self._side: LocalSide | None = None
+        self._read: Callable[[], Iterator[Metric]] = lambda: iter(())
+
+    def add(self, name: str, label: str = "", amount: float = 1.0) -> None:
+        """Increase a counter."""
+        of = self._totals[name]
+        of[label] = of.get(label, 0.0) + amount
+
+    def report(self, report: Report | DragonError) -> None:
+        """Count an update of the index, or its failure."""
+        self._updates["failed" if isinstance(report, DragonError) else "done"] += 1
+        if isinstance(report, Report):
+            self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
+
+    def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
+        """Read a side's state for each page, and what `read` yields."""
+        self._side, self._read = side, read
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics; looks at files, so call it off the event loop."""
+        for name, (text, label) in self._counters.items():
+            of = self._totals[name]
+            yield counter(name, text, of if label else of.get("", 0.0), label)
+        yield from self._read()
+        if (side := self._side) is None:
+            return
+        yield gauge("engine_answers", "Answers that are open on the model.", side.engine.answers)
+        yield gauge("engine_queue", "Readings that share the next forward.", side.engine.queued)
+        yield _batches(side.engine)
+        if side.library is not None:
+            yield from self._of_index(side.library)
+        following = side.following
+        alive, restarts = (
+            (0, 0) if following is None else (not following.stopped, following.restarts)
+        )
+        yield gauge("watcher_alive", "Whether changes of the documents are noticed.", alive)
+        yield counter("watcher_restarts", "Times the watcher was started again.", restarts)
+
+    def _of_index(self, library: Library) -> Iterator[Metric]:
+        manifest, directory = library.retriever.index.manifest, library.kv.directory.parents[1]
+        sizes, newest_s = _sizes(directory)
+        changed_s = self._changed_s or newest_s
+        yield gauge("index_files", "Files in the index.", manifest.files)
+        yield gauge("index_chunks", "Chunks in the index.", manifest.chunks)
+        yield gauge("index_bytes", "On disk, of the index and of stored KV.", sizes, "of")
+        yield gauge("index_changed_timestamp_seconds", "When the index last changed.", changed_s)
+        text = "Whether documents are still to be indexed."
+        yield gauge("index_incomplete", text, library.incomplete)
+        yield gauge("files_skipped", "Files that could not be read.", self._skipped)
+        text = "Updates of the index, by how they ended."
+        yield counter("index_updates", text, self._updates, "end")
+
+    def page(self, request: Request) -> Response:
+        """Return what Prometheus reads. Not a coroutine, so that starlette calls it in a thread."""
+        page = generate_latest(self.registry)
+        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class DeviceMetrics(Metrics):
+    """The metrics of a device; `take` is a sink for every record of its side."""
+
+    def __init__(self, skipped: int = 0) -> None:
+        super().__init__(OF_DEVICE, skipped)
+        self._rtt_s: dict[str, float] = {}
+        self._first = Histogram(
+            f"{PREFIX}time_to_first_token_seconds",
+            "From the question to its first token.",
+            buckets=FIRST_S,
+            registry=self.registry,
+        )
+        self._between = Histogram(
+            f"{PREFIX}time_between_tokens_seconds",
+            "From a target token to the next.",
+            buckets=BETWEEN_S,
+            registry=self.registry,
+        )
+
+    def take(self, record: Record) -> None:
+        """Count the next record of this side."""
+        match record.event:
+            case Drafted():
+                self.add("drafted_tokens", "device")
+            case BlockSent(tokens=tokens):
+                self.add("drafted_tokens", "device", tokens)
+            case MessageReceived(message=message) if message == DRAFT:
+                self.add("drafted_tokens", "cloud")
+            case LinkProbed(rtt=float(rtt)):
+                self._rtt_s[record.peer or "cloud"] = rtt
+            case _:
+                pass
+
+    def over(self, reply: Reply | None) -> None:
+        """Count an answer that is over; None if it failed."""
+        if reply is None:
+            self.add("answers", "error")
+            return
+        answer, ledger = reply.answer, reply.ledger()
+        found = AnswerCounts.of(answer.records)
+        counts = found.counts
+        for seconds in counts.first_token_s:
+            self._first.observe(seconds)
+        for (before, _), (after, _) in pairwise(answer.decisions):
+            self._between.observe(after - before)
+        amounts: dict[str, Mapping[Any, float]] = {
+            "answers": {answer.finish.value: 1.0},
+            "tokens": {"": counts.tokens},
+            "compared_tokens": counts.compared,
+            "accepted_tokens": counts.accepted,
+            "waited_seconds": counts.waited_s,
+            "disclosed_bits": {
+                each: ledger.get(f"{each}_bits") or 0.0 for each in ("evidence", "revealed")
+            },
+            "disclosed_tokens": {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")},
+            "answer_bytes": {"sent": answer.bytes_sent, "received": answer.bytes_received},
+            "answers_together": {{None: "all", 0: "none"}.get(found.alone_from, "part"): 1.0},
+        }
+        for name, values in amounts.items():
+            for label, amount in values.items():
+                self.add(name, label, max(0.0, amount))
+
+    def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
+        """Read the state of a device and of its service for each page."""
+
+        def read() -> Iterator[Metric]:
+            links = device.connectors
+            peers = {name: link.peer for name, link in links.items()}
+            there = {name: peer is not None for name, peer in peers.items()}
+            again = {name: link.reconnections for name, link in links.items()}
+            open_ = {
+                name: len(peer.connection.sessions) if peer else 0 for name, peer in peers.items()
+            }
+            yield gauge("connected", "Whether the other side is connected.", there, "peer")
+            yield counter("reconnections", "Lost connections that were made again.", again, "peer")
+            yield gauge("sessions", "Sessions open with the other side.", open_, "peer")
+            text = "To the other side, as last probed."
+            yield gauge("round_trip_seconds", text, self._rtt_s, "peer")
+            yield gauge("answers_running", "Answers under way.", admission.running)
+            yield gauge("answers_waiting", "Requests that wait for their turn.", admission.waiting)
+            yield gauge("http_connections", "HTTP connections that are open.", places.open)
+            text = "HTTP connections for which was no place."
+            yield counter("http_connections_refused", text, places.refused)
+
+        self.watch(device.side, read)
+
+
+def _batches(engine: Engine) -> Metric:
+    sizes = dict(engine.batches)
+    of_bucket = [
+        sum(count for size, count in sizes.items() if low < size <= high)
+        for low, high in zip((0, *BATCHES), (*BATCHES, float("inf")), strict=True)
+    ]
+    names = [*map(str, BATCHES), "+Inf"]
+    buckets = [*zip(names, map(float, accumulate(of_bucket)), strict=True)]
+    total = sum(size * count for size, count in sizes.items())
+    text = "Readings that shared a forward."
+    return HistogramMetricFamily(f"{PREFIX}batch_size", text, buckets=buckets, sum_value=total)
+
+
+def _sizes(directory: Path) -> tuple[dict[str, float], float]:
+    """Return the bytes of the index and of its KV, and when the index last changed."""
+    sizes, newest_s = {"index": 0.0, "kv": 0.0}, 0.0
+    for folder, _, files in os.walk(directory):
+        of = "index" if Path(folder) == directory else "kv"
+        for name in files:
+            with suppress(OSError):  # another thread has deleted it
+                found = Path(folder, name).stat()
+                sizes[of] += found.st_size
+                newest_s = max(newest_s, found.st_mtime if of == "index" else 0.0)
+    return sizes, newest_s
