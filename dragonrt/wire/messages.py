@@ -195,7 +195,7 @@ class Draft(SessionMessage):
     (log-sum-exp of the relevances), `payload` the codec's bytes. The sender has decided the first
     `step - ahead` tokens; `decided_hash` is the low half of their hash. The times are for a
     scheduler: `decode_us` of the forward (0: none of its own), `time_us` of the sending, and
-    `echo_us`, the receiver's newest such time and how long it was held (`control.round_trip`).
+    `echo_us`, the receiver's newest such time and how long it was held (`control.profiler`).
     """
 
     TYPE: ClassVar[int] = 7
