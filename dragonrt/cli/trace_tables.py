@@ -13,8 +13,8 @@ from dragonrt.errors import DragonError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dragonrt.traces.answers import Summary
     from dragonrt.traces.events import Record
-    from dragonrt.traces.summary import Summary
 
 MISSING = "-"
 
@@ -49,9 +49,9 @@ def trace(
     if plot is not None or chrome is not None:
         _export(traces, plot, chrome, session)
         return
-    from dragonrt.traces.summary import summarize
+    from dragonrt.traces.answers import Summary
 
-    summaries = [summarize(records) for records in traces]
+    summaries = [Summary.of(records) for records in traces]
     if as_json:
         for summary in summaries:
             print(json.dumps(summary.to_json(), ensure_ascii=False))

@@ -16,7 +16,7 @@ from dragonrt.node.main import Device
 from dragonrt.sampling.aggregation import Algorithm1, Coupled
 from dragonrt.service.conversation import Conversation
 from dragonrt.side import Side
-from dragonrt.traces.counts import AnswerCounts, Counts
+from dragonrt.traces.counts import AnswerCounts
 
 USUAL = DragonSettings()
 
@@ -33,14 +33,9 @@ class Given:
         return self.answer.tokens
 
     @cached_property
-    def told(self) -> AnswerCounts:
-        """What happened during the answer."""
-        return AnswerCounts.of(self.answer.records)
-
-    @property
-    def counts(self) -> Counts:
+    def counts(self) -> AnswerCounts:
         """What happened during the answer, in numbers."""
-        return self.told.counts
+        return AnswerCounts.of(self.answer.records)
 
     @property
     def first_s(self) -> float:

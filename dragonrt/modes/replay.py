@@ -18,7 +18,7 @@ from dragonrt.privacy.evidence import Moved
 from dragonrt.side import Side
 from dragonrt.traces.events import ModeInput, Record
 from dragonrt.traces.file import Recorder
-from dragonrt.traces.packed import UnpackError, digest, unpack
+from dragonrt.traces.packed import UnpackError, digest, pack, unpack
 
 _ANSWERS = count(1)
 
@@ -80,7 +80,7 @@ class _Recorded:
         self._asked = 0
         self._count = 0
         self._works: dict[int, tuple[int, Work]] = {}  # under way, by identity
-        recorder.event(0, ModeInput(self._answer, 0.0, begun, None))
+        recorder.event(0, ModeInput(self._answer, 0.0, pack(begun), ""))
 
     @property
     def decided(self) -> Sequence[int]:
@@ -127,7 +127,8 @@ class _Recorded:
             raise
         finally:
             asked, self._asked = self._asked, 0
-            self._recorder.event(0, ModeInput(self._answer, now, shown, effects, asked))
+            taken = ModeInput(self._answer, now, pack(shown), digest(effects), asked)
+            self._recorder.event(0, taken)
         return effects
 
 

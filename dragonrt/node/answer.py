@@ -245,9 +245,9 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def begin(self, read: PrefillResult, vocabulary: int) -> None:
+    def begin(self, read: PrefillResult) -> None:
         """Feed the prefill result in: from now on work is done."""
-        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens, vocabulary))
+        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
         self._context = read.context
         self.feed(read.prepared)
 

@@ -21,8 +21,7 @@ from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
-from dragonrt.traces.ledger import Ledger
-from dragonrt.traces.statistics import statistics
+from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
 
 HISTORY = 16
@@ -102,7 +101,7 @@ class Reply:
 
     def ledger(self) -> dict[str, Any]:
         """What left the device for this answer, as far as can be observed (SPEC 1.10)."""
-        told = Ledger.of(self.answer.records).to_json()
+        told = ledger(AnswerCounts.of(self.answer.records))
         files = dict.fromkeys(passage.file for passage in self.answer.passages)
         bits = told.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]

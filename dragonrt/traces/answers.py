@@ -1,14 +1,16 @@
-"""Which records belong to which answer, and which answers of two traces are the same one."""
+"""The answers of a trace, which answers of two traces are the same one, and a trace in numbers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Any, Generic, TypeVar
 
+from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.counts import AnswerCounts, is_opening, milliseconds
+from dragonrt.traces.counts import AnswerCounts, Counts, is_opening
 from dragonrt.traces.events import Event, Record
-from dragonrt.traces.ledger import Ledger
+from dragonrt.traces.statistics import ledger, median_ms, milliseconds, trace_report
 
 E = TypeVar("E", covariant=True)
 
@@ -39,29 +41,27 @@ class TracedAnswer:
     records: list[Record] = field(default_factory=list)
 
     @cached_property
-    def found(self) -> AnswerCounts:
+    def counts(self) -> AnswerCounts:
+        """The figures of the answer."""
         return AnswerCounts.of(self.records)
 
     @cached_property
     def decisions(self) -> list[At[events.TokenDecided]]:
+        """The decided tokens."""
         return list(of_type(self.records, events.TokenDecided))
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures of the answer; the device alone keeps a ledger."""
-        found = self.found
+        counts, on_device = self.counts, self.records[0].side == "device"
         return {
             "session": self.session,
             **({"peer": self.peer} if self.peer else {}),
-            "finish": found.closed.finish if found.closed else None,
-            "resumed": found.resumed,
-            "load_ms": milliseconds(found.load_s),
-            "prefill_ms": milliseconds(found.prefill_s),
-            **found.counts.to_json(),
-            **(
-                {"ledger": Ledger.of(self.records).to_json()}
-                if self.records[0].side == "device"
-                else {}
-            ),
+            "finish": counts.closed.finish if counts.closed else None,
+            "resumed": counts.resumed,
+            "load_ms": milliseconds(counts.load_s),
+            "prefill_ms": milliseconds(counts.prefill_s),
+            **trace_report(counts),
+            **({"ledger": ledger(counts)} if on_device else {}),
         }
 
 
@@ -98,17 +98,64 @@ def split(records: Iterable[Record]) -> tuple[list[TracedAnswer], list[Record]]:
 def twin(answer: TracedAnswer, others: Sequence[TracedAnswer]) -> TracedAnswer | None:
     """Find the other side's part of an answer: same session and seed, most tokens in common."""
 
-    def seed(one: TracedAnswer) -> object:
-        return None if one.found.opened is None else one.found.opened.settings.get("seed")
+    def identity(one: TracedAnswer) -> tuple[int, Any]:
+        opened = one.counts.opened
+        return one.session, None if opened is None else opened.settings.get("seed")
 
-    def decided(one: TracedAnswer) -> set[tuple[int, int]]:
-        return {(each.event.step, each.event.token) for each in one.decisions}
-
+    ours = answer.counts.decided.items()
     alike = [
-        one
-        for one in others
-        if one.found.opened is not None
-        and (one.session, seed(one)) == (answer.session, seed(answer))
+        one for one in others if one.counts.opened is not None and identity(one) == identity(answer)
     ]
-    ours = decided(answer)
-    return max(alike, key=lambda one: len(decided(one) & ours), default=None)
+    return max(alike, key=lambda one: len(one.counts.decided.items() & ours), default=None)
+
+
+@dataclass(slots=True)
+class Summary:
+    """One side's trace. Probes are the samples of the round trip (s) and bandwidth (bit/s).
+
+    `idle_sent` and `idle_received` are bytes that belong to no answer: handshakes and probes.
+    """
+
+    side: Side
+    model: str
+    answers: list[TracedAnswer]
+    rtts_s: list[float]
+    bandwidths: list[float]
+    idle_sent: int
+    idle_received: int
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> "Summary":
+        """Return the summary of a trace, which begins with `start`."""
+        answers, rest = split(records)
+        probes = [at.event for at in of_type(rest, events.LinkProbed)]
+        return cls(
+            side=rest[0].side,
+            model=next(of_type(rest, events.TraceStarted)).event.model,
+            answers=answers,
+            rtts_s=[each.rtt for each in probes if each.rtt is not None],
+            bandwidths=[each.bandwidth for each in probes if each.bandwidth is not None],
+            idle_sent=sum(at.event.bytes for at in of_type(rest, events.MessageSent)),
+            idle_received=sum(at.event.bytes for at in of_type(rest, events.MessageReceived)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `dragonrt trace --json` prints for a file."""
+        rtts_s, total = self.rtts_s, Counts()
+        for answer in self.answers:
+            total.add(answer.counts)
+        return {
+            "side": self.side,
+            "model": self.model,
+            "answers": [answer.to_json() for answer in self.answers],
+            "total": trace_report(total),
+            "other_bytes": {"sent": self.idle_sent, "received": self.idle_received},
+            "probes": {
+                "samples": len(rtts_s),
+                "rtt_ms": median_ms(rtts_s),
+                "rtt_ms_range": [milliseconds(min(rtts_s)), milliseconds(max(rtts_s))]
+                if rtts_s
+                else None,
+                "bandwidth_bits": round(median(self.bandwidths)) if self.bandwidths else None,
+            },
+        }

@@ -75,8 +75,6 @@ def _objects(by_side: Mapping[Side, Sequence[Record]]) -> Iterator[Object]:
             what = "messages" if messages else "decoding"
             label = f"session {session}: {what}" if session else f"connection: {what}"
             yield _named("thread_name", process, thread, label)
-        if isinstance(record.event, events.Drafted):  # its distribution is no sight
-            continue
         for found in _of(record, {"pid": process, "tid": thread}):
             if found["ph"] == "X" and not messages:
                 # Times in a trace are rounded one by one, and slices that overlap are no stack.

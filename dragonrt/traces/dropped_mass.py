@@ -6,7 +6,6 @@ from typing import Any
 
 from dragonrt.distributions.conformal import ConformalThreshold, theorem2_bound
 from dragonrt.traces.events import AnswerOpened, ThresholdMoved
-from dragonrt.traces.schema import TraceError
 
 ROUNDING = 1e-12
 
@@ -21,47 +20,39 @@ class DroppedMass:
     own.
     """
 
-    eta: float
-    alpha: float
+    first: ConformalThreshold
+    threshold: ConformalThreshold
     tokens: int = 0
     dropped: float = 0.0
     allowed: float = 0.0
     follows: bool = True
-    threshold: ConformalThreshold | None = None
-    first_beta: float = 0.0
 
     @classmethod
-    def of(cls, opened: AnswerOpened) -> "DroppedMass":
-        """Begin an answer's. Raises TraceError where its settings are not C-SQS's."""
-        settings = opened.settings
-        try:
-            rates = settings["learning_rate"], settings["target"], settings.get("horizon")
-        except KeyError as error:
-            raise TraceError(
-                f"a threshold moves in an answer without the setting {error}"
-            ) from None
-        first = ConformalThreshold.first(0.0, *rates)
-        return cls(first.eta, first.alpha)
+    def of(cls, opened: AnswerOpened, moved: ThresholdMoved) -> "DroppedMass":
+        """Return that of an answer before its first token."""
+        learning_rate, target, horizon = map(
+            opened.settings.get, ("learning_rate", "target", "horizon")
+        )
+        first = ConformalThreshold.first(moved.beta, learning_rate or 0.0, target or 0.0, horizon)
+        return cls(first, first)
 
     def take(self, moved: ThresholdMoved) -> None:
         """Add a token."""
-        if self.threshold is None:
-            self.threshold = ConformalThreshold(moved.beta, self.eta, self.alpha)
-            self.first_beta = moved.beta
+        first = self.first
         self.follows &= abs(moved.beta - self.threshold.beta) <= ROUNDING
         self.threshold = self.threshold.after(moved.dropped)
         self.tokens += 1
         self.dropped += moved.dropped
         self.allowed = inf  # a threshold that learns nothing promises nothing
-        if self.eta > 0:
-            bound = theorem2_bound(self.tokens, self.first_beta, self.eta, self.alpha)
+        if first.eta > 0:
+            bound = theorem2_bound(self.tokens, first.beta, first.eta, first.alpha)
             self.allowed = self.tokens * bound
 
     def __add__(self, other: "DroppedMass") -> "DroppedMass":
-        last, allowed = self.threshold, other.allowed
-        same_rates = last is not None and (other.eta, other.alpha) == (last.eta, last.alpha)
-        if last and same_rates and abs(other.first_beta - last.beta) <= ROUNDING:  # the same run
-            allowed = other.tokens * other.alpha
+        last, first, allowed = self.threshold, other.first, other.allowed
+        same_rates = (first.eta, first.alpha) == (last.eta, last.alpha)
+        if same_rates and abs(first.beta - last.beta) <= ROUNDING:  # the same run
+            allowed = other.tokens * first.alpha
         return replace(
             other,
             tokens=self.tokens + other.tokens,
@@ -76,12 +67,12 @@ class DroppedMass:
         return self.follows and self.dropped <= self.allowed + ROUNDING * self.tokens
 
     def to_json(self) -> dict[str, Any]:
-        """Return averages over the tokens; without tokens nothing was dropped."""
-        bound = self.allowed / self.tokens if self.tokens else 0.0
+        """Return averages over the tokens."""
+        bound = self.allowed / self.tokens
         return {
             "tokens": self.tokens,
-            "average_dropped": self.dropped / self.tokens if self.tokens else 0.0,
-            "beta": None if self.threshold is None else self.threshold.beta,
+            "average_dropped": self.dropped / self.tokens,
+            "beta": self.threshold.beta,
             "bound": bound if isfinite(bound) else None,
             "says_nothing": bound >= 1,  # no token has more mass than that
             "follows": self.follows,

@@ -7,16 +7,9 @@ pictures are folds over records, live or from a file. `KIND` is the event's name
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, Literal, dataclass_transform
 
 from dragonrt.side import Side
-
-HASH = "hash"
-PrefixHash: TypeAlias = Annotated[int, HASH]
-"""64 bits; in a file 16 hexadecimal digits."""
-
-PACKED, DIGEST = "packed", "digest"
-"""Values that stand in a file as `packed` makes them, and of which only a digest does."""
 
 Cause = Literal["own", "other", "target"]
 """What a decision waited for last: the own draft, the other side's, or its target or verdict."""
@@ -66,7 +59,6 @@ class SideReady(Event, kind="ready"):
     load: float
     prefill: float
     prompt_tokens: int
-    vocabulary: int
 
 
 class ForwardDone(Event, kind="decode"):
@@ -82,16 +74,9 @@ class ForwardDone(Event, kind="decode"):
 
 
 class Drafted(Event, kind="draft"):
-    """An own draft after the prefix with that hash, with all that a simulation needs to repeat it.
-
-    `seconds` is its part of the forward, 0 if it needed none of its own.
-    """
+    """An own draft that the decided text still leads to."""
 
     step: int
-    prefix: PrefixHash
-    seconds: float
-    relevance: float
-    payload: bytes
 
 
 class MessageSent(Event, kind="send"):
@@ -172,13 +157,6 @@ class Disclosed(Event, kind="disclose"):
     step: int
     token: int
     distribution: bool = False
-
-
-class EntriesAsked(Event, kind="entries"):
-    """The winner of a race was not proved: so many probabilities were asked for (SPEC 1.8)."""
-
-    step: int
-    tokens: int
 
 
 class BlockSent(Event, kind="block"):
@@ -340,14 +318,14 @@ class ModeInput(Event, kind="input"):
     """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
 
     The inputs of one `answer` of this process, the first of which is what its machine is made of,
-    are all that `dragonrt trace --replay` needs. They hold no text of documents or questions. Of
-    the effects there is a digest.
+    are all that `dragonrt trace --replay` needs. They are packed, hold no text of documents or
+    questions, and have a digest of the effects.
     """
 
     answer: int
     now: float
-    input: Annotated[Any, PACKED]
-    effects: Annotated[Any, DIGEST]
+    input: Any
+    effects: str
     asked: int = 0
 
 

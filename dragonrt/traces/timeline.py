@@ -129,7 +129,7 @@ def timeline(by_side: Mapping[Side, Sequence[Record]], session: int | None = Non
     found = [
         each
         for each in reversed(answers[side])
-        if each.found.opened and session in (None, each.session) and each.decisions
+        if each.counts.opened and session in (None, each.session) and each.decisions
     ]
     if not found:
         which = "answer" if session is None else f"answer of session {session}"

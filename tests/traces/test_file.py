@@ -5,7 +5,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,6 @@ VALUES = {
     int: st.integers(),
     float: st.floats(allow_nan=False),
     str: st.text(),
-    bytes: st.binary(),
     type(None): st.none(),
     bool: st.booleans(),
 }
@@ -31,8 +30,6 @@ SETTINGS = st.one_of(*(VALUES[kind] for kind in (int, float, str, bool, type(Non
 def values(kind: Any) -> st.SearchStrategy[Any]:
     """All values of a field of that type."""
     origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return st.integers(0, 2**64 - 1)
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin is types.UnionType:
@@ -129,7 +126,6 @@ COMMON = '{"t":1,"side":"device","session":1'
 
 
 ROUND = '"event":"round","round":1,"step":1,"decided":1'
-DRAFT = '"event":"draft","step":1,"seconds":1,"relevance":1'
 
 
 @pytest.mark.parametrize(
@@ -147,8 +143,7 @@ DRAFT = '"event":"draft","step":1,"seconds":1,"relevance":1'
         COMMON + ',"event":"rollback","step":1,"dropped":1.5}',
         COMMON + f',{ROUND},"weights":{{"a":"b"}},"missing":[]}}',
         COMMON + f',{ROUND},"weights":{{}},"missing":[1]}}',
-        COMMON + f',{DRAFT},"prefix":"0f","payload":"%"}}',
-        COMMON + f',{DRAFT},"prefix":"0g","payload":""}}',
+        COMMON + ',"event":"draft","step":1,"payload":"AA"}',
         COMMON + ',"event":"switch","step":1,"to":"moon","difference":1}',
     ],
 )

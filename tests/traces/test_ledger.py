@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import (
     AnswerOpened,
     BlockJudged,
@@ -13,12 +14,12 @@ from dragonrt.traces.events import (
     Record,
     TokenDecided,
 )
-from dragonrt.traces.ledger import Ledger
+from dragonrt.traces.statistics import ledger
 
 
-def ledger(mode: str, codec: str, *events: Event) -> Ledger:
+def counted(mode: str, codec: str, *events: Event) -> AnswerCounts:
     opened = AnswerOpened(mode, 0, {"codec": codec})
-    return Ledger.of(Record(1.0, "device", 1, each) for each in (opened, *events))
+    return AnswerCounts.of(Record(1.0, "device", 1, each) for each in (opened, *events))
 
 
 def decided(
@@ -35,7 +36,7 @@ def decided(
 
 
 def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
-    found = ledger(
+    found = counted(
         "dragon",
         "topp:0.8",
         QuestionSent(30, 0),
@@ -48,7 +49,7 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
         QuestionSent(30, 12, 2),
         decided(2, 9),
     )
-    assert found.to_json() == {
+    assert ledger(found) == {
         "question_bytes": 60,
         "history_bytes": 12,
         "tokens_sent": 6,
@@ -63,11 +64,11 @@ def test_drafts_that_came_to_nothing_left_the_device_all_the_same() -> None:
 
 
 def test_what_is_withheld_is_counted_and_was_not_sent() -> None:
-    found = ledger(
+    found = counted(
         "dragon", "topp:0.8", Disclosed(0, 5), decided(0, 5), decided(1, 6, withheld=True)
     )
-    assert (found.tokens, found.unused, found.withheld) == (1, 0, 1)
-    assert found.to_json()["evidence_bits"] is None
+    assert (found.tokens_sent, found.unused, found.tokens_withheld) == (1, 0, 1)
+    assert ledger(found)["evidence_bits"] is None
 
 
 def test_blocks_send_distributions_or_none() -> None:
@@ -77,6 +78,6 @@ def test_blocks_send_distributions_or_none() -> None:
             BlockSent(2, 4, 4, 80, 0.1, decided=2, distributions=sends),
             BlockJudged(1, 4, 3, 7, 0.1, 0.1),
         )
-        found = ledger("speculative", "ids", *blocks)
-        assert (found.tokens, found.distributions, found.unused) == (10, 8 * sends, 5)
-    assert ledger("speculative", "ids", *blocks, BlockOutrun(2, 3)).unused == 2
+        found = counted("speculative", "ids", *blocks)
+        assert (found.tokens_sent, found.distributions_sent, found.unused) == (10, 8 * sends, 5)
+    assert counted("speculative", "ids", *blocks, BlockOutrun(2, 3)).unused == 2

@@ -154,10 +154,10 @@ def report(reply: Reply) -> Json:
 
     The drafts are the device's: in mode dragon both sides draft every token.
     """
-    ready, told = _ready(reply), AnswerCounts.of(reply.answer.records)
+    ready, counts = _ready(reply), AnswerCounts.of(reply.answer.records)
     prompt_s = 0.0 if ready is None else ready.load + ready.prefill
-    total_s = (told.last_s or 0.0) - (told.opened_s or 0.0)
-    numbers, counts = reply.statistics(), told.counts
+    total_s = (counts.last_s or 0.0) - (counts.opened_s or 0.0)
+    numbers = reply.statistics()
     timings = {
         **_rate("prompt", 0 if ready is None else ready.prompt_tokens, prompt_s),
         **_rate("predicted", len(reply.answer.tokens), max(0.0, total_s - prompt_s)),

@@ -105,8 +105,7 @@ class HttpMetrics:
             self._add("answers", "error")
             return
         answer, ledger = reply.answer, reply.ledger()
-        told = AnswerCounts.of(answer.records)
-        counts = told.counts
+        counts = AnswerCounts.of(answer.records)
         self._add("answers", answer.finish.value)
         self._add("tokens", None, counts.tokens)
         for seconds in counts.first_token_s:
@@ -121,7 +120,7 @@ class HttpMetrics:
             "disclosed_bits": bits,
             "disclosed_tokens": {each: ledger[f"tokens_{each}"] for each in ("sent", "withheld")},
             "answer_bytes": {"sent": answer.bytes_sent, "received": answer.bytes_received},
-            "answers_together": {{None: "all", 0: "none"}.get(told.alone_from, "part"): 1.0},
+            "answers_together": {{None: "all", 0: "none"}.get(counts.alone_from, "part"): 1.0},
         }
         for name, values in amounts.items():
             for label, amount in values.items():

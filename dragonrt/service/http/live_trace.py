@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.node.main import Device
-from dragonrt.traces.events import Disclosed, Drafted, Record, TokenDecided
+from dragonrt.traces.events import Disclosed, Record, TokenDecided
 from dragonrt.traces.schema import to_object
 
 
@@ -37,8 +37,6 @@ class LiveTrace:
             return {"event": "piece", "text": news.text, "share": round(news.decision.share, 4)}
         record = news
         match record.event:
-            case Drafted(step=step):  # its payload is private and long
-                return {"event": Drafted.KIND, "t": record.t, "step": step}
             case TokenDecided(token=token) | Disclosed(token=token):
                 return {**to_object(record), "text": self._device.side.model.decode([token])}
             case _:
