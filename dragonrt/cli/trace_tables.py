@@ -13,7 +13,6 @@ from dragonrt.errors import DragonError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dragonrt.traces.answers import Summary
     from dragonrt.traces.events import Record
 
 MISSING = "-"
@@ -49,17 +48,17 @@ def trace(
     if plot is not None or chrome is not None:
         _export(traces, plot, chrome, session)
         return
-    from dragonrt.traces.answers import Summary
+    from dragonrt.traces.answers import summary
 
-    summaries = [Summary.of(records) for records in traces]
+    reports = [summary(records) for records in traces]
     if as_json:
-        for summary in summaries:
-            print(json.dumps(summary.to_json(), ensure_ascii=False))
+        for report in reports:
+            print(json.dumps(report, ensure_ascii=False))
         return
-    output.print(_totals(summaries))
-    for summary in summaries:
-        if len(summary.answers) > 1:
-            output.print(_answers(summary))
+    output.print(_totals(reports))
+    for report in reports:
+        if len(report["answers"]) > 1:
+            output.print(_answers(report))
 
 
 def _replay(traces: "list[list[Record]]") -> None:
@@ -94,23 +93,22 @@ def _export(
             output.print(str(path), markup=False, soft_wrap=True)
 
 
-def _totals(summaries: "list[Summary]") -> "Table":
+def _totals(reports: list[dict[str, Any]]) -> "Table":
     """A column per file, a row per number."""
     from rich import box
     from rich.table import Table
 
-    columns = [_total_cells(summary) for summary in summaries]
+    columns = [_total_cells(report) for report in reports]
     table = Table("", box=box.SIMPLE_HEAD)
-    for summary in summaries:
-        table.add_column(f"{summary.side} ({summary.model})", justify="right")
+    for report in reports:
+        table.add_column(f"{report['side']} ({report['model']})", justify="right")
     for name in max(columns, key=len):
         table.add_row(name, *(column.get(name, MISSING) for column in columns))
     return table
 
 
-def _total_cells(summary: "Summary") -> dict[str, str]:
-    report = summary.to_json()
-    total, probes = report["total"], report["probes"]
+def _total_cells(report: dict[str, Any]) -> dict[str, str]:
+    total, probes, other = report["total"], report["probes"], report["other_bytes"]
     waited = total["waited_ms"]
     rtts = probes["rtt_ms_range"]
     return {
@@ -125,7 +123,7 @@ def _total_cells(summary: "Summary") -> dict[str, str]:
         "waited for the other's decision": _number(waited.get("target"), 0, " ms"),
         "bytes sent, received": f"{total['bytes_sent']}, {total['bytes_received']}",
         "bytes per token": _number(total["bytes_per_token"], 0, ""),
-        "bytes of handshakes and probes": f"{summary.idle_sent}, {summary.idle_received}",
+        "bytes of handshakes and probes": f"{other['sent']}, {other['received']}",
         "forwards, drafts made": f"{total['forwards']}, {total['drafted']}",
         "time per forward": _number(total["ms_per_forward"], 2, " ms"),
         **(_block_cells(total) if total["blocks"] or total["verified"] else {}),
@@ -184,32 +182,31 @@ def _ledger_cells(ledgers: list[dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def _answers(summary: "Summary") -> "Table":
+def _answers(report: dict[str, Any]) -> "Table":
     """A row per answer; in a cloud's trace devices are numbered in the order of their answers."""
     from rich import box
     from rich.table import Table
 
-    title = f"answers, as the {summary.side} saw them"
+    title = f"answers, as the {report['side']} saw them"
     table = Table(title=title, box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for name in ("session", "end"):
         table.add_column(name, no_wrap=True)
     for name in ("tokens", "first", "/token", "accepted", "bytes/token", "dropped"):
         table.add_column(name, justify="right", no_wrap=True)
-    peers = list(dict.fromkeys(answer.peer for answer in summary.answers))
-    for answer in summary.answers:
-        report = answer.to_json()
-        acceptance = report["acceptance"]
-        number = peers.index(answer.peer) + 1
-        name = f"{answer.session} of #{number}" if len(peers) > 1 else f"{answer.session}"
+    peers = list(dict.fromkeys(answer.get("peer") for answer in report["answers"]))
+    for answer in report["answers"]:
+        acceptance = answer["acceptance"]
+        number = peers.index(answer.get("peer")) + 1
+        name = f"{answer['session']} of #{number}" if len(peers) > 1 else f"{answer['session']}"
         table.add_row(
-            f"{name} (resumed)" if report["resumed"] else name,
-            report["finish"] or "none",
-            _decided(report),
-            _number(report["time_to_first_token_ms"], 0, " ms"),
-            _number(report["ms_per_token"], 1, " ms"),
+            f"{name} (resumed)" if answer["resumed"] else name,
+            answer["finish"] or "none",
+            _decided(answer),
+            _number(answer["time_to_first_token_ms"], 0, " ms"),
+            _number(answer["ms_per_token"], 1, " ms"),
             f"{_share(acceptance['device'])}, {_share(acceptance['cloud'])}",
-            _number(report["bytes_per_token"], 0, ""),
-            str(report["dropped"]),
+            _number(answer["bytes_per_token"], 0, ""),
+            str(answer["dropped"]),
         )
     return table
 

@@ -82,8 +82,8 @@ def _draw_tracks(axes: Any, timeline: Timeline, end_s: float) -> None:
             )
             axes.plot(stop_s, base + TALL / 2, marker="x", markersize=5, color=REJECTED)
         places.append((base + TALL / 2, f"{side}\ndecodes"))
-        flights = [each for each in timeline.flights if each.sender == side]
-        lanes = _stacked([each for each in flights if each.start_s < end_s])
+        flights = [each for each in timeline.flights if each.sent.side == side]
+        lanes = _stacked([each for each in flights if each.sent.t < end_s])
         height = min(LOW, HIGHEST / max(len(lanes), 1))
         for lane, lane_flights in enumerate(lanes):
             _draw_flights(axes, lane_flights, base - GAP - (lane + 1) * height, height)
@@ -122,23 +122,28 @@ def _draw_forwards(
 def _draw_flights(axes: Any, flights: Sequence[Flight], base: float, height: float) -> None:
     for flight in flights:
         known = flight.message if flight.message in COLOURS else "other"
+        start_s = flight.sent.t
         axes.broken_barh(
-            [(flight.start_s, (flight.end_s or flight.start_s) - flight.start_s)],
+            [(start_s, _end_s(flight) - start_s)],
             (base, 0.86 * height),
             facecolor=COLOURS[known],
             edgecolor="white",
             linewidth=0.4,
         )
-        if flight.end_s is None:  # only the sender's trace is there: when it left
-            axes.plot(flight.start_s, base + height / 2, marker=".", color=COLOURS[known])
+        if flight.arrived is None:  # only the sender's trace is there: when it left
+            axes.plot(start_s, base + height / 2, marker=".", color=COLOURS[known])
+
+
+def _end_s(flight: Flight) -> float:
+    return (flight.arrived or flight.sent).t
 
 
 def _stacked(flights: Sequence[Flight]) -> list[list[Flight]]:
     """Flights in as few lanes as they need not to overlap, each in the first one that is free."""
     lanes: list[list[Flight]] = []
-    for flight in sorted(flights, key=lambda each: each.start_s):
+    for flight in sorted(flights, key=lambda each: each.sent.t):
         for lane in lanes:
-            if (lane[-1].end_s or lane[-1].start_s) <= flight.start_s:
+            if _end_s(lane[-1]) <= flight.sent.t:
                 lane.append(flight)
                 break
         else:

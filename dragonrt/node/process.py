@@ -192,7 +192,7 @@ async def local_side(
         clock = asyncio.get_running_loop().time
         sinks = list(listeners)
         if settings.trace is not None:
-            trace = TraceFile.open(settings.trace)
+            trace = TraceFile(settings.trace)
             stack.callback(trace.close)
             sinks.append(trace.write)
         recorder = Recorder(

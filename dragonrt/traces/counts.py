@@ -1,18 +1,20 @@
 """One fold over the records of an answer gives all its figures, which every report is made of."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
+from math import inf, isfinite
 from typing import Any
 
+from dragonrt.distributions.conformal import ConformalThreshold, theorem2_bound
 from dragonrt.side import Side
 from dragonrt.traces import events
-from dragonrt.traces.dropped_mass import DroppedMass
 from dragonrt.traces.events import Event, Record
 from dragonrt.traces.schema import KINDS
 
 OPENS = "open"
 """The message that opens a session."""
+ROUNDING = 1e-12
 
 
 def is_opening(event: Event) -> bool:
@@ -27,6 +29,70 @@ def summed(*sources: str, start: float = 0) -> Any:
 
 def _by_side() -> dict[Side, int]:
     return {"device": 0, "cloud": 0}
+
+
+@dataclass(slots=True)
+class DroppedMass:
+    """The mass that C-SQS dropped of `tokens` tokens, and the most that SQS Theorem 2 allows.
+
+    `follows` says whether every threshold is what SQS Eq. (8) makes of the one before it: the
+    theorem speaks of no other. `threshold` is the next token's. Those of several answers can be
+    added: one that goes on where the one before it ended belongs to its run, another allows its
+    own.
+    """
+
+    first: ConformalThreshold
+    threshold: ConformalThreshold
+    tokens: int = 0
+    dropped: float = 0.0
+    allowed: float = 0.0
+    follows: bool = True
+
+    @classmethod
+    def of(cls, opened: events.AnswerOpened, moved: events.ThresholdMoved) -> "DroppedMass":
+        """Return that of an answer before its first token."""
+        learning_rate, target, horizon = map(
+            opened.settings.get, ("learning_rate", "target", "horizon")
+        )
+        first = ConformalThreshold.first(moved.beta, learning_rate or 0.0, target or 0.0, horizon)
+        return cls(first, first)
+
+    def take(self, moved: events.ThresholdMoved) -> None:
+        """Add a token."""
+        first = self.first
+        self.follows &= abs(moved.beta - self.threshold.beta) <= ROUNDING
+        self.threshold = self.threshold.after(moved.dropped)
+        self.tokens += 1
+        self.dropped += moved.dropped
+        self.allowed = inf  # a threshold that learns nothing promises nothing
+        if first.eta > 0:
+            bound = theorem2_bound(self.tokens, first.beta, first.eta, first.alpha)
+            self.allowed = self.tokens * bound
+
+    def __add__(self, other: "DroppedMass") -> "DroppedMass":
+        last, first, allowed = self.threshold, other.first, other.allowed
+        same_rates = (first.eta, first.alpha) == (last.eta, last.alpha)
+        if same_rates and abs(first.beta - last.beta) <= ROUNDING:  # the same run
+            allowed = other.tokens * first.alpha
+        return replace(
+            other,
+            tokens=self.tokens + other.tokens,
+            dropped=self.dropped + other.dropped,
+            allowed=self.allowed + allowed,
+            follows=self.follows and other.follows,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return averages over the tokens."""
+        bound = self.allowed / self.tokens
+        return {
+            "tokens": self.tokens,
+            "average_dropped": self.dropped / self.tokens,
+            "beta": self.threshold.beta,
+            "bound": bound if isfinite(bound) else None,
+            "says_nothing": bound >= 1,  # no token has more mass than that
+            "follows": self.follows,
+        }
 
 
 @dataclass(slots=True)
@@ -85,12 +151,10 @@ class Counts:
         for each in fields(Counts):
             mine, theirs = getattr(self, each.name), getattr(other, each.name)
             if isinstance(mine, dict):
-                for key, part in theirs.items():
-                    mine[key] = mine.get(key, 0) + part
-            elif mine is None or theirs is None:
-                setattr(self, each.name, mine or theirs)
+                both = {key: mine.get(key, 0) + theirs.get(key, 0) for key in mine | theirs}
             else:
-                setattr(self, each.name, mine + theirs)
+                both = mine or theirs if None in (mine, theirs) else mine + theirs
+            setattr(self, each.name, both)
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ class AnswerOpened(Event, kind="open"):
 
     The records of its session (and, at a coordinator, of its workers' sessions) belong to it up to
     the next one of that session. The message Open comes just before it or after it. In an answer
-    that is not `exact`, drafted tokens stand without a verdict, too.
+    that is not `exact`, drafted tokens may be accepted without a verdict.
     """
 
     mode: str
@@ -123,15 +123,12 @@ class TokenDecided(Event, kind="decide"):
     revealed: float | None = None
 
     def accepted(self, side: Side) -> bool | None:
-        """Whether that side's draft became the token; None where there was none to compare."""
+        """Return whether that side's draft became the token; None if there was none to compare."""
         return self.device if side == "device" else self.cloud
 
 
 class TokenRanked(Event, kind="rank"):
-    """The target's probability of the token of `step`, and its likeliest tokens with theirs.
-
-    Only on request. Probabilities are those of the mixture, before the sampler.
-    """
+    """On request: the target's probability of the token and its likeliest ones, before sampling."""
 
     step: int
     token: int
@@ -243,10 +240,9 @@ class ForwardStopped(Event, kind="stopped"):
 
 
 class LatencyEstimated(Event, kind="estimate"):
-    """The scheduler's estimate of a step, with a single aggregator (DRAGON Eq. 8).
+    """ΔZ of the device: seconds per token that the cloud as single aggregator saves (DRAGON Eq. 8).
 
-    `difference` is ΔZ of the device: seconds per token that aggregating on the cloud saves. It
-    follows from the round trip, both sides' acceptance and both sides' seconds per draft.
+    It follows from the round trip, both sides' acceptance and both sides' seconds per draft.
     """
 
     step: int
@@ -300,9 +296,8 @@ class Noticed(Event, kind="notice"):
 class AnswerClosed(Event, kind="close"):
     """The answer ended: stop, length, cancelled or error.
 
-    The device adds the bytes of its connections during the answer, probes and padding included, and
-    the moving average of the round trip. `held` is the mean wait of a message for its tick, if the
-    rate is constant.
+    The device adds the bytes of its connections during the answer, probes and padding included, the
+    moving average of the round trip and, at a constant rate, a message's mean wait for its tick.
     """
 
     finish: str
@@ -318,8 +313,8 @@ class ModeInput(Event, kind="input"):
     """What the mode of an answer was given at `now`, before which it was `asked` so often for work.
 
     The inputs of one `answer` of this process, the first of which is what its machine is made of,
-    are all that `dragonrt trace --replay` needs. They are packed, hold no text of documents or
-    questions, and have a digest of the effects.
+    are all that `dragonrt trace --replay` needs. They are packed and hold no text of documents or
+    questions. `effects` is a digest.
     """
 
     answer: int

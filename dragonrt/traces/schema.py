@@ -18,10 +18,6 @@ SCHEMA = 5
 KINDS: Mapping[str, type[Event]] = {event.KIND: event for event in EVENTS}
 
 
-class TraceError(DragonError):
-    """What is no trace, or none of this version; the line names the file and the line in it."""
-
-
 def to_object(record: Record) -> dict[str, Any]:
     """Return the JSON object of a record."""
     return {**own_fields(record), "event": record.event.KIND, **own_fields(record.event)}
@@ -34,21 +30,21 @@ def own_fields(of: Event | Record) -> dict[str, Any]:
 
 
 def from_object(value: Any) -> Record:
-    """Return the record that an object is of. Raises TraceError that says what is wrong with it."""
+    """Return the record that an object is of. Raises DragonError, which says what is wrong."""
     if not isinstance(value, dict):
-        raise TraceError("it is not an object")
+        raise DragonError("it is not an object")
     rest = dict(value)
     kind = rest.pop("event", None)
     if not isinstance(kind, str) or kind not in KINDS:
-        raise TraceError(f"this version has no event {kind!r}")
+        raise DragonError(f"this version has no event {kind!r}")
     common = _read(rest, Record)
     record = Record(event=KINDS[kind](**_read(rest, KINDS[kind])), **common)
     if rest:
-        raise TraceError(f"{kind} has no field {min(rest)}")
+        raise DragonError(f"{kind} has no field {min(rest)}")
     return record
 
 
-def _fields(cls: type[Event | Record]) -> tuple[tuple[Field[Any], Any], ...]:
+def _fields(cls: type[Any]) -> tuple[tuple[Field[Any], Any], ...]:
     hints = typing.get_type_hints(cls)
     return tuple((each, hints[each.name]) for each in fields(cls) if each.name != "event")
 
@@ -61,9 +57,9 @@ def _read(rest: dict[str, Any], cls: type[Event | Record]) -> dict[str, Any]:
             try:
                 found[each.name] = _value(rest.pop(each.name), kind)
             except ValueError:
-                raise TraceError(f"{each.name} is of the wrong kind") from None
+                raise DragonError(f"{each.name} is of the wrong kind") from None
         elif each.default is MISSING:
-            raise TraceError(f"{each.name} is missing")
+            raise DragonError(f"{each.name} is missing")
     return found
 
 
@@ -83,4 +79,4 @@ def _value(value: Any, kind: Any) -> Any:
     return value
 
 
-_FIELDS = {cls: _fields(cls) for cls in (Record, *EVENTS)}
+_FIELDS = {Record: _fields(Record)} | {cls: _fields(cls) for cls in EVENTS}
