@@ -17,7 +17,7 @@ from dragonrt.modes.settings import Settings
 from dragonrt.side import Side
 from dragonrt.traces.events import ModeInput, Record
 from dragonrt.traces.file import Recorder
-from dragonrt.traces.packed import UnpackError, digest, unpack
+from dragonrt.traces.packed import UnpackError, digest, pack, unpack
 
 _ANSWERS = count(1)
 
@@ -81,7 +81,7 @@ class _Recorded(Mode):
         self._asked = 0
         self._count = 0
         self._works: dict[int, tuple[int, Work]] = {}  # under way, by identity
-        recorder.event(0, ModeInput(self._answer, 0.0, begun, None))
+        recorder.event(0, ModeInput(self._answer, 0.0, pack(begun), ""))
 
     @property
     def decided(self) -> Sequence[int]:
@@ -116,7 +116,8 @@ class _Recorded(Mode):
             raise
         finally:
             asked, self._asked = self._asked, 0
-            self._recorder.event(0, ModeInput(self._answer, now, shown, effects, asked))
+            taken = ModeInput(self._answer, now, pack(shown), digest(effects), asked)
+            self._recorder.event(0, taken)
         return effects
 
 

@@ -246,9 +246,9 @@ class Driver:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def begin(self, read: PrefillResult, vocabulary: int) -> None:
-        """Feed the prefill result in, and begin to work."""
-        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens, vocabulary))
+    def begin(self, read: PrefillResult) -> None:
+        """Feed the prefill result in: from now on work is done."""
+        self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
         self._context = read.context
         self.feed(read.prepared)
 

@@ -117,7 +117,7 @@ class ClientSession:
             read = await driver.prepare(self._prefiller.prepare(answer.question, verifies=verifies))
             if read is not None:
                 answer.passages = read.passages
-                driver.begin(read, self._prefiller.vocabulary)
+                driver.begin(read)
             await driver.wait_over()
             answer.finish = driver.finish or Finish.CANCELLED
         finally:

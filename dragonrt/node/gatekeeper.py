@@ -256,7 +256,7 @@ def server_session(
                 session.attribute = lambda: attribution(
                     read.passages, mode.moved, read.decode(mode.decided), question.prompt
                 )
-            driver.begin(read, prefiller.vocabulary)
+            driver.begin(read)
             await driver.wait_over()
             await session.wait_closed()
         finally:

@@ -34,8 +34,7 @@ from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.dropped_mass import DroppedMass
-from dragonrt.traces.events import AnswerClosed, AnswerOpened, Record, ThresholdMoved
+from dragonrt.traces.events import AnswerClosed, Record
 from dragonrt.traces.file import Recorder, Sink
 
 T = TypeVar("T")
@@ -124,7 +123,6 @@ async def run_cloud(
 class Device:
     """A device that dials its other sides, and asks one question after another.
 
-    `dropped` is what C-SQS dropped in all answers so far: the next one continues its threshold.
     `shown` is what a cloud may read of the latest answers if drafts are not disclosed. `resources`
     depend on the `unmet` other sides.
     """
@@ -133,7 +131,6 @@ class Device:
     connectors: Mapping[str, Hosts]
     settings: Settings
     resources: Resources
-    dropped: DroppedMass | None = None
     unmet: Sequence[Member] = ()
     shown: dict[Turn, str] = field(default_factory=dict)
 
@@ -149,19 +146,19 @@ class Device:
     ) -> ClientSession:
         """Return a session that can be asked. Raises DragonError as `complete` does."""
         self.complete()
-        resources, folded = self.resources, AnswerCounts()
-        if self.dropped is not None:
-            resources = replace(resources, threshold=self.dropped.threshold)
+        counts = AnswerCounts()
 
         def fold(record: Record) -> None:
             on_record(record)
-            found = folded.counts.dropped_mass
-            if isinstance(record.event, AnswerOpened | ThresholdMoved):
-                folded.take(record)
-            elif isinstance(record.event, AnswerClosed) and found is not None:
-                self.dropped = found if self.dropped is None else self.dropped + found
+            counts.take(record)
+            if isinstance(record.event, AnswerClosed) and counts.dropped_mass is not None:
+                # The next answer continues C-SQS's threshold.
+                threshold = counts.dropped_mass.threshold
+                self.resources = replace(self.resources, threshold=threshold)
 
-        return ClientSession(self.side, self.connectors, question, self.settings, resources, fold)
+        return ClientSession(
+            self.side, self.connectors, question, self.settings, self.resources, fold
+        )
 
     def complete(self) -> None:
         """Complete the resources that depend on `unmet` sides. Raises DragonError if it cannot."""

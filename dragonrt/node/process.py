@@ -172,7 +172,7 @@ async def local_side(
         engine = await stack.enter_async_context(Engine(heads))
         librarian = await stack.enter_async_context(WorkerThread("librarian"))
         if traced := settings.trace is not None:
-            trace = TraceFile.open(settings.trace)
+            trace = TraceFile(settings.trace)
             stack.callback(trace.close)
             listeners += (trace.write,)
         recorder = Recorder(loop.time, settings.side, listeners, keeps_inputs=traced)

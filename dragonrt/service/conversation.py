@@ -20,8 +20,7 @@ from dragonrt.settings import traced
 from dragonrt.side import Side
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Noticed, Record, TokenDecided
-from dragonrt.traces.ledger import Ledger
-from dragonrt.traces.statistics import statistics
+from dragonrt.traces.statistics import ledger, statistics
 from dragonrt.wire.messages import Source
 
 HISTORY = 16
@@ -98,11 +97,11 @@ class Reply:
 
     def ledger(self) -> dict[str, Any]:
         """Return what left the device for this answer, as far as can be observed (SPEC 1.10)."""
-        ledger = Ledger.of(self.answer.records).to_json()
+        left = ledger(AnswerCounts.of(self.answer.records))
         files = dict.fromkeys(passage.file for passage in self.answer.passages)
-        bits = ledger.pop("evidence_bits_of_files")
+        bits = left.pop("evidence_bits_of_files")
         named = [{"file": name, "bits": each} for name, each in zip(files, bits, strict=False)]
-        return {**ledger, "files": named}
+        return {**left, "files": named}
 
 
 def cited_json(side: Side, source: Source) -> dict[str, Any]:

@@ -20,7 +20,7 @@ Run = Callable[..., Any]
 
 
 def test_a_trace_becomes_a_picture_and_a_file_for_viewers(run: Run, tmp_path: Path) -> None:
-    trace = TraceFile.open(tmp_path / "trace")
+    trace = TraceFile(tmp_path / "trace")
     for t, session, event in (
         (1.0, 0, TraceStarted(SCHEMA, "1", "m", "here")),
         (2.0, 1, AnswerOpened("dragon", 0, {"seed": 1})),

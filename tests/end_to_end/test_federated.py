@@ -104,7 +104,7 @@ async def test_four_workers_answer(
     trace, places = tmp_path / "trace.jsonl", places_of(workers)
     how = replace(PATIENT, require_all=True)
     given = await answer(places, draft_model, how, trace)
-    found = counts(given).counts
+    found = counts(given)
     assert not given.notices
     assert not found.missing
     assert 0 < found.resampled < found.verified
@@ -128,13 +128,13 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     given = await answer(places, draft_model, PATIENT, trace, show)
     assert given.tokens == shown == expected(PATIENT, trace, places)
     assert len(shown) == ASKED.max_tokens
-    assert set(counts(given).counts.missing) == {places[0].name}
+    assert set(counts(given).missing) == {places[0].name}
     assert len(given.notices) == 1
     assert places[0].name in given.notices[0]
     lines: list[str] = []
     given = await answer(places, draft_model, PATIENT, trace, on_notice=lines.append)
     assert given.tokens == expected(PATIENT, trace, places)
-    found = counts(given).counts
+    found = counts(given)
     assert found.missing == {places[0].name: found.verified}
     assert [places[0].name in line for line in lines] == [True]
     with pytest.raises(NotConnectedError, match="cannot reach"):

@@ -99,13 +99,13 @@ def test_an_index_that_others_could_read_is_narrowed_with_a_line(
 
 def test_what_is_written_anew_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "trace").touch(0o666)
-    TraceFile.open(tmp_path / "trace").close()
+    TraceFile(tmp_path / "trace").close()
     write_secret(tmp_path / "key", b"0123456789abcdef")
     for name in ("trace", "key"):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     device = Path("/dev/null")
     before = device.stat().st_mode
-    TraceFile.open(device).close()
+    TraceFile(device).close()
     assert device.stat().st_mode == before
 
 

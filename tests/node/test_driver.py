@@ -177,7 +177,7 @@ def driven(
         session = driver.sessions["cloud"] = AnswerSession(driver, "cloud", connector)
         bench = Bench(chosen, driver, StubContext(), StubPeer(), session, [])
         session.attach(bench.peer, 8)  # type: ignore[arg-type]
-        driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0), 32)
+        driver.begin(PrefillResult(bench.context, Prepared(), (), 3, 0.0, 0.0))
         bench.records.clear()
         await talk(bench)
         await driver.settle()

@@ -329,11 +329,7 @@ class Dragon(PeerTracking):
         for draft in self._planner.computed(work, result, seconds):
             for hook in self._hooks.draft:
                 hook(draft)
-            self.emit(
-                events.Drafted(
-                    draft.step, draft.prefix_hash, draft.decode_s, draft.relevance, draft.payload
-                )
-            )
+            self.emit(events.Drafted(draft.step))
             if draft.step >= self._drafts.decided:
                 self._send_draft(draft, now)
         self.advance("own", now)
