@@ -31,11 +31,10 @@ from retrieval import (
     KvStore,
     Progress,
     Report,
-    Reranker,
     RetrievalError,
     Retriever,
 )
-from retrieval.following import Order
+from retrieval.following import Order, UpdateOptions
 from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
@@ -86,7 +85,7 @@ def load_model(settings: SideSettings) -> LanguageModel:
 
 def update_index(
     settings: SideSettings,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
     """Index the documents of a side, if it has any: what it did. See `Index.update`.
@@ -101,16 +100,11 @@ def update_index(
             directory,
             settings.documents,
             _embedder(settings.embedder),
-            settings.chunk_words,
-            on_progress,
-            on_portion,
-            settings.rebuild,
-            settings.store,
-            LOCKED_S,
-            settings.parser,
-            settings.exclude,
-            parse_size(settings.largest_file),
-            follow_links=settings.follow_links,
+            progress=on_progress,
+            on_portion=on_portion,
+            rebuild=settings.rebuild,
+            wait_s=LOCKED_S,
+            **_options(settings),
         )
     except RetrievalError as error:
         raise DragonError(str(error)) from error
@@ -129,14 +123,13 @@ def open_library(
     kv = KvStore(directory, name, parse_size(settings.kv_cache))
     try:
         embedder = _embedder(settings.embedder)
-        reranker = Reranker.load(settings.reranker) if settings.reranker is not None else None
 
         def newest() -> Retriever:
             index = Index.open(directory, settings.store)
-            return Retriever(index, embedder, reranker, settings.search)
+            return Retriever(index, embedder, settings.search)
 
         found = newest()
-        return Library(model, found, embedder, kv, newest, reranker, settings.kv_type, incomplete)
+        return Library(model, found, embedder, kv, newest, settings.kv_type, incomplete)
     except RetrievalError as error:
         raise DragonError(str(error)) from error
 
@@ -144,7 +137,7 @@ def open_library(
 def complete_library(
     settings: SideSettings,
     model: LanguageModel,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] = lambda now: None,
     *,
     kv: bool = True,
 ) -> Library | None:
@@ -235,21 +228,22 @@ async def local_side(
                 on_report(report)
 
             if following is not None:
-                order = _order(settings)
+                order = Order(
+                    [str(path) for path in settings.documents],
+                    str(index_directory(settings)),
+                    settings.embedder,
+                    settings.watch,
+                    _options(settings),
+                )
                 await stack.enter_async_context(reindexing(order, library, reported, following))
         yield side
 
 
-def _order(settings: SideSettings) -> Order:
-    return Order(
-        [str(path) for path in settings.documents],
-        str(index_directory(settings)),
-        settings.embedder,
-        settings.chunk_words,
-        settings.store,
-        settings.parser,
-        settings.exclude,
-        parse_size(settings.largest_file),
-        settings.watch,
-        settings.follow_links,
+def _options(settings: SideSettings) -> UpdateOptions:
+    return UpdateOptions(
+        words=settings.chunk_words,
+        url=settings.store,
+        exclude=settings.exclude,
+        largest=parse_size(settings.largest_file),
+        follow_links=settings.follow_links,
     )
