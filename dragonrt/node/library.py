@@ -19,8 +19,6 @@ from retrieval import (
     Embedder,
     Hit,
     KvStore,
-    MissingKvError,
-    Reranker,
     RetrievalError,
     Retriever,
 )
@@ -43,7 +41,6 @@ class Library:
     embedder: Embedder
     kv: KvStore
     newest: Callable[[], Retriever]
-    reranker: Reranker | None = None
     kv_type: KvType = "model"
     incomplete: bool = False
     skipped: int = 0
@@ -55,12 +52,10 @@ class Library:
         return self.retriever.retrieve(question, k, floor)
 
     def score(self, text: str, chunks: Sequence[Chunk]) -> list[float]:
-        """Return the relevance of chunks to a text: the re-ranker's score, else the cosine."""
-        texts = [chunk.text for chunk in chunks]
-        if self.reranker is not None:
-            return [float(score) for score in self.reranker.score(text, texts)]
+        """Return the relevance of chunks to a text: their cosines."""
         question = self.embedder.encode_question(text)
-        return [float(cosine) for cosine in self.embedder.encode(texts) @ question]
+        vectors = self.embedder.encode([chunk.text for chunk in chunks])
+        return [float(cosine) for cosine in vectors @ question]
 
     def tokens(self, chunk: Chunk) -> list[int]:
         """Return the tokens of a chunk, cut with a notice at half of the model's context."""
@@ -88,10 +83,8 @@ class Library:
 
     def stored_kv(self, chunk: Chunk) -> Document | None:
         """Return the KV of a chunk, if it is stored."""
-        try:
-            return self.model.backend.load(self.kv.read(chunk.digest))
-        except MissingKvError:
-            return None
+        arrays = self.kv.read(chunk.digest)
+        return None if arrays is None else self.model.backend.load(arrays)
 
     def store_kv(self, chunk: Chunk, made: Document) -> Document:
         """Store the KV of a chunk if possible; return it as a later read would."""
@@ -125,7 +118,9 @@ class _MissingKv:
         self._index = library.retriever.index
         self._room, self._last = library.kv.room(), 0
         stored = library.kv.stored()
-        numbers = (number for digest, number in self._index.ids().items() if digest not in stored)
+        numbers = (
+            number for digest, number in self._index.store.ids().items() if digest not in stored
+        )
         self._numbers = list(numbers)[::-1]
 
     def __len__(self) -> int:
