@@ -21,9 +21,9 @@ from scripts.train.models.adapter import Settings, batch_of, train
 from scripts.train.models.adapter_articles import Articles
 from scripts.train.models.adapter_model import Adapter, Llama
 from scripts.train.models.adapter_notes import noted
-from scripts.train.models.adapter_rows import Encoder, Reading
+from scripts.train.models.adapter_rows import Encoder
 from scripts.train.models.average import average
-from scripts.train.models.sample import UNKNOWN
+from scripts.train.models.sample import UNKNOWN, Reading
 
 READING = Reading(
     "The ferry leaves at 7:40.", [[("When?", "at 7:40"), ("And who?", UNKNOWN)], [("What?", "x")]]
@@ -71,9 +71,9 @@ def test_notes_hold_nearly_all_answers() -> None:
     r = Random(1)
     held = []
     for _ in range(60):
-        document, branches = noted(r)
-        answers = {a for branch in branches for _, a in branch} - {UNKNOWN}
-        held += [re_spaced(a) in re_spaced(document) for a in answers]
+        made = noted(r)
+        answers = {a for branch in made.branches for _, a in branch} - {UNKNOWN}
+        held += [re_spaced(a) in re_spaced(made.document) for a in answers]
     assert sum(held) > 0.8 * len(held)
 
 

@@ -11,8 +11,7 @@ from random import Random
 
 from retrieval.chunking import chunk
 
-from .adapter_rows import Reading, Turn
-from .sample import UNKNOWN
+from .sample import UNKNOWN, Reading, Turn
 
 _UNKNOWN_ONLY_LEFT_OUT = 0.8  # of the chunks that answer nothing
 

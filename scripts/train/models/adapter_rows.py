@@ -7,16 +7,9 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
+from .sample import Reading
+
 SYSTEM = "You answer questions from the given document in a few words."
-Turn = tuple[str, str]  # question, answer
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A document and branches of turns: a branch's later turns see its earlier ones."""
-
-    document: str
-    branches: list[list[Turn]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from random import Random
 
 from .adapter_articles import Articles, squad
 from .adapter_notes import joined, noted
-from .adapter_rows import Reading, Turn
 from .adapter_sets import fairytales, fetched
 from .compositions import composition
 from .corpus import Corpus
 from .countries import country_facts
 from .gaps import gaps
 from .notes import note
-from .sample import UNKNOWN, Sample
+from .sample import UNKNOWN, Reading, Sample, Turn
 
 _SQUAD_SHARES = {64: 0.18, 80: 0.10, 100: 0.10, 128: 0.14, 170: 0.06}  # by the words of a chunk
 _FETCHED_SHARE, _STORY_SHARE = 0.14, 0.06
@@ -85,11 +84,11 @@ def samples(args: argparse.Namespace) -> list[Reading]:
     while len(found) < args.n:
         x = r.random()
         if x < 0.60:
-            found.append(Reading(*noted(r)))
+            found.append(noted(r))
         elif x < 0.78:
             found.append(_generated(r, corpus))
         else:
-            found += [Reading(*note) for note in joined(r)]
+            found += joined(r)
     r.shuffle(found)
     return found
 

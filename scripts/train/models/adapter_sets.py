@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .sample import Turn
 from .snapshots import Snapshots
 
-Turn = tuple[str, str]
 Article = tuple[str, list[tuple[str, list[Turn]]]]
 _LONGEST_ANSWER = 14  # words
 

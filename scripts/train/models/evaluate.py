@@ -24,12 +24,12 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from .blocks import read_lines
 from .corpus import Corpus
 from .countries import country_facts
 from .notes import note
 from .readings import real_questions
 from .sample import UNKNOWN, Asking, Sample
+from .values import read_lines
 
 _SEED = 987654321
 _WORDS = 64  # of a passage of WikiText-2

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from .blocks import word_lists
 from .compositions import composition
 from .corpus import Corpus
 from .notes import fact
 from .prose import base_form, passage
 from .sample import UNKNOWN, Sample, answering, asked
-from .slots import capitalized, generate
+from .values import capitalized, generate, word_lists
 
 _LONGEST = 70  # words of a document
 _UNKNOWN_SHARE = 0.25

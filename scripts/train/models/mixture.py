@@ -18,7 +18,7 @@ from .notes import fact, note
 from .prose import continuation, passage, reading
 from .readings import real_questions
 from .sample import UNKNOWN, Sample, text_of
-from .values import value
+from .values import generate
 
 _LONG_TEXT_SHARE = 0.45
 
@@ -54,7 +54,7 @@ def _copy(r: Random, corpus: Corpus) -> Sample:
     """The same line twice: dense practice for copying, in a shape that no prompt has."""
     x = r.random()
     if x < 0.4:
-        line = " ".join(value(r) for _ in range(r.randint(5, 14)))
+        line = " ".join(generate(r, "value") for _ in range(r.randint(5, 14)))
     elif x < 0.7:
         line = " ".join(fact(r).text for _ in range(r.randint(1, 3)))
     else:
