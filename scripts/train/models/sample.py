@@ -55,7 +55,15 @@ def answering(document: str, turns: list[tuple[str, str]]) -> Sample:
 
 
 def text_of(sample: Sample) -> str:
+    """Return the whole text."""
     return "".join(text for text, _ in sample)
+
+
+def turns_of(sample: Sample) -> tuple[str, list[Turn]]:
+    """Return the document and the turns of what `answering` made."""
+    texts = [text.strip() for text, _ in sample]
+    questions = [q.removeprefix("Question: ").removesuffix("\nAnswer:") for q in texts[1::2]]
+    return texts[0].removeprefix("Document: "), list(zip(questions, texts[2::2], strict=True))
 
 
 def asked(r: Random, question: str) -> str:
