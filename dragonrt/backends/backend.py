@@ -1,7 +1,6 @@
 """The contract of a backend, which runs one model. Only numpy arrays cross it.
 
-A backend may also implement its own bookkeeping of memory: `dragonrt.testing.backend_contract` has
-the tests that every backend passes.
+`dragonrt.testing.backend_contract` has the tests that every backend passes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +23,12 @@ class Preemption:
     A request stays: a forward that has not begun yet is stopped as well.
     """
 
-    __slots__ = ("_requested",)
-
     def __init__(self) -> None:
         self._requested = False
 
     @property
     def requested(self) -> bool:
-        """Whether forwards that hold this flag are to stop."""
+        """Return whether forwards that hold this flag are to stop."""
         return self._requested
 
     def request(self) -> None:
@@ -45,12 +42,9 @@ class ModelInfo:
 
     Attributes:
         parameters: the number of weights.
-        fingerprint: differs if checkpoint or adapter differ, in every number type the same.
-        tokenizer_fingerprint: differs if token ids mean something else. Two sides can aggregate if
-            and only if theirs are equal.
-        stop_tokens: tokens that end a text.
+        fingerprint: differs if checkpoint or adapter differ; the same in every number type.
+        tokenizer_fingerprint: differs if token ids differ in meaning: such sides cannot aggregate.
         vocabulary: the size of a distribution; may exceed the number of the tokenizer's tokens.
-        hidden_size: how many numbers of each token the output layer reads.
         context_length: the most tokens of a document and everything after it.
         device: cpu, cuda or mps.
         device_memory: bytes of the accelerator's own memory; None if it has none.
@@ -65,7 +59,6 @@ class ModelInfo:
     tokenizer_fingerprint: str
     stop_tokens: tuple[int, ...]
     vocabulary: int
-    hidden_size: int
     context_length: int
     device: str
     device_memory: int | None
@@ -77,13 +70,8 @@ class ModelInfo:
 class Tokenizer(Protocol):
     """Text to tokens and back."""
 
-    @property
-    def start(self) -> str:
-        """The text of the token that every text begins with; empty if there is none."""
-
-    @property
-    def is_chat(self) -> bool:
-        """Whether there is a chat template."""
+    start: str  # the text of the token that every text begins with; empty if there is none
+    is_chat: bool  # whether there is a chat template
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, none added."""
@@ -92,10 +80,7 @@ class Tokenizer(Protocol):
         """Return the text of tokens, special ones left out."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Render messages up to where the answer begins.
-
-        Raises ModelError if the chat template refuses their roles.
-        """
+        """Render messages up to where the answer begins. Raises ModelError for refused roles."""
 
 
 class Document(Protocol):
@@ -103,15 +88,15 @@ class Document(Protocol):
 
     @property
     def length(self) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
 
     @property
     def bytes(self) -> int:
-        """The memory that it takes."""
+        """Return the memory that it takes."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether rows read this memory instead of copying it."""
+        """Return whether rows read this memory instead of copying it."""
 
     def shared(self) -> "Document":
         """Return the document in memory that rows share; itself if that is not possible."""
@@ -138,7 +123,7 @@ class Rows(Protocol):
 
 
 class RowLogits(Protocol):
-    """What the model predicts after one token of every row. Stays where the model runs."""
+    """The predictions after one token of every row. Stays where the model runs."""
 
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the mixture of the rows' distributions [vocabulary]; weights are [rows]."""
@@ -153,7 +138,7 @@ class RowLogits(Protocol):
         """Return what the output layer read: [rows, hidden size]."""
 
     def copy(self) -> "RowLogits":
-        """Return the same in memory of its own, apart from the other tokens of its forward."""
+        """Return the same in memory of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +162,14 @@ class Backend(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model."""
+        """Return what is known of the model."""
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer."""
+        """Return the model's tokenizer."""
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
-        """Return the document that was dumped as these arrays.
-
-        Raises ModelError if they are not those of one document.
-        """
+        """Return the document that was dumped as these arrays. Raises ModelError for others."""
 
     def empty(self) -> Document:
         """Return a document of no tokens."""

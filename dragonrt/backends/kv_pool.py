@@ -33,41 +33,31 @@ def usual_limit(device_memory: int | None) -> int:
 class Room:
     """Bytes that are counted as long as this lives."""
 
-    __slots__ = ("__weakref__",)
-
 
 class KvPool:
-    """Counts what sessions may take, from their beginning on: so one under way never lacks room.
+    """Counts the memory of sessions from their beginning on: one under way never lacks room.
 
-    A document is in memory once, as long as any session reads it. What a session gives back is free
-    the moment nothing refers to it any more. May be used from several threads.
+    A document is in memory once, as long as any session reads it; memory is free the moment nothing
+    refers to it. May be used from several threads. The methods raise BusyError if there is no room
+    now, ModelError if there never will be: `beside` are documents that the same session reads, too.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
         """`limit` is in bytes."""
         self.limit = limit
-        self._used = 0
+        self.used = 0
         # Memory is given back in any thread, and in the midst of anything.
         self._lock = threading.RLock()
         self._documents: weakref.WeakValueDictionary[str, Document] = weakref.WeakValueDictionary()
 
-    @property
-    def used(self) -> int:
-        """The bytes taken, or set aside."""
-        return self._used
-
     def document(self, name: str) -> Document | None:
-        """The document of that name, if anybody reads it now."""
+        """Return the document of that name, if a session reads it now."""
         return self._documents.get(name)
 
     def keep(self, name: str, document: Document, beside: Sequence[Document] = ()) -> Document:
-        """The same document as sessions share it, as long as any refers to it.
+        """Return the same document as sessions share it, as long as any refers to it.
 
-        Where memory cannot be shared it is counted with each session that copies it. `beside` is
-        what the same session keeps already: too much together is too much for ever.
-
-        Raises:
-            BusyError: there is no room for it now; ModelError: nor will there be.
+        Where memory cannot be shared it is counted with each session that copies it.
         """
         document = document.shared()
         with self._lock:
@@ -78,33 +68,24 @@ class KvPool:
             return document
 
     def room(self, size: int, beside: Sequence[Document] = ()) -> Room:
-        """So many bytes for a session that reads the documents `beside`.
-
-        Raises:
-            BusyError: others have them now; ModelError: there are not so many.
-        """
+        """Return so many bytes."""
         room = Room()
         self._take(room, size, beside)
         return room
 
     def _take(self, holder: object, size: int, beside: Sequence[Document]) -> None:
-        shared = {id(each): each.bytes for each in beside if each.is_shared}
-        needed = size + sum(shared.values())
+        needed = size + sum({id(each): each.bytes for each in beside if each.is_shared}.values())
         with self._lock:
             if needed > self.limit:
                 raise ModelError(
-                    f"the question needs {_megabytes(needed)} of KV, and --kv-memory gives "
-                    f"{_megabytes(self.limit)}: ask for fewer documents or a shorter answer"
+                    f"the question needs {needed / 1e6:,.1f} MB of KV, and --kv-memory gives "
+                    f"{self.limit / 1e6:,.1f} MB: ask for fewer documents or a shorter answer"
                 )
-            if self._used + size > self.limit:
+            if self.used + size > self.limit:
                 raise BusyError("too many answers are under way for this side's memory", _RETRY_S)
-            self._used += size
+            self.used += size
             weakref.finalize(holder, self._give_back, size).atexit = False
 
     def _give_back(self, size: int) -> None:
         with self._lock:
-            self._used -= size
-
-
-def _megabytes(size: float) -> str:
-    return f"{size / 1e6:,.1f} MB"
+            self.used -= size

@@ -5,21 +5,18 @@ from collections.abc import Sequence as Tokens
 from pathlib import Path
 
 from dragonrt.backends.backend import Backend, Document, Preemption
-from dragonrt.backends.batch import Reading, read_alone
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.prompt import PromptFormat, PromptTemplate, prompt_format
-from dragonrt.backends.sequence import Extension, Sequence
+from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 from dragonrt.backends.torch_.checkpoint import backend_of, load_checkpoint
 from dragonrt.backends.torch_.process import loading
 from dragonrt.side import Precision, TorchDevice
 
 
 class LanguageModel:
-    """A decoder-only model and its tokenizer.
+    """A decoder-only model and its tokenizer, with the name that it was loaded by.
 
-    Attributes: as those of `ModelInfo`, and
-        name: what it was loaded by.
-        prompt: how documents and questions are written for this model.
+    The attributes are those of `ModelInfo`; `prompt` is how documents and questions are written.
     """
 
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
@@ -46,15 +43,14 @@ class LanguageModel:
     ) -> "LanguageModel":
         """Load a bundled model, a directory, a GGUF file, `smollm2`, or a model of the hub.
 
-        `device` auto prefers CUDA, then MPS, then the CPU. `dtype` auto is the checkpoint's; on a
-        CPU it is bfloat16 for more than small models where that is fast, otherwise float32; of a
-        GGUF file with weights of 4 bits it is the file's own types. int8 and int4 round the
-        weights. `threads` is how many threads torch uses in this whole process, by default a
-        side's share of the cores; no bit depends on it where blocks are exact. `template` replaces
-        the words around documents and questions. `adapter` is the directory of a LoRA.
+        Args:
+            device: auto prefers CUDA, then MPS, then the CPU.
+            dtype: auto is the checkpoint's; on a CPU bfloat16 for more than small models where that
+                is fast, otherwise float32; the own types of a GGUF file with weights of 4 bits.
+            threads: of torch in this whole process, by default a side's share of the cores.
+            adapter: the directory of a LoRA.
 
-        Raises:
-            ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
+        Raises ModelError: see `load_checkpoint`; also if the model keeps a recurrent state.
         """
         with loading(threads):
             checkpoint = load_checkpoint(name, device, dtype, adapter)
@@ -62,19 +58,19 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """What stored document KV depends on: checkpoint, precision, forward and prompt."""
+        """Return what stored KV depends on: checkpoint, precision, forward and prompt."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
 
     @property
     def refusal(self) -> int | None:
-        """The token that begins what the model says if it knows no answer, where that is known."""
+        """Return the first token of what the model says if it knows no answer, if known."""
         refusal = self.prompt.template.refusal
         return self.encode(refusal)[0] if refusal else None
 
     @property
     def answer_stops(self) -> tuple[int, ...]:
-        """Tokens that end an answer: the stop tokens, and what the prompt's form ends it with."""
+        """Return the tokens that end an answer: stop tokens, and the prompt's."""
         return self.with_stops(self.prompt.template.stops)
 
     def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
@@ -91,15 +87,11 @@ class LanguageModel:
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:
-        """Prefill one document, which may be empty.
-
-        Raises:
-            ModelError: an unknown token, or more tokens than the context holds.
-        """
+        """Prefill one document, which may be empty. Raises like `Sequence.extend`."""
         return read_alone(self.reading_document(tokens, Preemption()))
 
     def reading_document(self, tokens: Tokens[int], preemption: Preemption) -> Reading[Document]:
-        """Like `document_kv`, in forwards that may be shared; Preempted is raised if requested."""
+        """Like `document_kv`, in forwards that may be shared. Raises Preempted."""
         if not tokens:
             return self.backend.empty()
         rows = self.sequence([self.backend.empty()], len(tokens))
@@ -109,8 +101,5 @@ class LanguageModel:
     def sequence(
         self, documents: Tokens[Document], capacity: int = 256, pool: KvPool | None = None
     ) -> Sequence:
-        """Open a row per document, with room for `capacity` shared tokens (it grows as needed).
-
-        See `Sequence` for what is raised.
-        """
+        """Open a row per document, with room for `capacity` shared tokens; see `Sequence`."""
         return Sequence(self.backend, documents, capacity, pool)

@@ -15,7 +15,6 @@ from retrieval.files import read_text
 
 Turn = tuple[str, str]  # an earlier question and its answer
 
-
 _DOCUMENT, _QUESTION = "{document}", "{question}"
 # Stands for the document while a chat template is rendered; no template contains it.
 _PLACEHOLDER = "\u241edocument\u241e"
@@ -40,27 +39,26 @@ class PromptTemplate:
 
     @property
     def before(self) -> str:
-        """What precedes the document in the first message."""
+        """Return what precedes the document in the first message."""
         return self.user.partition(_DOCUMENT)[0]
 
-    def after(self, question: str, instructions: str = "") -> str:
-        """Render what follows the document: the instructions, if any, and the question."""
+    @property
+    def gap(self) -> str:
+        """Return the white space behind the document."""
         behind = self.user.partition(_DOCUMENT)[2]
-        text = behind.lstrip()
-        gap = behind[: len(behind) - len(text)]
-        told = f"{instructions}\n\n" if instructions else ""
-        return f"{gap}{told}{text}".replace(_QUESTION, question, 1)
+        return behind[: len(behind) - len(behind.lstrip())]
 
-    def later(self, question: str) -> str:
-        """Render a question that follows others."""
-        return self.after(question).lstrip()
+    def asked(self, question: str, instructions: str = "") -> str:
+        """Return the instructions, if any, and what stands behind the gap, with the question."""
+        behind = self.user.partition(_DOCUMENT)[2].lstrip()
+        before = f"{instructions}\n\n" if instructions else ""
+        return f"{before}{behind}".replace(_QUESTION, question, 1)
 
     @classmethod
     def read(cls, path: Path) -> "PromptTemplate":
-        """Read a template from a TOML file with the keys of this class; only `user` is required.
+        """Read a TOML file with the keys of this class; only `user` is required.
 
-        Raises:
-            ModelError: the file cannot be read, is not TOML, or is no template.
+        Raises ModelError if the file cannot be read, is not TOML, or is no template.
         """
         try:
             values = tomllib.loads(read_text(path))
@@ -74,8 +72,8 @@ class PromptTemplate:
             raise ModelError(
                 f"the prompt {path} may have the texts user, system and refusal, and a list stops"
             )
-        parts = values.get("user", "").partition(_DOCUMENT)
-        if _DOCUMENT in parts[2] or parts[2].count(_QUESTION) != 1 or _QUESTION in parts[0]:
+        before, *behind = values.get("user", "").split(_DOCUMENT)
+        if len(behind) != 1 or behind[0].count(_QUESTION) != 1 or _QUESTION in before:
             raise ModelError(
                 f"the prompt {path} needs a text user with {_DOCUMENT} once and behind it "
                 f"{_QUESTION} once"
@@ -107,15 +105,13 @@ class PlainPrompt:
 
     def document_text(self, title: str, text: str) -> str:
         """Render the document without its title, for the bundled models never saw one."""
-        behind = self.template.after("")
-        gap = behind[: len(behind) - len(behind.lstrip())]
-        return f"{self.start}{self.template.before}{text}{gap}"
+        return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """Render the questions, each answer on the line of its question's end."""
-        told = f"{instructions}\n\n" if instructions else ""
-        earlier = "".join(f"{self.template.later(q)} {a}\n" for q, a in history)
-        return f"{told}{earlier}{self.template.later(question)}"
+        first = f"{instructions}\n\n" if instructions else ""
+        earlier = "".join(f"{self.template.asked(q)} {a}\n" for q, a in history)
+        return f"{first}{earlier}{self.template.asked(question)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +122,10 @@ class ChatPrompt:
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Render the chat template up to the document's end."""
+        """Render the chat template up to the document's end, which has its title before it."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
-        return f"{before}{_with_title(title, text)}"
+        is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
+        return f"{before}{text}" if is_titled else f"{before}{title}\n{text}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """Render the chat template behind the document, up to where the answer begins."""
@@ -136,19 +133,21 @@ class ChatPrompt:
         return after
 
     def _render(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
+        template = self.template
         first, *others = [earlier for earlier, _ in history] + [question]
-        opening = self.template.before + _PLACEHOLDER + self.template.after(first, instructions)
+        asked = template.asked(first, instructions)
+        opening = f"{template.before}{_PLACEHOLDER}{template.gap}{asked}"
         messages = [{"role": "user", "content": opening}]
         for (_, answer), following in zip(history, others, strict=True):
             messages.append({"role": "assistant", "content": answer})
-            messages.append({"role": "user", "content": self.template.later(following)})
-        if not self.template.system:
+            messages.append({"role": "user", "content": template.asked(following)})
+        if not template.system:
             return self.tokenizer.chat(messages)
-        system = {"role": "system", "content": self.template.system}
+        system = {"role": "system", "content": template.system}
         try:
             return self.tokenizer.chat([system, *messages])
         except ModelError:  # Gemma's template, for one, has no system message
-            messages[0]["content"] = f"{self.template.system}\n\n{opening}"
+            messages[0]["content"] = f"{template.system}\n\n{opening}"
             return self.tokenizer.chat(messages)
 
 
@@ -161,9 +160,3 @@ def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) 
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)
     return PlainPrompt(template or PLAIN, start=tokenizer.start)
-
-
-def _with_title(title: str, text: str) -> str:
-    """Put the title on a line before the text, unless the text begins with it."""
-    begins = " ".join(text.split()).startswith(title.removesuffix("…"))
-    return text if begins else f"{title}\n{text}"

@@ -1,23 +1,22 @@
-"""What a model says along a text: the one place that knows its cache, prefixes and rows (SPEC 1).
+"""A model's predictions along a text: the one place that knows cache, prefixes and rows (SPEC 1).
 
-All of it belongs to the model's thread, or for what is computed of the rows to a thread of heads:
-never to the event loop.
+It belongs to the model's thread, and what is computed of the rows to a thread of heads.
 """
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption, RowLogits
-from dragonrt.backends.batch import Reading, read_alone
-from dragonrt.backends.sequence import Extension, Sequence
+from dragonrt.backends.sequence import Extension, Reading, Sequence, read_alone
 
 REMEMBERED_WEIGHINGS = 8
 """Weighings kept for prefixes that a rollback may come back to."""
@@ -34,11 +33,11 @@ Relevances = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The documents' relevances, taken again every `every` tokens (0: never) by `again`.
+    """The documents' relevances, computed anew every `every` tokens (0: never) by `again`.
 
-    They depend on the text alone, never on when they were computed, so rollbacks cannot change
-    what is drafted (SPEC section 0). Where the model has words for not knowing, which begin with
-    the token `refusal`, `doubt` says how much they count against a row (see `doubts`).
+    They depend on the text alone, so rollbacks cannot change what is drafted (SPEC section 0).
+    `refusal` is the token that begins the model's words for not knowing, if it has any; `doubt`
+    is how much they count against a row.
     """
 
     initial: Relevances
@@ -48,10 +47,9 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return what to add to the relevances, from what the rows predict after the prompt.
+        """Return what to add to relevances for the whole answer: doubt * log(1 - P(refusal)).
 
-        A row that is about to say that it does not know is no witness: doubt * log(1 - P(refusal)),
-        for the whole answer.
+        `rows` are the logits after the prompt.
         """
         if self.refusal is None:
             return np.zeros_like(self.initial)
@@ -63,41 +61,36 @@ class Weighing:
 class RowWeights:
     """The weights of one side's rows: the softmax of their relevances (DRAGON Eq. 2).
 
-    Made once for all the steps that they hold for. `weights` are ω̃, float64 [rows]; `logs` are
-    their logarithms, float32; `relevance` is h̃ = logsumexp(relevances), by which the other side
-    weighs this one.
+    `weights` are ω̃, float64 [rows]; `logs` are their logarithms, float32; `relevance` is
+    h̃ = logsumexp(relevances), by which the other side weighs this one.
     """
 
     def __init__(self, relevances: Tokens[float] | Relevances) -> None:
-        """One number per row, already divided by the temperature."""
         found = np.asarray(relevances, dtype=np.float64)
         scores = found.tolist()
-        self.relevance = log_sum_exp(scores)
+        highest: float = max(scores)
+        self.relevance: float = highest + math.log(
+            sum(math.exp(score - highest) for score in scores)
+        )
         self.weights: NDArray[np.float64] = np.exp(found - found.max())
         self.weights /= self.weights.sum()
         self.logs = np.array([score - self.relevance for score in scores], np.float32)
 
 
-def log_sum_exp(relevances: Tokens[float]) -> float:
-    """Return h = log Σ exp(relevance), by which a side's distribution is weighed."""
-    highest = max(relevances)
-    return highest + math.log(sum(math.exp(score - highest) for score in relevances))
-
-
 class Mixture:
-    """What a side predicts after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
+    """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
     Nothing is computed before it is asked for, and nothing twice.
     """
 
     def __init__(self, rows: RowLogits, weigh: Callable[[], RowWeights]) -> None:
-        """`weigh` gives the weights of the rows after the prefix."""
+        """`weigh` returns the weights of the rows after the prefix."""
         self._rows = rows
         self._weigh = weigh
 
     @cached_property
     def p(self) -> NDArray[np.float32]:
-        """The locally aggregated distribution [vocabulary], before any sampler.
+        """Return the locally aggregated distribution [vocabulary], before any sampler.
 
         It sums to 1 up to float32's rounding; a codec makes the sum exact.
         """
@@ -105,22 +98,22 @@ class Mixture:
 
     @property
     def relevance(self) -> float:
-        """h̃, by which the other side weighs this one."""
+        """Return h̃, by which the other side weighs this one."""
         return self._weighed.relevance
 
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
-        """What the output layer read [hidden], the rows weighed like their distributions."""
+        """Return what the output layer read [hidden], the rows weighed like distributions."""
         hidden: NDArray[np.float32] = (self.weights @ self._rows.hidden()).astype(np.float32)
         return hidden
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight of each row [rows]."""
+        """Return ω̃, the weight of each row [rows]."""
         return self._weighed.weights
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what each row gives to the probabilities of these tokens [rows, tokens]."""
+        """Return each row's part of the probabilities of these tokens [rows, tokens]."""
         p = np.exp(self._rows.at(tokens).astype(np.float64))
         shares: NDArray[np.float64] = p * self.weights[:, None]
         return shares
@@ -142,28 +135,25 @@ class Reader:
         self,
         rows: Sequence,
         last: int,
-        prompt: RowLogits | None,
+        prompt: RowLogits,
         weighing: Weighing,
-        doubts: Relevances,
         start: int,
         *,
         in_blocks: bool,
     ) -> None:
-        """`rows` have read the prompt, whose `last` token this is; `prompt` is what follows it.
+        """`prompt` is what `rows` predict after it, `last` its last token, `start` the empty text.
 
-        `doubts` are what the weighing makes of that; `start` is the empty text.
+        See `reading_prompt`.
         """
-        self._rows = rows
+        self.in_blocks = in_blocks
+        self._rows, self._prompt_length = rows, rows.length
         self._last = last
-        self._prompt_length = rows.length
-        self._weighing = weighing
-        self._doubts = doubts
-        self._initial = RowWeights(weighing.initial + doubts)
+        self._prompt: RowLogits | None = prompt
+        self._weighing, self._doubts = weighing, weighing.doubts(prompt)
+        self._initial = RowWeights(weighing.initial + self._doubts)
         self._weighed: dict[int, RowWeights] = {}
         self._weighing_lock = threading.Lock()
         self._hashes = [start]  # of the prefixes in the KV cache, and perhaps more
-        self._prompt = prompt
-        self.in_blocks = in_blocks
 
     @classmethod
     def behind(
@@ -175,11 +165,7 @@ class Reader:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """A reader of texts behind `prompt`, which `rows` read now; all alike without `weighing`.
-
-        Raises:
-            ModelError: see `Sequence.extend`.
-        """
+        """Return the reader of `reading_prompt`. Raises like `Sequence.extend`."""
         return read_alone(cls.reading_prompt(rows, prompt, start, weighing, in_blocks=in_blocks))
 
     @classmethod
@@ -193,40 +179,34 @@ class Reader:
         in_blocks: bool = True,
         preemption: Preemption | None = None,
     ) -> Reading[Self]:
-        """Like `behind`, in forwards that may be shared; Preempted is raised if requested."""
-        said = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
-        weighing, after = weighing or Weighing(np.zeros(rows.rows)), said[0].copy()
-        doubts = weighing.doubts(after)
-        return cls(rows, prompt[-1], after, weighing, doubts, start, in_blocks=in_blocks)
+        """Read a prompt; return the reader of texts behind it.
+
+        Without `weighing` all rows weigh the same.
+        """
+        after = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
+        weighing = weighing or Weighing(np.zeros(rows.rows))
+        return cls(rows, prompt[-1], after[0].copy(), weighing, start, in_blocks=in_blocks)
 
     def fork(self) -> "Reader":
-        """A reader of another text behind the same prompt, which goes its own way from here."""
-        other = Reader(
-            self._rows.fork(),
-            self._last,
-            None,
-            self._weighing,
-            self._doubts,
-            self._hashes[0],
-            in_blocks=self.in_blocks,
-        )
-        other._prompt_length, other._hashes = self._prompt_length, list(self._hashes)
+        """Return a reader of another text behind the same prompt."""
+        other = copy(self)
+        other._rows, other._prompt = self._rows.fork(), None
         return other
 
     @property
     def context(self) -> int:
-        """The tokens before the texts, of the longest row: its document and the prompt."""
+        """Return the tokens before the texts, of the longest row: its document and the prompt."""
         return self._rows.longest_document + self._prompt_length
 
     @property
     def relevance(self) -> float:
-        """h̃ of the documents as they were found."""
+        """Return h̃ of the documents as they were found."""
         return self._initial.relevance
 
     def read(
         self, tokens: Tokens[int], hashes: Tokens[int], first: int, preemption: Preemption
     ) -> list[Mixture]:
-        """What the model says after each prefix of `tokens`, from length `first` on.
+        """Return the predictions after each prefix of `tokens`, from length `first` on.
 
         `hashes` are those of all prefixes, one more than `tokens`. Raises Preempted.
         """
@@ -249,44 +229,34 @@ class Reader:
             yield Extension(self._rows, tokens[keep : first - 1], False, preemption)
             keep = first - 1
         after = {} if self._prompt is None else {0: self._prompt}
-        for start, block in self._blocks(tokens, keep):
-            said = yield Extension(self._rows, block, True, preemption)
+        size = max(len(tokens) - keep, 1) if self.in_blocks else 1
+        for start in range(keep, len(tokens), size):
+            said = yield Extension(self._rows, tokens[start : start + size], True, preemption)
             after.update(enumerate(said, start + 1))
         if first:  # where answers go on; [rows, vocabulary] is much to keep for who begins again
             self._prompt = None
         return [
-            self._mixture(after[length], tokens, hashes, length)
+            Mixture(after[length], partial(self._weigh, tokens, hashes, length))
             for length in range(first, len(tokens) + 1)
         ]
 
     def kept(self, hashes: Tokens[int], first: int) -> int:
-        """How many tokens of the text with these hashes `read` would not feed again."""
+        """Return how many tokens of the text with these hashes `read` would not feed again."""
         length = max(0, min(self._rows.length - self._prompt_length, len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1
         return min(length, max(first - 1, 0))
 
-    def _mixture(self, rows: RowLogits, tokens: list[int], hashes: list[int], step: int) -> Mixture:
-        """What `rows` say after `step` tokens, weighed as the text up to there asks for."""
-        weighing = self._weighing
-        again = weighing.again
-        length = step - step % weighing.every if weighing.every else 0
+    def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
+        """Return the weights of the rows after `step` tokens."""
+        again, every = self._weighing.again, self._weighing.every
+        length = step - step % every if every else 0
         if again is None or length == 0:
-            return Mixture(rows, lambda: self._initial)
-        return Mixture(rows, lambda: self._weigh_again(again, tokens[:length], hashes[length]))
-
-    def _weigh_again(
-        self, again: Callable[[list[int]], Relevances], tokens: list[int], key: int
-    ) -> RowWeights:
+            return self._initial
         with self._weighing_lock:
-            if key not in self._weighed:
+            if hashes[length] not in self._weighed:
                 if len(self._weighed) >= REMEMBERED_WEIGHINGS:
                     self._weighed.clear()
-                self._weighed[key] = RowWeights(again(tokens) + self._doubts)
-            return self._weighed[key]
-
-    def _blocks(self, tokens: list[int], keep: int) -> Iterator[tuple[int, list[int]]]:
-        """(start, tokens) of what to feed behind the first `keep`, in one piece or singly."""
-        size = max(len(tokens) - keep, 1) if self.in_blocks else 1
-        for start in range(keep, len(tokens), size):
-            yield start, tokens[start : start + size]
+                relevances = again(tokens[:length]) + self._doubts
+                self._weighed[hashes[length]] = RowWeights(relevances)
+            return self._weighed[hashes[length]]

@@ -1,23 +1,32 @@
-"""Rows, one per document, that share their newest tokens (SPEC section 1)."""
+"""Rows, one per document, that share their newest tokens (SPEC section 1), and their forwards.
 
+A reading is a generator: it yields the Extensions that it needs, is sent their logits, and returns
+its result (`Reader.reading`, `reading_prompt`). In a Batch each forward advances every reading by a
+piece; others join and leave between two forwards. A batch belongs to the model's thread.
+"""
+
+from collections.abc import Callable, Generator
 from collections.abc import Sequence as Tokens
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from dragonrt.backends.backend import Backend, Document, Feed, Preempted, Preemption, RowLogits
 from dragonrt.backends.kv_pool import KvPool
-from dragonrt.errors import ModelError
+from dragonrt.errors import DragonError, ModelError
 
 LARGEST_BLOCK = 1024
 """Rows times tokens of one forward of one sequence: bounds its memory, and the time until a
 preemption is noticed."""
 
+PIECE = 16
+"""Rows times tokens of a forward that take about as long as two forwards of one."""
+
+T = TypeVar("T")
+
 
 class Sequence:
-    """`[document][shared tokens]`, one row per document.
-
-    Nothing of an extension is kept unless it completes, so a preempted one leaves no trace.
-    """
+    """`[document][shared tokens]`, one row per document; an extension is kept whole or not."""
 
     def __init__(
         self,
@@ -28,10 +37,7 @@ class Sequence:
     ) -> None:
         """`capacity` is the number of shared tokens to make room for at first, in `pool`.
 
-        Raises:
-            ModelError: no document, or one whose KV is another model's or too long; more than the
-                pool may ever hold.
-            BusyError: more than the pool has now.
+        Raises ModelError for no document, or one that is another model's or too long; see KvPool.
         """
         if not documents:
             raise ModelError("a sequence needs at least one document, though it may be empty")
@@ -50,11 +56,11 @@ class Sequence:
 
         Raises ModelError for no tokens, an unknown token, or more than the context holds.
         """
-        return _extended(Extension(self, tokens, False, prompt=prompt))[0]
+        return read_alone(once(Extension(self, tokens, False, prompt=prompt)))[0]
 
     def extend_all(self, tokens: Tokens[int]) -> list[RowLogits]:
         """Append tokens; return the logits after each of them. Raises like `extend`."""
-        return _extended(Extension(self, tokens))
+        return read_alone(once(Extension(self, tokens)))
 
     def truncate(self, length: int) -> None:
         """Keep the first `length` shared tokens. Raises ModelError if there are fewer."""
@@ -94,8 +100,7 @@ class Sequence:
 class Extension:
     """Tokens to append to a sequence. Without `every` only the last one's logits are wanted.
 
-    Tokens of a `prompt`, which is always read as one, are read faster; their last bits are others
-    than the same tokens would have in an answer.
+    A `prompt` is read faster, with other last bits than the same tokens have in an answer.
     """
 
     sequence: Sequence
@@ -109,74 +114,139 @@ Extended = list[RowLogits] | Preempted | ModelError
 """The result of an Extension; with an exception nothing of its sequence has changed."""
 
 
-class ExtensionProgress:
-    """An Extension on its way through as many forwards as it takes."""
+Reading = Generator[Extension, list[RowLogits], T]
+"""Yields what is to be read next; ModelError and Preempted are thrown in."""
 
-    def __init__(self, extension: Extension) -> None:
-        self.extension = extension
-        self.result: Extended | None = None
+Done = Callable[[T | BaseException], None]
+"""Is called with a reading's result or error. It must not raise."""
+
+
+class Batch:
+    """Readings under way. Long ones advance one at a time, a piece in each forward."""
+
+    def __init__(self) -> None:
+        self._tasks: list[Task] = []
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def add(self, reading: Reading[T], done: Done[T]) -> None:
+        """Begin a reading; `done` is called at once if there is nothing to read."""
+        task = Task(reading, done)
+        if not task.is_done:
+            self._tasks.append(task)
+
+    def step(self, piece: int = PIECE) -> None:
+        """Run one forward for all readings, and then what follows from it.
+
+        Of the readings that want more than `piece` rows times tokens, the one that has waited
+        longest gets so many: so nobody waits for a long text. Preempted ones leave at once.
+        """
+        short: list[Task] = []
+        long: list[Task] = []
+        for task in self._tasks:
+            if task.extension.preemption.requested:
+                task.take(None)
+            else:
+                (short if task.size <= piece else long).append(task)
+        for task in long[:1]:
+            self._tasks.remove(task)
+            self._tasks.append(task)
+        if ready := short + long[:1]:
+            try:
+                advance(ready, piece)
+            except BaseException as error:  # it belongs to all who share the forward
+                for task in ready:
+                    task.resume(error)
+        self._tasks = [task for task in self._tasks if not task.is_done]
+
+
+class Task:
+    """A reading and, until it is done, its newest extension, which takes one or more forwards."""
+
+    extension: Extension
+
+    def __init__(self, reading: Reading[Any], done: Done[Any]) -> None:
+        self._reading = reading
+        self._done = done
         self._logits: list[RowLogits] = []
-        self._done = 0
-        self._taken = 0
-        sequence = extension.sequence
-        try:
-            sequence.check(extension.tokens)
-        except ModelError as error:
-            self.result = error
-        else:
-            sequence.kv.reserve(sequence.length + len(extension.tokens))
+        self._read = 0
+        self._fed = 0
+        self.resume(None)
 
     @property
     def size(self) -> int:
-        """Its rows times tokens."""
+        """Return the rows times tokens of the extension."""
         return len(self.extension.tokens) * self.extension.sequence.rows
 
     def feed(self, most: int) -> Feed:
         """Return the part for the next forward: `most` rows times tokens, at least one token."""
-        given, sequence = self.extension, self.extension.sequence
-        self._taken = max(1, most // sequence.rows)
-        tokens = given.tokens[self._done : self._done + self._taken]
-        length = sequence.length + self._done
-        return Feed(sequence.kv, tokens, length, given.every, given.preemption, given.prompt)
+        given = self.extension
+        self._fed = max(1, most // given.sequence.rows)
+        tokens = given.tokens[self._read : self._read + self._fed]
+        length = given.sequence.length + self._read
+        return Feed(given.sequence.kv, tokens, length, given.every, given.preemption, given.prompt)
 
     def take(self, logits: Tokens[RowLogits] | None) -> None:
         """Add the result of that forward; None if it was preempted."""
-        if logits is None:
-            self.result = Preempted()
-            return
         given = self.extension
+        if logits is None:
+            self.resume(Preempted())
+            return
         self._logits = [*self._logits, *logits] if given.every else [*logits]
-        self._done += self._taken
-        if self._done >= len(given.tokens):
+        self._read += self._fed
+        if self._read >= len(given.tokens):
             given.sequence.length += len(given.tokens)
-            self.result = self._logits
+            self.resume(self._logits)
+
+    def resume(self, result: list[RowLogits] | BaseException | None) -> None:
+        """Send the reading a result, or throw an error, and begin the next extension."""
+        self.is_done = True
+        try:
+            if isinstance(result, BaseException):
+                extension = self._reading.throw(result)
+            else:
+                extension = next(self._reading) if result is None else self._reading.send(result)
+        except StopIteration as stop:
+            self._done(stop.value)
+        except (Preempted, DragonError) as error:
+            self._done(error.with_traceback(None))  # whose frames would keep the KV for a while
+        except BaseException as error:  # it belongs to who wants the reading
+            self._done(error)
+        else:
+            self._begin(extension)
+
+    def _begin(self, extension: Extension) -> None:
+        sequence = extension.sequence
+        try:
+            sequence.check(extension.tokens)
+            sequence.kv.reserve(sequence.length + len(extension.tokens))
+        except Exception as error:  # it belongs to the reading
+            self.resume(error)
+        else:
+            self.extension, self._logits, self._read, self.is_done = extension, [], 0, False
 
 
-def advance(parts: Tokens[tuple[ExtensionProgress, int]]) -> None:
-    """Run one forward of one model: each extension gains at most so many rows times tokens."""
-    backend = parts[0][0].extension.sequence.backend
-    if any(progress.extension.sequence.backend is not backend for progress, _ in parts):
-        raise ValueError("sequences of different models cannot be extended together")
-    if len({id(progress.extension.sequence) for progress, _ in parts}) < len(parts):
-        raise ValueError("a sequence cannot be extended twice at once")
-    results = backend.forward([progress.feed(most) for progress, most in parts])
-    for (progress, _), logits in zip(parts, results, strict=True):
-        progress.take(logits)
+def advance(tasks: Tokens[Task], piece: int) -> None:
+    """Run one forward of a model: each reading gains at most so many rows times tokens."""
+    backend = tasks[0].extension.sequence.backend
+    results = backend.forward([task.feed(piece) for task in tasks])
+    for task, logits in zip(tasks, results, strict=True):
+        task.take(logits)
 
 
-def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Extend several sequences of one model in shared forwards, each as if alone.
+def read_alone(reading: Reading[T]) -> T:
+    """Return the result of a reading, in forwards of its own. Raises what it raises."""
+    found: list[T | BaseException] = []
+    batch = Batch()
+    batch.add(reading, found.append)
+    while len(batch):
+        batch.step(LARGEST_BLOCK)
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
 
-    A sequence may be named once. An exception of one does not affect the others.
-    """
-    all_of_them = [ExtensionProgress(extension) for extension in extensions]
-    while waiting := [progress for progress in all_of_them if progress.result is None]:
-        advance([(progress, LARGEST_BLOCK) for progress in waiting])
-    return [progress.result for progress in all_of_them if progress.result is not None]
 
-
-def _extended(extension: Extension) -> list[RowLogits]:
-    (result,) = extend_together([extension])
-    if isinstance(result, Exception):
-        raise result
-    return result
+def once(extension: Extension) -> Reading[list[RowLogits]]:
+    """Return the reading of one extension."""
+    return (yield extension)

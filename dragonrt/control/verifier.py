@@ -113,7 +113,8 @@ class Verifier:
 
         Raises ControlError if there is none.
         """
-        for name in (*sorted(trained_verifiers().glob("*.json")), *bundled.verifiers()):
+        names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
+        for name in [*names, *bundled.verifiers()]:
             found = cls.load(name)
             known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
             if found.kind == kind and known == (draft_fingerprint, target_fingerprint):

@@ -1,6 +1,6 @@
 """The thread of a model: one queue of forwards for all answers, next to the event loop.
 
-Readings of several answers share forwards (`backends.batch`). Answers join and leave between two
+Readings of several answers share forwards (`backends.sequence`). Answers join and leave between two
 forwards, a preemption drops one answer's part, and long questions are read in pieces, so that they
 delay nobody. Spare readings are done when there is nothing else to do. Heads run in a thread of
 their own, unless no other answer uses the model: then the thread that reads goes on at once.
@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dragonrt.backends.backend import Preempted, Preemption
-from dragonrt.backends.batch import PIECE, Batch, Reading
 from dragonrt.backends.reader import Reader
+from dragonrt.backends.sequence import PIECE, Batch, Reading
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.node.backend_session import Done, ForwardResult

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dragonrt.backends.backend import Document, Preemption
-from dragonrt.backends.batch import Reading
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Relevances, Weighing
+from dragonrt.backends.sequence import Reading
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 from dragonrt.modes.mode import Prepared

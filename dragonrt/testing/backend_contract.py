@@ -10,7 +10,7 @@ numbers are compared bit by bit, elsewhere within `TOLERANCE`, except those of e
 import random
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Backend, Document, Preempted, Preemption, RowLogits
 from dragonrt.backends.reader import RowWeights
-from dragonrt.backends.sequence import Extended, Extension, Sequence, extend_together
+from dragonrt.backends.sequence import LARGEST_BLOCK, Batch, Extended, Extension, Sequence, once
 from dragonrt.errors import ModelError
 
 TOLERANCE = 2e-2
@@ -28,8 +28,6 @@ LENGTHS = (37, 0, 5, 61)
 
 class CountedPreemption(Preemption):
     """Requests a stop at its n-th check, and stays so."""
-
-    __slots__ = ("_left",)
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -84,6 +82,17 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
     return np.stack([np.concatenate((each.at(every), each.hidden()), axis=1) for each in found])
 
 
+def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
+    """Return the results of extensions of several sequences that share forwards."""
+    found: dict[int, Extended] = {}
+    batch = Batch()
+    for number, each in enumerate(extensions):
+        batch.add(once(each), partial(found.__setitem__, number))
+    while len(batch):
+        batch.step(LARGEST_BLOCK)
+    return [found[number] for number in range(len(extensions))]
+
+
 def shapes(on: Subject) -> None:
     """One result per token with a row per document; normalized; only the last if not `every`."""
     info, line = on.info, on.text(9, 1)
@@ -97,7 +106,8 @@ def shapes(on: Subject) -> None:
         log_p = each.at(every)
         assert log_p.dtype == each.hidden().dtype == np.float32
         assert log_p.shape == (len(LENGTHS), info.vocabulary)
-        assert each.hidden().shape == (len(LENGTHS), info.hidden_size)
+        assert each.hidden().shape == last.hidden().shape
+        assert len(each.hidden()) == len(LENGTHS)
         np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1, atol=1e-4)
         np.testing.assert_allclose(np.exp(log_p[:, 5]), each.probability(5), atol=1e-6)
     on.same(numbers([last]), numbers(found[-1:]))
@@ -188,7 +198,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
     undisturbed.extend(start)
     wanted = numbers(undisturbed.extend_all(right))
     stopped = 0
-    for checks in (1, 2, 3, 50):
+    for checks in (1, 2, 3, 4, 50):
         rows, other = (on.opened(capacity=14) for _ in range(2))  # they have to grow
         for each in (rows, other):
             each.extend(start)

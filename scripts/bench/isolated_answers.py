@@ -12,9 +12,9 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 
 from dragonrt.backends.backend import Document, Preemption
-from dragonrt.backends.batch import Batch, Reading
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.sequence import Batch, Reading
 from dragonrt.distributions import codec
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question

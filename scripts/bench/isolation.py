@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from dragonrt.backends.batch import read_alone
+from dragonrt.backends.sequence import read_alone
 from dragonrt.cli.loading import chosen_model
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.experiments.cloud_process import cloud_process

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from dragonrt.backends.backend import Document
-from dragonrt.backends.batch import Reading
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader, Weighing
+from dragonrt.backends.sequence import Reading
 from dragonrt.modes.mode import Prepared
 from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question

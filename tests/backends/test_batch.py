@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from dragonrt.backends import batch as batches
+from dragonrt.backends import sequence as batches
 from dragonrt.backends.backend import Preempted, Preemption
-from dragonrt.backends.batch import Batch, Reading, read_alone
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader
-from dragonrt.backends.sequence import Extension, ExtensionProgress, Sequence, advance
+from dragonrt.backends.sequence import (
+    Batch,
+    Reading,
+    Sequence,
+    Task,
+    advance,
+    read_alone,
+)
 from dragonrt.errors import ModelError
 
 START = 5
@@ -81,9 +87,9 @@ def test_a_long_text_advances_by_pieces_and_long_ones_take_turns(
 ) -> None:
     forwards: list[list[int]] = []
 
-    def counted(parts: list[tuple[ExtensionProgress, int]]) -> None:
-        forwards.append([min(progress.size, most) for progress, most in parts])
-        advance(parts)
+    def counted(tasks: list[Task], piece: int) -> None:
+        forwards.append([min(task.size, piece) for task in tasks])
+        advance(tasks, piece)
 
     monkeypatch.setattr(batches, "advance", counted)
     shared = Batch()
@@ -98,6 +104,7 @@ def test_a_long_text_advances_by_pieces_and_long_ones_take_turns(
         shared.add(reading, partial(end, name))
     short = sessions(model)[0][0]
     tokens: list[int] = []
+    forwards.clear()
     while len(shared):
         asked: list[Any] = []
         tokens.append(7)
@@ -157,7 +164,7 @@ def test_a_forward_that_fails_is_told_to_all_who_share_it(
     for number in (0, 1):
         shared.add(along(*made[number]), found.append)
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(batches, "advance", fail)
@@ -188,4 +195,3 @@ def test_an_extension_is_whole_or_not_at_all(model: LanguageModel) -> None:
     shared.step()
     assert isinstance(found[0], Preempted)
     assert sequence.length == 0
-    assert ExtensionProgress(Extension(sequence, [5, 6])).size == 2

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dragonrt.backends.sequence import Extension, Sequence, extend_together
+from dragonrt.backends.sequence import Sequence
 from dragonrt.backends.torch_.linear import has_fast_bfloat16, is_row_invariant
 from dragonrt.errors import ModelError
 from dragonrt.testing.backend_contract import CHECKS, Subject, numbers
@@ -42,12 +42,7 @@ def test_threads_change_no_bit(tiny: Any, dtype: str) -> None:
     assert found[0] == found[1]
 
 
-def test_what_cannot_be_extended_together_is_refused(tiny: Any) -> None:
+def test_documents_of_another_model_are_refused(tiny: Any) -> None:
     on, other = tiny.subject(), tiny.subject("bfloat16")
-    one, stranger = on.opened((0,)), other.opened((0,))
-    with pytest.raises(ValueError, match="twice"):
-        extend_together([Extension(one, [5]), Extension(one, [6])])
-    with pytest.raises(ValueError, match="different"):
-        extend_together([Extension(one, [5]), Extension(stranger, [6])])
     with pytest.raises(ModelError):
         Sequence(on.backend, [other.document(5)], 8)

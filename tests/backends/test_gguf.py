@@ -21,7 +21,7 @@ from transformers.pytorch_utils import Conv1D
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.torch_.gguf.file import TYPES
-from dragonrt.backends.torch_.gguf.groups import DECODERS
+from dragonrt.backends.torch_.gguf.model import DECODERS
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.weights import between_rounded_weights
 from dragonrt.errors import ModelError

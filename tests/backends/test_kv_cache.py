@@ -44,7 +44,7 @@ class Attention:
 
     def run(self, rows: list[int], cuts: list[int]) -> torch.Tensor:
         """Outputs [rows, TOKENS, hidden], computed block by block."""
-        geometry = Geometry((self.shape,), 1, 1, 1000, self.dtype, torch.device("cpu"))
+        geometry = Geometry((self.shape,), 1, 1000, self.dtype, torch.device("cpu"))
         cache = KvCache(geometry, [self.documents[row] for row in rows], TOKENS)
         outputs = []
         for start, stop in pairwise(cuts):

@@ -52,9 +52,9 @@ def test_sessions_that_share_documents_say_what_each_says_alone(
     shared = [pool.keep(*each) for each in zip(NAMES, stored, strict=True)]
     texts = [TOKENS, TOKENS[::-1], TOKENS[7:]]
     alone = [model.sequence(stored, 40).extend_all(text) for text in texts]
-    before = paging._shown.number
+    before = paging._Shown.number
     sessions = [model.sequence(shared, 8, pool) for _ in texts]  # they have to grow, too
-    assert paging._shown.number > before
+    assert paging._Shown.number > before
     said: list[list[RowLogits]] = [[] for _ in texts]
     for place in range(len(TOKENS)):
         for session, text, heard in zip(sessions, texts, said, strict=True):
@@ -64,7 +64,7 @@ def test_sessions_that_share_documents_say_what_each_says_alone(
         for heard, expected in zip(said, alone, strict=True):
             assert np.array_equal(numbers(heard), numbers(expected))
     del sessions, session
-    assert paging._shown.number == before
+    assert paging._Shown.number == before
 
 
 def test_a_document_is_in_memory_once(model: LanguageModel, stored: list[Document]) -> None:
@@ -161,14 +161,14 @@ def test_memory_that_is_reserved_costs_nothing_before_it_is_written() -> None:
 def test_what_cannot_be_shown_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = SharedPages(4 * PAGE)
     shared.bytes.copy_(torch.arange(4 * PAGE) % 251)
-    monkeypatch.setattr(paging, "_MOST_SHOWN", paging._shown.number + 1)
+    monkeypatch.setattr(paging, "_MOST_SHOWN", paging._Shown.number + 1)
     counts = itertools.pairwise([0, 1, 1, 1])
     pages = [Pages(8 * PAGE, torch.device("cpu")) for _ in range(3)]
-    start = paging._shown.number
+    start = paging._Shown.number
     places = (PAGE, PAGE, PAGE + 1)  # the last is no page's beginning
     for each, at, (_, shown) in zip(pages, places, counts, strict=True):
         each.show(shared, PAGE, 2 * PAGE + 100, at)
-        assert paging._shown.number - start == shown
+        assert paging._Shown.number - start == shown
         size = 2 * PAGE + 100
         assert torch.equal(each.bytes[at : at + size], shared.bytes[PAGE : PAGE + size])
         assert not each.bytes[at + size :].any()
@@ -206,9 +206,9 @@ def test_a_branch_shares_the_documents_and_goes_its_own_way(
     shared = [pool.keep("printer", stored[0]), stored[1]]
     session = model.sequence(shared, 40, pool)
     session.extend(TOKENS[:5])
-    before = paging._shown.number
+    before = paging._Shown.number
     branch = session.fork()
-    assert paging._shown.number == before + before
+    assert paging._Shown.number == before + before
     assert branch.length == session.length
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from dragonrt.backends import batch, reader
+from dragonrt.backends import reader, sequence
 from dragonrt.backends.backend import Preempted, Preemption
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Mixture, Reader, RowWeights, Weighing
-from dragonrt.backends.sequence import Extended, Extension, extend_together
+from dragonrt.backends.sequence import Task, advance
 from dragonrt.backends.torch_.backend import TorchLogits
 
 START = 5
@@ -43,11 +43,11 @@ def fed_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tokens each forward is given, from now on."""
     fed: list[int] = []
 
-    def counted(extensions: list[Extension]) -> list[Extended]:
-        fed.extend(len(extension.tokens) for extension in extensions)
-        return extend_together(extensions)
+    def counted(tasks: list[Task], piece: int) -> None:
+        fed.extend(len(task.extension.tokens) for task in tasks)
+        advance(tasks, piece)
 
-    monkeypatch.setattr(batch, "extend_together", counted)
+    monkeypatch.setattr(sequence, "advance", counted)
     return fed
 
 

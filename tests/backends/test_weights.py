@@ -9,11 +9,11 @@ from torch import Tensor
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.torch_ import checkpoint, vocabulary
+from dragonrt.backends.torch_ import checkpoint, weights
 from dragonrt.backends.torch_.int4 import Groups, Int4Linear, can_multiply_int4
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
-from dragonrt.backends.torch_.linear import Linear, has_fast_bfloat16
-from dragonrt.backends.torch_.vocabulary import Table, TiedTable, vocabulary_layers
+from dragonrt.backends.torch_.linear import has_fast_bfloat16
+from dragonrt.backends.torch_.weights import TiedTable, WeightSource, floats
 from dragonrt.errors import ModelError
 
 needs_vnni = pytest.mark.skipif(not can_quantize(), reason="this CPU does not multiply bytes")
@@ -106,25 +106,20 @@ def test_eight_bits_are_refused_of_a_model_that_runs_through_the_hub(
 def test_a_large_tied_layer_is_held_once_and_gives_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(vocabulary, "_WORTH_SHARING", 0)
-    monkeypatch.setattr(vocabulary, "_ROWS_KEPT", 4)
-    weight = normal(5000, 48)
-    embed, output = vocabulary_layers(weight, weight, Linear)
+    weight, source, form = normal(5000, 48), WeightSource(), floats(torch.float32)
+    assert not isinstance(source.ends(weight, weight, form)[0], TiedTable), "it is small"
+    monkeypatch.setattr(weights, "_WORTH_SHARING", 0)
+    monkeypatch.setattr(weights, "_ROWS_KEPT", 4)
+    embed, output = source.ends(weight, weight, form)
     assert isinstance(embed, TiedTable)
-    plain, whole = vocabulary_layers(weight, weight.clone(), Linear)
-    assert isinstance(plain, Table)
+    plain, whole = source.ends(weight, weight.clone(), form)
+    assert not isinstance(plain, TiedTable)
     for seed in range(5):
         tokens = torch.randint(5000, (9,), generator=torch.Generator().manual_seed(seed))
         assert torch.equal(embed(tokens), plain(tokens))
     x = normal(3, 48, seed=1)
-    logits = [torch.cat([piece(x) for piece in each.pieces], dim=1) for each in (output, whole)]
+    logits = [torch.cat([piece(x) for piece in each], dim=1) for each in (output, whole)]
     assert torch.equal(*logits)
-    assert (output.vocabulary, output.hidden_size) == (5000, 48)
-
-
-def test_small_or_separate_layers_stay_as_they_are() -> None:
-    weight = normal(500, 48)
-    assert isinstance(vocabulary_layers(weight, weight, Linear)[0], Table)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from dragonrt.backends.backend import Document, Preemption
-from dragonrt.backends.batch import Reading
 from dragonrt.backends.model import LanguageModel
+from dragonrt.backends.sequence import Reading
 from dragonrt.bundled import questions
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.experiments.cloud_process import CloudProcess

@@ -14,12 +14,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dragonrt.backends import batch as batches
-from dragonrt.backends.batch import PIECE, Reading
+from dragonrt.backends import sequence as batches
 from dragonrt.backends.kv_pool import KvPool
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.reader import Reader
-from dragonrt.backends.sequence import ExtensionProgress, advance
+from dragonrt.backends.sequence import PIECE, Reading, Task, advance
 from dragonrt.backends.torch_.checkpoint import Checkpoint, backend_of, load_checkpoint
 from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.modes.mode import Prediction, Span, Work
@@ -60,9 +59,9 @@ class Forwards:
 
     parts: list[list[int]] = field(default_factory=list)
 
-    def advance(self, parts: Sequence[tuple[ExtensionProgress, int]]) -> None:
-        self.parts.append([min(progress.size, most) for progress, most in parts])
-        advance(parts)
+    def advance(self, tasks: Sequence[Task], piece: int) -> None:
+        self.parts.append([min(task.size, piece) for task in tasks])
+        advance(tasks, piece)
 
 
 @pytest.fixture
@@ -189,10 +188,10 @@ async def test_what_is_read_idly_makes_way_and_is_read_when_no_answer_is_open(
     """A question stops it within its forward, and it has none as long as the answer is open."""
     began, go_on = threading.Event(), threading.Event()
 
-    def held(parts: Sequence[tuple[ExtensionProgress, int]]) -> None:
+    def held(tasks: Sequence[Task], piece: int) -> None:
         began.set()
         assert go_on.wait(60)
-        forwards.advance(parts)
+        forwards.advance(tasks, piece)
 
     monkeypatch.setattr(batches, "advance", held)
     tokens = [9] * 300

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
 
 from dragonrt.backends.torch_.linear import Linear, Pointwise, computes_rows, sample_weight
 from dragonrt.errors import ModelError
@@ -39,20 +40,16 @@ class Update:
     up: Tensor
 
     def dense(self) -> Tensor:
-        """What is added to W."""
+        """Return what is added to W."""
         return self.up @ self.down
 
 
+@dataclass(frozen=True, slots=True)
 class Adapter:
-    """The updates of an adapter, by the names of transformers' modules.
+    """The updates by the names of transformers' modules, and the content's fingerprint."""
 
-    Attributes:
-        fingerprint: a name for its content.
-    """
-
-    def __init__(self, updates: Mapping[str, Update], fingerprint: str) -> None:
-        self.fingerprint = fingerprint
-        self._updates = updates
+    updates: Mapping[str, Update]
+    fingerprint: str
 
     @classmethod
     def read(cls, directory: Path) -> "Adapter":
@@ -62,54 +59,72 @@ class Adapter:
             config = json.loads(text)
             content = read_bytes(directory / _WEIGHTS, math.inf)
             tensors = load_file(directory / _WEIGHTS)
-        except (OSError, ValueError, SafetensorError) as error:
+            _check_options(config)
+            found: dict[str, dict[str, Tensor]] = {}
+            for key, tensor in tensors.items():
+                match = _KEY.fullmatch(key)
+                if match is None or tensor.ndim != 2:
+                    raise ValueError(f"{key} is no part of a plain LoRA")
+                found.setdefault(match[1], {})[match[2]] = tensor.float()
+            if not found:
+                raise ValueError("it adapts no layer")
+            updates = {name: _update(config, name, pair) for name, pair in found.items()}
+        except (OSError, ValueError, KeyError, TypeError, re.error, SafetensorError) as error:
             raise ModelError(f"{directory} cannot be read as an adapter: {error}") from error
-        if not isinstance(config, dict):
-            raise ModelError(f"{directory} has an {_CONFIG} that is no table")
-        _refuse_what_is_not_read(directory, config)
-        found: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in tensors.items():
-            match = _KEY.fullmatch(key)
-            if match is None or tensor.ndim != 2:
-                raise ModelError(f"{directory} has {key}, which is no part of a plain LoRA")
-            found.setdefault(match[1], {})[match[2]] = tensor.float()
-        if not found:
-            raise ModelError(f"{directory} adapts no layer")
-        updates = {name: _update(directory, config, name, pair) for name, pair in found.items()}
         return cls(updates, hashlib.sha256(text + content).hexdigest())
 
     def fit(self, model: Any) -> None:
         """Raise ModelError unless every update is of a linear layer of this model."""
         modules = dict(model.named_modules())
-        for name, update in self._updates.items():
-            weight = getattr(modules.get(name), "weight", None)
-            if weight is None or weight.ndim != 2 or isinstance(modules[name], nn.Embedding):
-                raise ModelError(f"the adapter is another model's: this one has no layer {name}")
+        for name, update in self.updates.items():
             if name == "lm_head":
                 raise ModelError("the adapter changes lm_head: only layers within can be adapted")
-            shape = tuple(weight.shape if hasattr(modules[name], "in_features") else weight.T.shape)
+            module, shape = modules.get(name), None
+            if isinstance(module, (nn.Linear, Conv1D)):
+                shape = tuple(module.weight.shape)[:: 1 if isinstance(module, nn.Linear) else -1]
             its = (len(update.up), update.down.shape[1])
             if shape != its:
                 raise ModelError(f"the adapter is another model's: {name} is {shape}, not {its}")
 
-    def of(self, name: str) -> Update | None:
-        """The update of a layer."""
-        return self._updates.get(name)
-
     def merge(self, model: Any) -> None:
         """Add the updates to a model's weights, in place."""
-        for name, update in self._updates.items():
+        for name, update in self.updates.items():
             module = model.get_submodule(name)
-            change = update.dense() if hasattr(module, "in_features") else update.dense().T
-            module.weight.data = (module.weight.float() + change.to(module.weight.device)).to(
-                module.weight.dtype
-            )
+            weight, change = module.weight, update.dense()
+            change = change if isinstance(module, nn.Linear) else change.T
+            weight.data = (weight.float() + change.to(weight.device)).to(weight.dtype)
+
+
+def _check_options(config: Mapping[str, Any]) -> None:
+    """Raise ValueError for options that are not read."""
+    if config["peft_type"] != "LORA":
+        raise ValueError(f"it is of the type {config['peft_type']}, not LORA")
+    if config.get("bias", "none") != "none":
+        raise ValueError(f"it trains biases ({config['bias']}), which is not read")
+    if given := [name for name in _UNREAD if config.get(name)]:
+        raise ValueError(f"it uses {given[0]}, which is not read")
+
+
+def _update(config: Mapping[str, Any], name: str, pair: Mapping[str, Tensor]) -> Update:
+    """Return the update of a layer, whose rank and scale the configuration gives."""
+    down, up = pair["A"], pair["B"]
+    rank = _of_pattern(config, "rank_pattern", "r", name)
+    alpha = _of_pattern(config, "alpha_pattern", "lora_alpha", name)
+    if (rank, rank) != (len(down), up.shape[1]) or not math.isfinite(alpha):
+        raise ValueError(f"{name} has rank {rank:g}, and stores {len(down)} and {up.shape[1]}")
+    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
+    return Update(down, up * scale)
+
+
+def _of_pattern(config: Mapping[str, Any], pattern: str, otherwise: str, name: str) -> float:
+    """Return the number of the first pattern that a layer's name ends with, else of all layers."""
+    numbers = config.get(pattern) or {}
+    key = next((key for key in numbers if re.fullmatch(rf"(.*\.)?({key})", name)), None)
+    return float(config[otherwise] if key is None else numbers[key])
 
 
 class AdaptedLinear:
     """A product with the updates of the layers that it joins beside it."""
-
-    __slots__ = ("_down", "_product", "_up")
 
     def __init__(
         self,
@@ -131,7 +146,7 @@ class AdaptedLinear:
                 column += rank
             row += size
         fits = down.shape[1] % _STEP == 0 and _can_multiply_bytes(dtype)
-        make: Callable[[Tensor], Pointwise] = _ByteLinear if fits else Linear
+        make = _ByteLinear if fits else Linear
         self._down, self._up = make(down.to(dtype)), make(up.to(dtype))
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -144,8 +159,6 @@ class _ByteLinear:
     Of many rows of x it computes four at a time: a long text is read more slowly.
     """
 
-    __slots__ = ("_codes", "_scales")
-
     def __init__(self, weight: Tensor) -> None:
         scales = weight.float().abs().amax(dim=1).clamp(min=1e-30) / _LARGEST
         self._codes = (weight.float() / scales[:, None]).round().to(torch.int8)
@@ -157,42 +170,5 @@ class _ByteLinear:
 
 @cache
 def _can_multiply_bytes(dtype: torch.dtype) -> bool:
-    """Whether torch has that product, and computes each row as if it were alone."""
+    """Return whether torch has that product, and computes each row as if it were alone."""
     return computes_rows(lambda w: _ByteLinear(w.to(dtype)), sample_weight(), dtype, atol=0.3)
-
-
-def _refuse_what_is_not_read(directory: Path, config: Mapping[str, Any]) -> None:
-    if config.get("peft_type") != "LORA":
-        raise ModelError(
-            f"{directory} is an adapter of the type {config.get('peft_type')}, not LORA"
-        )
-    if config.get("bias", "none") != "none":
-        raise ModelError(f"{directory} trains biases ({config['bias']}), which is not read")
-    if given := [name for name in _UNREAD if config.get(name)]:
-        raise ModelError(f"{directory} uses {given[0]}, which is not read")
-
-
-def _update(
-    directory: Path, config: Mapping[str, Any], name: str, pair: Mapping[str, Tensor]
-) -> Update:
-    """Which layers are targets is told by the tensors; the configuration gives rank and scale."""
-    if set(pair) != {"A", "B"} or pair["B"].shape[1] != len(pair["A"]):
-        raise ModelError(f"{directory} lacks half of {name}, or its halves do not fit")
-    rank = _of_pattern(config, "rank_pattern", "r", name)
-    alpha = _of_pattern(config, "alpha_pattern", "lora_alpha", name)
-    if rank != len(pair["A"]) or not math.isfinite(alpha):
-        raise ModelError(f"{directory} gives {name} rank {rank:g}, and stores {len(pair['A'])}")
-    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-    return Update(pair["A"], pair["B"] * scale)
-
-
-def _of_pattern(config: Mapping[str, Any], pattern: str, otherwise: str, name: str) -> float:
-    """The number of the first pattern that a layer's name ends with, else that of all layers."""
-    numbers = config.get(pattern) or {}
-    try:
-        key = next((key for key in numbers if re.fullmatch(rf"(.*\.)?({key})", name)), None)
-        return float(config[otherwise] if key is None else numbers[key])
-    except (KeyError, TypeError, ValueError, re.error) as error:
-        raise ModelError(
-            f"the adapter's configuration has no usable {otherwise}: {error}"
-        ) from error

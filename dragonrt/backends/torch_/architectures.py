@@ -5,8 +5,8 @@ None if the model uses an option that the hand-written forward leaves out. Such 
 others, run through `TransformersDecoder`.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,6 @@ from dragonrt.backends.torch_.transformer import (
     Transformer,
     Weights,
     gated_feed_forward,
-    layer_norm,
     projection_norm,
     sandwiched,
 )
@@ -36,161 +35,125 @@ _AT_ONCE = 32
 
 
 def _by_rows(activation: Pointwise) -> Pointwise:
-    """The activation of x [n, width], such that a row's bits depend on that row alone.
+    """Return the activation of x [n, width], such that a row's bits depend on that row alone.
 
     One number alone is rounded in another way than many together: parts must end with rows.
     """
 
     def activated(x: Tensor) -> Tensor:
         rows, width = x.shape
-        fits = max(1, _SERIAL // width)
-        if width % _AT_ONCE and x.is_contiguous():
-            fits = 1
-        return (
-            activation(x)
-            if rows <= fits
-            else torch.cat([activation(part) for part in torch.split(x, fits)])
-        )
+        fits = 1 if width % _AT_ONCE and x.is_contiguous() else max(1, _SERIAL // width)
+        if rows <= fits:
+            return activation(x)
+        return torch.cat([activation(part) for part in torch.split(x, fits)])
 
     return activated
 
 
+_TANH = _by_rows(lambda x: functional.gelu(x, approximate="tanh"))
 _ACTIVATIONS: dict[str, Pointwise] = {
     "relu": functional.relu,
     "silu": _by_rows(functional.silu),
     "gelu": _by_rows(functional.gelu),
-    "gelu_new": _by_rows(lambda x: functional.gelu(x, approximate="tanh")),
-    "gelu_pytorch_tanh": _by_rows(lambda x: functional.gelu(x, approximate="tanh")),
+    "gelu_new": _TANH,
+    "gelu_pytorch_tanh": _TANH,
 }
-_ROTARY = (
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "phi3",
-    "smollm3",
-    "olmo2",
-    "gemma2",
-    "gemma3_text",
-)
 _EVERY_LAYER_SLIDES = ("mistral", "phi3")  # if their configuration has a window
 
 
-def transformer(model: Any, layers: LayerFactory | None = None) -> Transformer | None:
-    """The hand-written decoder of a transformers model, or None if there is none for it.
-
-    `layers` makes its layers, by default of the model's own weights as they are.
-    """
-    readers = dict.fromkeys(_ROTARY, _rotary) | {"opt": _opt, "gpt2": _gpt2}
-    reader = readers.get(model.config.model_type)
+def transformer(model: Any, make: LayerFactory) -> Transformer | None:
+    """Return the hand-written decoder of a transformers model, or None if there is none for it."""
+    reader = _READERS.get(model.config.model_type)
     with torch.inference_mode():
-        return None if reader is None else reader(model, layers or LayerFactory(model))
+        return None if reader is None else reader(model, make)
 
 
 def _rotary(model: Any, make: LayerFactory) -> Transformer | None:
-    """Llama and what came after it: rotary positions, RMS norms, gated feed-forward.
+    """Read Llama and what came after it: rotary positions, RMS norms, gated feed-forward.
 
     The family's members differ in which norms a block has and where, in which layers look back
     how far, and in scales and caps.
     """
-    config, body = model.config, model.model
-    activation = getattr(config, "hidden_activation", None) or config.hidden_act
-    by_kind = "rope_type" not in config.rope_parameters  # of layers (Gemma 3)
-    kinds = sorted(set(config.layer_types)) if by_kind else [None]
-    ropes = (
-        [config.rope_parameters[kind] for kind in kinds] if by_kind else [config.rope_parameters]
-    )
+    config, body, ropes = model.config, model.model, model.config.rope_parameters
+    kinds = sorted(set(config.layer_types)) if "rope_type" not in ropes else []  # Gemma 3
+    activation = _activation(config)
     if (
-        activation not in _ACTIVATIONS
-        or any(rope["rope_type"] not in _FIXED_ROTATIONS for rope in ropes)
+        activation is None
+        or any(
+            rope["rope_type"] not in _FIXED_ROTATIONS
+            for rope in [ropes[kind] for kind in kinds] or [ropes]
+        )
         or getattr(config, "use_bidirectional_attention", False)
     ):
         return None
-    embed, output = make.vocabulary(body.embed_tokens, model.lm_head)
-    layers = tuple(
-        _rotary_layer(
-            make, config, block, kinds.index(config.layer_types[number]) if by_kind else 0
-        )
-        for number, block in enumerate(body.layers)
-    )
+    tables = [kinds.index(kind) for kind in config.layer_types] if kinds else [0] * len(body.layers)
+    layers = [
+        _rotary_layer(make, config, block, activation, table)
+        for block, table in zip(body.layers, tables, strict=True)
+    ]
+    like = torch.empty((1, 1), dtype=make.form.dtype, device=make.device)
     positions = torch.arange(config.max_position_embeddings, device=make.device)[None]
-    weights = Weights(
-        embed=embed,
+    arguments: list[Any] = [(like, positions, kind) for kind in kinds] or [(like, positions)]
+    return _assemble(
+        model,
+        make,
+        layers,
+        final_norm=_norm(make, body.norm),
         embedding_scale=getattr(body.embed_tokens, "scalar_embed_scale", 1.0),
-        rotations=tuple(_rotation(make, body, positions, kind) for kind in kinds),
-        layers=layers,
-        final_norm=_rms_norm(make, body.norm),
-        heads=config.num_attention_heads,
-        output=output,
-        filled_up=not make.form.groups,
+        rotations=tuple(_rotation(body.rotary_emb(*each), like.dtype) for each in arguments),
         soft_cap=getattr(config, "final_logit_softcapping", None),
     )
-    head_dim = body.layers[0].self_attn.head_dim
-    context_length = config.max_position_embeddings
-    return _assemble(weights, config.num_key_value_heads, head_dim, context_length)
 
 
-def _rotary_layer(make: LayerFactory, config: Any, block: Any, rotation: int) -> Layer:
+def _rotary_layer(
+    make: LayerFactory, config: Any, block: Any, activation: Pointwise, rotation: int
+) -> Layer:
     attention, mlp = block.self_attn, block.mlp
-    feed_forward = gated_feed_forward(
-        make.joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj")),
-        _ACTIVATIONS[getattr(config, "hidden_activation", None) or config.hidden_act],
-        make.joined(mlp.down_proj),
-    )
-    gemma = hasattr(block, "pre_feedforward_layernorm")
-    norms = {name: _rms_norm(make, norm) for name, norm in block.named_children() if "norm" in name}
-    after_attention = norms["post_attention_layernorm"]
-    norms_behind = gemma or "input_layernorm" not in norms  # OLMo 2 has no norm before a part
-    attention_out: Pointwise = make.joined(attention.o_proj)
-    if norms_behind:
-        attention_out = sandwiched(None, attention_out, after_attention)
-    before = norms.get("pre_feedforward_layernorm") if norms_behind else after_attention
+    gate_up = make.joined(*_present(mlp, "gate_up_proj", "gate_proj", "up_proj"))
+    feed_forward = gated_feed_forward(gate_up, activation, make.joined(mlp.down_proj))
+    norms = {name: _norm(make, norm) for name, norm in block.named_children() if "norm" in name}
+    before: Pointwise | None = norms["post_attention_layernorm"]
+    attention_out, after = make.joined(attention.o_proj), norms.get("post_feedforward_layernorm")
+    if after is not None:  # Gemma, and OLMo 2, which has no norm before a part
+        attention_out = sandwiched(None, attention_out, before)
+        before = norms.get("pre_feedforward_layernorm")
     window = getattr(attention, "sliding_window", None)
     if config.model_type in _EVERY_LAYER_SLIDES:
         window = config.sliding_window
+    soft_cap = attention.attn_logit_softcapping if config.model_type == "gemma2" else None
     return Layer(
         attention_norm=norms.get("input_layernorm"),
         attention_in=make.joined(*_present(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")),
         attention_out=attention_out,
-        feed_forward=sandwiched(before, feed_forward, norms.get("post_feedforward_layernorm")),
-        form=AttentionForm(
-            scale=attention.scaling,
-            window=window,
-            soft_cap=attention.attn_logit_softcapping if config.model_type == "gemma2" else None,
-        ),
+        feed_forward=sandwiched(before, feed_forward, after),
+        form=AttentionForm(attention.scaling, window, soft_cap),
         head_norm=_head_norm(make, config, attention),
         rotation=rotation if getattr(attention, "use_rope", True) else None,
     )
 
 
 def _head_norm(make: LayerFactory, config: Any, attention: Any) -> Pointwise | None:
-    """What norms queries and keys, if anything does: each head, or all of them together."""
+    """Return what norms queries and keys: each head, all of them together, or nothing."""
     if not hasattr(attention, "q_norm"):
         return None
-    queries, keys = attention.q_norm, attention.k_norm
+    queries, keys, heads = attention.q_norm, attention.k_norm, config.num_attention_heads
     if queries.weight.shape[0] != attention.head_dim:
-        return projection_norm(
-            _rms_norm(make, queries), _rms_norm(make, keys), config.num_attention_heads
-        )
+        return projection_norm(_norm(make, queries), _norm(make, keys), heads)
     query_weight, epsilon = _norm_weight(make, queries)
     key_weight, _ = _norm_weight(make, keys)
-    weights = [query_weight] * config.num_attention_heads + [
-        key_weight
-    ] * config.num_key_value_heads
+    weights = [query_weight] * heads + [key_weight] * config.num_key_value_heads
     return RootMeanSquareNorm(torch.stack(weights), epsilon)
 
 
-def _rotation(make: LayerFactory, body: Any, positions: Tensor, kind: str | None) -> Rotation:
-    """The tables of a kind of layer, or of all."""
-    like = torch.empty((1, 1), dtype=make.form.dtype, device=make.device)
-    arguments = (like, positions) if kind is None else (like, positions, kind)
-    cosines, sines = (table[0].to(like.dtype) for table in body.rotary_emb(*arguments))
+def _rotation(tables: tuple[Tensor, Tensor], dtype: torch.dtype) -> Rotation:
+    """Return the table of cosines and sines [1, context length, dims]."""
+    cosines, sines = (table[0].to(dtype) for table in tables)
     half = sines.shape[-1] // 2
     return Rotation(cosines.contiguous(), torch.cat((-sines[:, :half], sines[:, half:]), dim=-1))
 
 
 def _opt(model: Any, make: LayerFactory) -> Transformer | None:
-    """OPT: learned positions with an offset of two."""
+    """Read OPT: learned positions with an offset of two."""
     config, body = model.config, model.model.decoder
     if (
         not config.do_layer_norm_before
@@ -200,22 +163,19 @@ def _opt(model: Any, make: LayerFactory) -> Transformer | None:
     ):
         return None
     blocks = [
-        _Block(
-            block.self_attn_layer_norm,
+        (
+            *(block.self_attn_layer_norm, block.final_layer_norm),
             [block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj],
-            block.self_attn.out_proj,
-            block.final_layer_norm,
-            block.fc1,
-            block.fc2,
+            *(block.self_attn.out_proj, block.fc1, block.fc2),
         )
         for block in body.layers
     ]
     positions = make.tensor(body.embed_positions.weight)[body.embed_positions.offset :]
-    return _classic(model, make, blocks, body.embed_tokens, positions, body.final_layer_norm)
+    return _classic(model, make, blocks, positions, body.final_layer_norm)
 
 
 def _gpt2(model: Any, make: LayerFactory) -> Transformer | None:
-    """GPT-2: weights stored transposed, queries, keys and values joined."""
+    """Read GPT-2: weights stored transposed, queries, keys and values joined."""
     config, body = model.config, model.transformer
     if (
         not config.scale_attn_weights
@@ -225,97 +185,88 @@ def _gpt2(model: Any, make: LayerFactory) -> Transformer | None:
     ):
         return None
     blocks = [
-        _Block(b.ln_1, [b.attn.c_attn], b.attn.c_proj, b.ln_2, b.mlp.c_fc, b.mlp.c_proj)
-        for b in body.h
+        (each.ln_1, each.ln_2, [each.attn.c_attn], each.attn.c_proj, each.mlp.c_fc, each.mlp.c_proj)
+        for each in body.h
     ]
-    return _classic(model, make, blocks, body.wte, make.tensor(body.wpe.weight), body.ln_f)
-
-
-class _Block(NamedTuple):
-    """The modules of one layer."""
-
-    attention_norm: Any
-    inputs: Sequence[Any]
-    output: Any
-    norm: Any
-    up: Any
-    down: Any
+    return _classic(model, make, blocks, make.tensor(body.wpe.weight), body.ln_f)
 
 
 def _classic(
     model: Any,
     make: LayerFactory,
-    blocks: Sequence["_Block"],
-    tokens: Any,
+    blocks: Sequence[tuple[Any, ...]],
     positions: Tensor,
-    final_norm: Any,
+    final_norm: nn.LayerNorm,
 ) -> Transformer | None:
-    """Learned positions, and layer norms before each part."""
-    config = model.config
-    activation = _ACTIVATIONS.get(config.activation_function)
+    """Make blocks with layer norms before each part: (norms, inputs, output, up, down)."""
+    activation = _activation(model.config)
     if activation is None:
         return None
-    layers = tuple(
+    layers = [
         Layer(
-            attention_norm=_layer_norm(make, block.attention_norm),
-            attention_in=make.joined(*block.inputs),
-            attention_out=make.joined(block.output),
+            attention_norm=_norm(make, attention_norm),
+            attention_in=make.joined(*inputs),
+            attention_out=make.joined(output),
             feed_forward=sandwiched(
-                _layer_norm(make, block.norm),
-                _feed_forward(make.joined(block.up), activation, make.joined(block.down)),
-                None,
+                _norm(make, norm), _plain(make.joined(up), activation, make.joined(down)), None
             ),
         )
-        for block in blocks
+        for attention_norm, norm, inputs, output, up, down in blocks
+    ]
+    return _assemble(
+        model, make, layers, final_norm=_norm(make, final_norm), position_embedding=positions
     )
-    embed, output = make.vocabulary(tokens, model.lm_head)
-    heads = config.num_attention_heads
-    weights = Weights(
-        embed=embed,
-        position_embedding=positions,
-        layers=layers,
-        final_norm=_layer_norm(make, final_norm),
-        heads=heads,
-        output=output,
-        filled_up=not make.form.groups,
-    )
-    return _assemble(weights, heads, config.hidden_size // heads, config.max_position_embeddings)
 
 
-def _assemble(weights: Weights, key_heads: int, head_dim: int, context_length: int) -> Transformer:
-    shape = LayerShape(heads=key_heads, key_dim=head_dim, value_dim=head_dim)
-    geometry = Geometry(
-        layers=(shape,) * len(weights.layers),
-        vocabulary=weights.output.vocabulary,
-        hidden_size=weights.output.hidden_size,
-        context_length=context_length,
-        dtype=weights.output.dtype,
-        device=weights.output.device,
-    )
+def _plain(up: Pointwise, activation: Pointwise, down: Pointwise) -> Pointwise:
+    return lambda x: down(activation(up(x)))
+
+
+def _assemble(
+    model: Any, make: LayerFactory, layers: Sequence[Layer], **others: Any
+) -> Transformer:
+    config, heads = model.config, model.config.num_attention_heads
+    embed, output = make.ends(model.get_input_embeddings(), model.lm_head)
+    filled_up = not make.form.groups
+    weights = Weights(embed, tuple(layers), heads, output, filled_up=filled_up, **others)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    shape = LayerShape(getattr(config, "num_key_value_heads", heads), head_dim, head_dim)
+    sizes = len(model.lm_head.weight), config.max_position_embeddings
+    geometry = Geometry((shape,) * len(layers), *sizes, make.form.dtype, make.device)
     return Transformer(weights, geometry)
 
 
+def _activation(config: Any) -> Pointwise | None:
+    names = ("hidden_activation", "hidden_act", "activation_function")
+    given = (getattr(config, name, None) for name in names)
+    return _ACTIVATIONS.get(next(filter(None, given)))
+
+
 def _present(parent: Any, joined: str, *names: str) -> list[nn.Linear]:
-    """The layer that joins several, or those."""
-    if hasattr(parent, joined):
-        return [getattr(parent, joined)]
-    return [getattr(parent, name) for name in names]
+    """Return the layer that joins several, or those."""
+    return [getattr(parent, name) for name in ([joined] if hasattr(parent, joined) else names)]
 
 
-def _rms_norm(make: LayerFactory, norm: Any) -> RootMeanSquareNorm:
-    return RootMeanSquareNorm(*_norm_weight(make, norm))
+def _norm(make: LayerFactory, norm: Any) -> Pointwise:
+    if not isinstance(norm, nn.LayerNorm):
+        return RootMeanSquareNorm(*_norm_weight(make, norm))
+    weight, bias, epsilon = make.tensor(norm.weight), make.tensor(norm.bias), norm.eps
+    return lambda x: functional.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
 
 
 def _norm_weight(make: LayerFactory, norm: Any) -> tuple[Tensor, float]:
-    """w and ε; Gemma stores w - 1 and multiplies in float32."""
+    """Return w and ε; Gemma stores w - 1 and multiplies in float32."""
     if type(norm).__name__.startswith("Gemma"):
         return 1.0 + make.tensor(norm.weight).float(), norm.eps
     return make.tensor(norm.weight), norm.variance_epsilon
 
 
-def _feed_forward(up: Pointwise, activation: Pointwise, down: Pointwise) -> Pointwise:
-    return lambda x: down(activation(up(x)))
-
-
-def _layer_norm(make: LayerFactory, norm: nn.LayerNorm) -> Pointwise:
-    return layer_norm(make.tensor(norm.weight), make.tensor(norm.bias), norm.eps)
+_ROTARY = (
+    *("llama", "mistral", "qwen2", "qwen3", "phi3"),
+    *("smollm3", "olmo2", "gemma2", "gemma3_text"),
+)
+_READERS: dict[str, Callable[[Any, LayerFactory], Transformer | None]] = {
+    **dict.fromkeys(_ROTARY, _rotary),
+    "opt": _opt,
+    "gpt2": _gpt2,
+}

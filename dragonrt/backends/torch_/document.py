@@ -39,23 +39,20 @@ class DocumentKV:
 
     @property
     def length(self) -> int:
-        """The number of tokens of the document."""
         return int(self.keys[0].shape[1])
 
     @property
     def bytes(self) -> int:
-        """The memory that they take."""
         if self.pages is not None:
             return self.pages.bytes.numel()
         return sum(part.numel() * part.element_size() for part in self.keys + self.values)
 
     @property
     def is_shared(self) -> bool:
-        """Whether it lies in pages that sessions share."""
         return self.pages is not None
 
     def shared(self) -> "DocumentKV":
-        """The same in pages that sessions share; itself where that does not work."""
+        """Return the same in pages that sessions share; itself where that does not work."""
         parts = [part.transpose(0, 1) for part in self.keys + self.values]
         sizes = [part.numel() * part.element_size() for part in parts]
         starts = [0, *accumulate(map(paged, sizes))]
@@ -71,48 +68,39 @@ class DocumentKV:
         return DocumentKV(tuple(placed[:layers]), tuple(placed[layers:]), pages, tuple(starts[:-1]))
 
     def dump(self, kv_type: KvType = "model") -> dict[str, NDArray[Any]]:
-        """The same numbers as numpy arrays named `keys.0`, `values.0`, `keys.1`, ...
+        """Return the same numbers as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
 
-        bfloat16 is viewed as uint16, so that a store needs to know nothing of torch. As int8, the
-        numbers of a channel [head, :, dim] are rounded to -127 to 127 times its `keys.0.scale`, of
-        the model's dtype (Liu et al. 2024, KIVI: outliers of keys keep to their channels).
+        bfloat16 is viewed as uint16. As int8, the numbers of a channel [head, :, dim] are rounded
+        to -127 to 127 times its `keys.0.scale`, of the model's dtype (Liu et al. 2024, KIVI:
+        outliers of keys keep to their channels).
         """
         arrays: dict[str, NDArray[Any]] = {}
-        for kind, tensors in (("keys", self.keys), ("values", self.values)):
-            for layer, tensor in enumerate(tensors):
-                name = f"{kind}.{layer}"
-                if kv_type == "int8" and self.length:
-                    scale = (tensor.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
-                    arrays[f"{name}.scale"] = _plain(scale)
-                    tensor = (tensor / scale).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
-                arrays[name] = _plain(tensor)
+        for name, tensor in zip(_names(len(self.keys)), self.keys + self.values, strict=True):
+            if kv_type == "int8" and self.length:
+                scale = (tensor.abs().amax(1, keepdim=True) / _LARGEST).clamp(min=_SMALLEST)
+                arrays[f"{name}.scale"] = _plain(scale)
+                tensor = (tensor / scale).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+            arrays[name] = _plain(tensor)
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
-        """The inverse of `dump`, bit for bit but for what it rounded.
+        """Return the document that was dumped. Raises ModelError for other arrays.
 
-        Whether the result fits a model is checked where it is used, by `Backend.open`.
-
-        Raises:
-            ModelError: the names, shapes or dtypes are not those of one document.
+        Whether the result fits a model is checked by `Backend.open`.
         """
-        arrays = dict(arrays)
-        scales = {name: arrays.pop(f"{name}.scale", None) for name in list(arrays)}
-        layers = len(arrays) // 2
-        names = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(layers)}
-        if not layers or set(arrays) != names:
+        layers = sum(name.startswith("keys.") and name.count(".") == 1 for name in arrays)
+        names = _names(layers)
+        if not layers or {name.removesuffix(".scale") for name in arrays} != set(names):
             raise ModelError("stored document has other arrays than keys.N and values.N: re-index")
-        keys, values = (
-            tuple(
-                _tensor(arrays[name], scales[name])
-                for name in (f"{kind}.{layer}" for layer in range(layers))
-            )
-            for kind in ("keys", "values")
-        )
-        if len({(tensor.shape[1], tensor.dtype) for tensor in keys + values}) != 1:
+        parts = tuple(_tensor(arrays.get(name), arrays.get(f"{name}.scale")) for name in names)
+        if len({(tensor.shape[1], tensor.dtype) for tensor in parts}) != 1:
             raise ModelError("layers of a stored document differ in length or dtype: re-index")
-        return cls(keys, values)
+        return cls(parts[:layers], parts[layers:])
+
+
+def _names(layers: int) -> list[str]:
+    return [f"{kind}.{layer}" for kind in ("keys", "values") for layer in range(layers)]
 
 
 def _plain(tensor: Tensor) -> NDArray[Any]:
@@ -120,18 +108,12 @@ def _plain(tensor: Tensor) -> NDArray[Any]:
     return plain.numpy()
 
 
-def _tensor(array: NDArray[Any], scale: NDArray[Any] | None = None) -> Tensor:
-    if (
-        scale is not None
-        and array.dtype == np.int8
-        and scale.shape == (*array.shape[:1], 1, *array.shape[2:])
-    ):
-        factors = _tensor(scale)
-        return torch.from_numpy(array.copy()).to(factors.dtype) * factors
-    dtype = _TORCH_DTYPES.get(array.dtype)
-    if dtype is None or array.ndim != 3:
-        raise ModelError(
-            f"stored document holds a {array.ndim}-dimensional {array.dtype} array: re-index"
-        )
+def _tensor(array: NDArray[Any] | None, scale: NDArray[Any] | None = None) -> Tensor:
     # torch cannot express read-only memory, such as a mapped file's: copy
-    return torch.from_numpy(array.copy()).view(dtype)
+    if array is not None and array.ndim == 3:
+        if array.dtype in _TORCH_DTYPES:
+            return torch.from_numpy(array.copy()).view(_TORCH_DTYPES[array.dtype])
+        if array.dtype == np.int8 and scale is not None and scale.shape == array[:, :1].shape:
+            factors = _tensor(scale)
+            return torch.from_numpy(array.copy()).to(factors.dtype) * factors
+    raise ModelError("stored document holds an array of another shape or type: re-index")

@@ -7,7 +7,7 @@ Q4_0, Q4_1 and Q4_K are such groups: their codes pass through unchanged.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Self, TypeGuard
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -31,12 +31,11 @@ class Groups:
 
     @property
     def shape(self) -> torch.Size:
-        """[outputs, inputs]"""
         return self.codes.shape
 
     @classmethod
     def rounded(cls, weight: Tensor) -> Self:
-        """The nearest codes between each group's least and greatest number."""
+        """Return the nearest codes between each group's least and greatest number."""
         grouped = weight.float().view(len(weight), -1, GROUP)
         least, greatest = grouped.amin(dim=2), grouped.amax(dim=2)
         scales = ((greatest - least) / _LARGEST).clamp(min=_SMALLEST_SCALE).bfloat16().float()
@@ -46,25 +45,18 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence["Groups"]) -> Self:
-        """Several weights of the same inputs as one."""
+        """Return several weights of the same inputs as one."""
         fields = ([getattr(part, name) for part in parts] for name in ("codes", "scales", "zeros"))
         return cls(*(torch.cat(tensors) for tensors in fields))
 
     def dense(self) -> Tensor:
-        """W in float32."""
+        """Return W in float32."""
         grouped = self.codes.float().sub_(_MIDDLE).view(*self.scales.shape, GROUP)
         return grouped.mul_(self.scales[..., None]).add_(self.zeros[..., None]).flatten(1)
 
 
-def can_be_rounded(weight: Tensor | Groups) -> TypeGuard[Tensor]:
-    """Whether these are numbers whose inputs make whole groups."""
-    return isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0
-
-
 class Int4Linear:
     """y = x Wᵀ + b. A row of y depends on nothing but its own row of x."""
-
-    __slots__ = ("_bias", "_outputs", "_packed", "_scales_and_zeros")
 
     def __init__(self, weight: Groups, bias: Tensor | None, dtype: torch.dtype) -> None:
         """`dtype` is that of x and y. Raises RuntimeError where `can_multiply_int4` says no."""
@@ -88,10 +80,9 @@ class Int4Linear:
 
 @cache
 def can_multiply_int4(dtype: torch.dtype) -> bool:
-    """Whether this build of torch has the two private operators, with vectors of this CPU.
+    """Return whether this torch has the two private operators, with vectors of this CPU.
 
-    They must compute the product, and each row as if it were alone. Elsewhere weights of 4 bits are
-    dequantised: on ARM, too, whose kernels were not tried.
+    Elsewhere weights of 4 bits are dequantised: on ARM, too, whose kernels were not tried.
     """
     if not (torch.cpu._is_avx2_supported() or torch.cpu._is_avx512_supported()):
         return False

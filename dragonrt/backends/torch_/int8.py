@@ -21,8 +21,6 @@ _AT_ONCE = 2048  # outputs that are rounded together, which takes four times the
 class QuantizedLinear:
     """y = x Wᵀ + b with W rounded: as `Linear`, and in half the memory of bfloat16."""
 
-    __slots__ = ("_bias", "_packed", "_scales", "_zeros")
-
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """Raises RuntimeError where `can_quantize` says no."""
         scales = torch.cat([_scale(part.float()) for part in torch.split(weight, _AT_ONCE)])
@@ -50,14 +48,14 @@ class QuantizedLinear:
 
 @cache
 def can_quantize() -> bool:
-    """Whether this CPU and this build of torch multiply bytes, and as they should."""
+    """Return whether this CPU and this torch multiply bytes, and as they should."""
     return torch.cpu._is_vnni_supported() and computes_rows(
         QuantizedLinear, sample_weight(), torch.float32, atol=0.3
     )
 
 
 def _scale(x: Tensor) -> Tensor:
-    """By what each row is divided so that it lies between -127 and 127: [n, 1]."""
+    """Return the divisor of each row that puts it between -127 and 127: [n, 1]."""
     return x.abs().amax(dim=1, keepdim=True).clamp_(min=_SMALLEST_SCALE).div_(_LARGEST)
 
 

@@ -13,10 +13,9 @@ And where weights come from memory, four take no longer than one, and less than 
 
 
 def whole_rows(rows: int) -> int:
-    """The next number of rows that products are made with: 4, 8, ..., 32, 40, 48, 56, 64, 80, ...
+    """Return the next number of rows that products are made with: 4, 8, ..., 32, 40, ..., 64, 80.
 
-    oneDNN keeps a program, of half a megabyte, for every number that it has met: with all of them
-    memory grew for thousands of answers.
+    oneDNN keeps a program of half a megabyte for every number that it has met.
     """
     step = max(FEWEST_ROWS, (1 << (rows - 1).bit_length()) // 8)
     return -(-rows // step) * step
@@ -26,11 +25,8 @@ class Linear:
     """y = x Wᵀ + b, with W [outputs, inputs] and x [n, inputs].
 
     On a CPU the weight is stored in oneDNN's blocked layout (about twice as fast as `F.linear` for
-    few rows); where `is_row_invariant`, a row of the result depends on nothing but its own row of
-    x: it is bit for bit the same in a block of any size.
+    few rows); where `is_row_invariant`, a row of y has the same bits in a block of any size.
     """
-
-    __slots__ = ("_bias", "_packed", "_weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._bias = bias
@@ -41,7 +37,7 @@ class Linear:
 
     @property
     def weight(self) -> Tensor:
-        """W [outputs, inputs], which may have to be unpacked."""
+        """Return W [outputs, inputs], which may have to be unpacked."""
         return self._weight.to_dense() if self._packed else self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -51,14 +47,12 @@ class Linear:
 
 
 def filled_up(x: Tensor) -> Tensor:
-    """x [n, ...] with rows of zeros behind, so that there are as many as for a product."""
+    """Return x [n, ...] with rows of zeros behind, as many as products are made with."""
     missing = whole_rows(x.shape[0]) - x.shape[0]
     return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, missing)) if missing else x
 
 
 Pointwise = Callable[[Tensor], Tensor]
-MakeLinear = Callable[[Tensor, Tensor | None], Pointwise]
-"""What makes a product of a weight [outputs, inputs] and a bias, such as `Linear` itself."""
 
 
 class PackedLinear(nn.Module):
@@ -69,7 +63,6 @@ class PackedLinear(nn.Module):
         self._product = Linear(layer.weight, layer.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The product of the last dimension."""
         return self._product(x.flatten(0, -2)).view(*x.shape[:-1], -1)
 
 
@@ -81,16 +74,15 @@ def pack_linear_layers(model: nn.Module) -> None:
 
 
 def packs(weight: Tensor) -> bool:
-    """Whether products with this weight are made in the packed layout."""
+    """Return whether products with this weight are made in the packed layout."""
     return weight.device.type == "cpu" and _packing_works(weight.dtype)
 
 
 def is_row_invariant(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a row of a product, and what is computed of it, has the same bits in any block.
+    """Return whether a row of a product has the same bits in any block.
 
-    So it is by the kernels that oneDNN has for a type and a processor: in float32 on any CPU, in
-    bfloat16 where it is computed by vectors and not by AMX's tiles, whose kernels depend on how
-    many rows there are.
+    By oneDNN's kernels it has in float32 on any CPU, in bfloat16 where that is computed by vectors
+    and not by AMX's tiles.
     """
     if device.type != "cpu" or not _packing_works(dtype):
         return False
@@ -98,7 +90,7 @@ def is_row_invariant(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 by vector instructions of its own."""
+    """Return whether the CPU multiplies bfloat16 by vector instructions of its own."""
     return torch.cpu._is_avx512_bf16_supported() and not torch.cpu._is_amx_tile_supported()
 
 
@@ -114,7 +106,7 @@ def _multiply(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 
 @cache
 def _packing_works(dtype: torch.dtype) -> bool:
-    """Whether this build of torch has the two private operators and they compute the product."""
+    """Return whether this torch has the two private operators and they compute the product."""
     x, weight = torch.eye(8, dtype=dtype), torch.arange(64, dtype=dtype).view(8, 8)
     try:
         return torch.equal(_multiply(x, _pack(weight), None), weight.T)
@@ -130,7 +122,7 @@ def sample_weight() -> Tensor:
 def computes_rows(
     make: Callable[[Tensor], Pointwise], weight: Tensor, dtype: torch.dtype, atol: float
 ) -> bool:
-    """Whether torch has the operators of a product, and it computes each row as if alone."""
+    """Return whether torch has the operators of a product, and it computes each row as if alone."""
     x = torch.randn(17, weight.shape[1], generator=torch.Generator().manual_seed(1))
     try:
         layer = make(weight)

@@ -1,10 +1,9 @@
-"""Memory in the operating system's pages: shared by who reads it, and free before it is written.
+"""Memory in the operating system's pages: shared by its readers, and free before it is written.
 
 The page table is the block table: a document's keys and values lie in memory once, and every
 session that reads them sees those pages in front of its own tokens, in one row of columns. So
 attention copies nothing, knows of no blocks, and gives the bits that it gives without them. Only
-Linux does this, for the CPU's memory: elsewhere a session takes what it may need at its beginning,
-and its documents are copied.
+Linux does this, for the CPU's memory: elsewhere memory is reserved, and documents are copied.
 """
 
 import ctypes
@@ -25,22 +24,15 @@ _MAP_FIXED = 0x10
 
 
 class _Shown:
-    """How many places there are; memory may end in any thread, and in the midst of anything."""
+    """The number of places; memory may end in any thread, and in the midst of anything."""
 
-    def __init__(self) -> None:
-        self.number = 0
-        self._lock = threading.RLock()
-
-    def more(self) -> None:
-        with self._lock:
-            self.number += 1
-
-    def less(self, places: list[int]) -> None:
-        with self._lock:
-            self.number -= len(places)
+    number = 0
+    lock = threading.RLock()
 
 
-_shown = _Shown()
+def _hidden(places: list[int]) -> None:
+    with _Shown.lock:
+        _Shown.number -= len(places)
 
 
 class SharedPages:
@@ -57,7 +49,7 @@ class SharedPages:
 
 
 class Pages:
-    """Zeros, of which none takes memory before it is written, where that works."""
+    """Zeros that take no memory before they are written, where that works."""
 
     def __init__(self, size: int, device: torch.device) -> None:
         self.bytes: Tensor
@@ -69,7 +61,7 @@ class Pages:
         self._memory = mmap.mmap(-1, max(size, PAGE), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory.madvise(mmap.MADV_NOHUGEPAGE)  # one written byte must not take 2 MiB
         self.bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
-        weakref.finalize(self._memory, _shown.less, self._places).atexit = False
+        weakref.finalize(self._memory, _hidden, self._places).atexit = False
 
     def show(self, shared: SharedPages, start: int, size: int, at: int) -> None:
         """Have the bytes at `at` be `size` of the shared ones from `start` on, a page's beginning.
@@ -82,20 +74,20 @@ class Pages:
 
     def _show(self, shared: SharedPages, start: int, size: int, at: int) -> bool:
         whole = size - size % PAGE
-        if self._memory is None or not whole or _shown.number >= _MOST_SHOWN:
+        if self._memory is None or not whole or _Shown.number >= _MOST_SHOWN:
             return False
         place = self.bytes.data_ptr() + at
-        access = mmap.PROT_READ | mmap.PROT_WRITE
-        how = mmap.MAP_PRIVATE | _MAP_FIXED
+        access, how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
         if _map()(place, whole, access, how, shared.file, start) != place:
             return False
         self._places.append(at)
-        _shown.more()
+        with _Shown.lock:
+            _Shown.number += 1
         return True
 
 
 def paged(size: int) -> int:
-    """So many bytes, filled up to whole pages."""
+    """Return so many bytes, filled up to whole pages."""
     return -(-size // PAGE) * PAGE
 
 
@@ -108,12 +100,5 @@ def _works() -> bool:
 def _map() -> "ctypes._NamedFuncPointer":
     function = ctypes.CDLL(None).mmap
     function.restype = ctypes.c_void_p
-    function.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    )
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     return function

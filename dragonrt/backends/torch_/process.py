@@ -1,8 +1,7 @@
 """Settings of the process that runs a model: its threads, and how glibc treats freed memory.
 
-Forwards use the same memory again and again: logits over a large vocabulary take tens of megabytes.
-By default glibc returns blocks of that size to the system as soon as they are freed, and the next
-forward waits for the system to clear them page by page.
+Logits over a large vocabulary take tens of megabytes. By default glibc returns blocks of that size
+to the system as soon as they are freed, and the next forward waits for the system to clear them.
 """
 
 import ctypes
@@ -17,7 +16,6 @@ import torch
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # <malloc.h>
 _MEGABYTE = 2**20
-_SMALL = 2**17
 _MOST_THREADS = 8  # products of few rows wait for memory: more threads than this hardly help
 _SIDES = 2  # device and cloud may both run on this machine, and threads of two sides that wait for
 # each other's cores spin: two sides with all cores each are many times slower than with half
@@ -27,14 +25,11 @@ _SIDES = 2  # device and cloud may both run on this machine, and threads of two 
 def loading(threads: int | None) -> Iterator[None]:
     """Set the threads of torch; return freed memory at once while weights are copied."""
     torch.set_num_threads(usual_threads() if threads is None else threads)
-    mallopt, trim = _of_glibc("mallopt"), _of_glibc("malloc_trim")
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _SMALL)
+    _of_glibc("mallopt", _MMAP_THRESHOLD, 2**17)
     try:
         yield
     finally:
-        if trim is not None:
-            trim(0)
+        _of_glibc("malloc_trim", 0)
         keep_freed_memory()
 
 
@@ -43,18 +38,13 @@ def keep_freed_memory() -> None:
 
     All threads allocate from one arena, for the others cannot hold blocks of that size.
     """
-    mallopt = _of_glibc("mallopt")
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, 64 * _MEGABYTE)
-        mallopt(_TRIM_THRESHOLD, 128 * _MEGABYTE)
-        mallopt(_ARENA_MAX, 1)
+    _of_glibc("mallopt", _MMAP_THRESHOLD, 64 * _MEGABYTE)
+    _of_glibc("mallopt", _TRIM_THRESHOLD, 128 * _MEGABYTE)
+    _of_glibc("mallopt", _ARENA_MAX, 1)
 
 
 def usual_threads() -> int:
-    """Return a side's share of the physical cores that this process may use, at most 8.
-
-    The environment's OMP_NUM_THREADS has precedence. No result depends on it.
-    """
+    """Return OMP_NUM_THREADS, else a side's share of the physical cores, at most 8."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -73,5 +63,9 @@ def _siblings(processor: int) -> str:
         return str(processor)
 
 
-def _of_glibc(name: str) -> Any:
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+def _of_glibc(name: str, *arguments: int) -> None:
+    function: Any = None
+    if sys.platform == "linux":
+        function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function(*arguments)

@@ -16,10 +16,8 @@ from torch.nn import functional
 from dragonrt.backends.backend import Feed
 from dragonrt.backends.torch_.attention import PLAIN, AttentionForm
 from dragonrt.backends.torch_.backend import Geometry, Output
-from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.kv_cache import BlockLayout, KvCache
 from dragonrt.backends.torch_.linear import Pointwise, filled_up, is_row_invariant, whole_rows
-from dragonrt.backends.torch_.vocabulary import Embed, OutputLayer
 
 
 class RootMeanSquareNorm:
@@ -27,8 +25,6 @@ class RootMeanSquareNorm:
 
     w is [size], or [heads, size] to norm heads that lie side by side.
     """
-
-    __slots__ = ("_floor", "_scaled_weight")
 
     def __init__(self, weight: Tensor, epsilon: float) -> None:
         size = weight.shape[-1]
@@ -42,16 +38,8 @@ class RootMeanSquareNorm:
         return (wide / torch.hypot(norm, self._floor)).mul_(self._scaled_weight).to(x.dtype)
 
 
-def layer_norm(weight: Tensor, bias: Tensor, epsilon: float) -> Pointwise:
-    """Make the layer normalization over the last dimension."""
-    return lambda x: functional.layer_norm(x, x.shape[-1:], weight, bias, epsilon)
-
-
 def projection_norm(queries: Pointwise, keys: Pointwise, heads: int) -> Pointwise:
-    """Make a norm of all queries and one of all keys (OLMo 2): [n, heads, head dim].
-
-    `heads` is the number of query heads; the key heads come behind them.
-    """
+    """Make a norm of all queries, so many heads, and one of all keys (OLMo 2)."""
 
     def normed(x: Tensor) -> Tensor:
         parts = queries(x[:, :heads].flatten(1)), keys(x[:, heads:].flatten(1))
@@ -82,11 +70,10 @@ def sandwiched(before: Pointwise | None, part: Pointwise, after: Pointwise | Non
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One block. `attention_in` yields queries, keys and values side by side.
+    """One block. `attention_in` returns queries, keys and values side by side.
 
-    Its input and that of the feed-forward are normed before; `head_norm` norms queries and keys
-    [n, heads, head dim]. `rotation` numbers a table of the weights; None: no positions. What
-    `attention_out` and `feed_forward` return is added to the residual.
+    `head_norm` norms queries and keys [n, heads, head dim]. `rotation` numbers a table of the
+    weights; None: no positions. `attention_out` and `feed_forward` are added to the residual.
     """
 
     attention_norm: Pointwise | None
@@ -109,12 +96,12 @@ class Rotation:
     sines: Tensor
 
     def at(self, positions: Tensor) -> "Rotation":
-        """The factors of these positions: [n, 1, dims]."""
+        """Return the factors of these positions: [n, 1, dims]."""
         cosines = functional.embedding(positions[:, None], self.cosines)
         return Rotation(cosines, functional.embedding(positions[:, None], self.sines))
 
     def select(self, places: Tensor) -> "Rotation":
-        """The factors at some of the places of `at`."""
+        """Return the factors at some of the places of `at`."""
         return Rotation(self.cosines[places], self.sines[places])
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -128,13 +115,13 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Everything a forward reads."""
+    """Everything a forward reads. `output` gives the logits piece by piece."""
 
-    embed: Embed
+    embed: Pointwise
     layers: tuple[Layer, ...]
-    final_norm: Pointwise
     heads: int
-    output: OutputLayer
+    output: Sequence[Pointwise]
+    final_norm: Pointwise
     position_embedding: Tensor | None = None  # [context length, hidden]
     rotations: tuple[Rotation, ...] = ()
     embedding_scale: float = 1.0
@@ -164,24 +151,21 @@ class Transformer:
     """The `Decoder` of the architectures whose forward is written out here."""
 
     version = "transformer 5"
+    rows = KvCache
 
     def __init__(self, weights: Weights, geometry: Geometry) -> None:
         self._weights = weights
         self.geometry = geometry
         self.exact_blocks = is_row_invariant(geometry.dtype, geometry.device)
 
-    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
-        return KvCache.memory(self.geometry, documents, capacity)
-
-    def open(self, documents: Sequence[DocumentKV], capacity: int) -> KvCache:
-        """A cache of one row per document, with room for `capacity` shared tokens."""
-        return KvCache(self.geometry, documents, capacity)
-
     def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
         """See `Backend.forward`. A preempted sequence leaves between two layers."""
         parts = [_Part(number, feed, _layout(feed)) for number, feed in enumerate(feeds)]
         hidden = self._embedded(parts)
-        rotations = self._rotations(parts)
+        rotations = self._weights.rotations
+        if rotations:
+            positions = self._positions(parts)
+            rotations = tuple(rotation.at(positions) for rotation in rotations)
         outputs: list[Output | None] = [None] * len(feeds)
         for index, layer in enumerate(self._weights.layers):
             staying = [part for part in parts if not part.feed.preemption.requested]
@@ -190,7 +174,7 @@ class Transformer:
             if len(staying) < len(parts):
                 parts, places = staying, self._moved_together(staying)
                 hidden = hidden[places]
-                rotations = [rotation.select(places) for rotation in rotations]
+                rotations = tuple(rotation.select(places) for rotation in rotations)
             rotation = None if layer.rotation is None else rotations[layer.rotation]
             mixed = self._attend(parts, index, layer, hidden, rotation)
             hidden = hidden + layer.attention_out(mixed)
@@ -201,14 +185,13 @@ class Transformer:
         for part, rows in zip(parts, wanted, strict=True):
             if said is not None and not part.feed.preemption.requested:
                 place = slice(start, start + len(rows))
-                outputs[part.number] = Output(
-                    *(x[place].view(part.rows, -1, x.shape[1]) for x in said)
-                )
+                log_p, read = (x[place].view(part.rows, -1, x.shape[1]) for x in said)
+                outputs[part.number] = log_p, read
             start += len(rows)
         return outputs
 
     def _embedded(self, parts: Sequence[_Part]) -> Tensor:
-        """What goes into the first layer, all rows and tokens of all parts: [n, hidden].
+        """Return the input of the first layer, all rows and tokens of all parts: [n, hidden].
 
         There are as many as a product takes: others fill them up, so that none has to.
         """
@@ -227,13 +210,6 @@ class Transformer:
         if weights.position_embedding is not None:
             hidden += functional.embedding(self._positions(parts), weights.position_embedding)
         return hidden
-
-    def _rotations(self, parts: Sequence[_Part]) -> list[Rotation]:
-        """The factors of every table at the positions of all parts."""
-        if not self._weights.rotations:
-            return []
-        positions = self._positions(parts)
-        return [rotation.at(positions) for rotation in self._weights.rotations]
 
     def _attend(
         self,
@@ -259,11 +235,11 @@ class Transformer:
         return self._filled_up(mixed[0] if len(mixed) == 1 else torch.cat(mixed))
 
     def _output_of(self, hidden: Tensor, parts: Sequence[_Part]) -> tuple[Tensor, Tensor] | None:
-        """Log-probabilities and what the output layer reads; None once nobody wants them."""
+        """Return log-probabilities and the output layer's input; None once nobody wants them."""
         rows = len(hidden)
         hidden = self._weights.final_norm(self._filled_up(hidden))
         pieces = []
-        for product in self._weights.output.pieces:
+        for product in self._weights.output:
             if all(part.feed.preemption.requested for part in parts):
                 return None
             pieces.append(product(hidden))
@@ -273,12 +249,12 @@ class Transformer:
         return logits.log_softmax(-1), hidden[:rows]
 
     def _positions(self, parts: Sequence[_Part]) -> Tensor:
-        """[n], the positions of all new tokens."""
+        """Return the positions of all new tokens [n]."""
         positions = [part.layout.positions.flatten() for part in parts]
         return self._filled_up(positions[0] if len(positions) == 1 else torch.cat(positions))
 
     def _moved_together(self, parts: Sequence[_Part]) -> Tensor:
-        """Where the tokens of these parts have been, now that they stand one behind another."""
+        """Return where the tokens of these parts were before they moved together."""
         places: list[int] = []
         for part in parts:
             start, part.start = part.start, len(places)
@@ -299,7 +275,7 @@ def _layout(feed: Feed) -> BlockLayout:
 
 
 def _wanted(part: _Part, hidden: Tensor) -> Tensor:
-    """The tokens of a part whose output is wanted: [rows * positions, hidden]."""
+    """Return the tokens of a part whose output is wanted: [rows * positions, hidden]."""
     own = hidden[part.start : part.start + part.size]
     if part.feed.every:
         return own

@@ -11,25 +11,85 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
-from dragonrt.backends.torch_.int4 import Groups, Int4Linear, can_be_rounded
+from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter
+from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
-from dragonrt.backends.torch_.linear import Linear, MakeLinear, Pointwise, has_fast_bfloat16
-from dragonrt.backends.torch_.vocabulary import Embed, OutputLayer, vocabulary_layers
+from dragonrt.backends.torch_.linear import Linear, Pointwise, has_fast_bfloat16, packs
+
+PIECE = 16384
+"""Outputs per product of the output layer: between two of them a preemption is noticed."""
+# Outputs per product of a layer that tokens are read from, too: unpacking one takes 0.7 ms of a
+# hidden size of 1024, and the products 4 % longer than of the largest pieces.
+_TIED_PIECE = 2048
+_WORTH_SHARING = 64 * 2**20  # bytes; below that a second copy is no matter
+_ROWS_KEPT = 4096
 
 Weight = Tensor | Groups
+Ends = tuple[Pointwise, Sequence[Pointwise]]
+"""Both ends of a model: tokens [n] to [n, hidden], and the products that give the logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights are held and multiplied.
+
+    Attributes:
+        name: float32, bfloat16, float16, int8, int4, or mixed for a file's own types.
+        dtype: what is computed between the products.
+        layer: makes the products of the layers of W [outputs, inputs] and a bias.
+        output: makes those that give the logits.
+        groups: whether `layer` accepts groups of 4 bits, too.
+    """
+
+    name: str
+    dtype: torch.dtype
+    layer: Callable[[Any, Tensor | None], Pointwise]
+    output: Callable[[Tensor, Tensor | None], Pointwise]
+    groups: bool = False
+
+    @property
+    def merges(self) -> bool:
+        """Return whether an adapter becomes part of the weights, which loses nothing of it."""
+        return self.layer is Linear
+
+
+def floats(dtype: torch.dtype) -> Format:
+    """Return the format of a float type."""
+    return Format(str(dtype).removeprefix("torch."), dtype, Linear, Linear)
+
+
+def int8() -> Format:
+    """Return the format of 8 bits; needs `can_quantize`."""
+    return Format("int8", between_rounded_weights(), QuantizedLinear, QuantizedLinear)
+
+
+def int4(name: str = "int4", *, rounds: bool = True) -> Format:
+    """Return the format of 4 bits, and 8 where the logits are computed; needs `can_multiply_int4`.
+
+    Unless it `rounds`, only a file's own groups of 4 bits are multiplied as such.
+    """
+    dtype, output = between_rounded_weights(), QuantizedLinear if can_quantize() else Linear
+
+    def layer(weight: Weight, bias: Tensor | None) -> Pointwise:
+        if rounds and isinstance(weight, Tensor) and weight.shape[1] % GROUP == 0:
+            weight = Groups.rounded(weight)
+        if isinstance(weight, Groups):
+            return Int4Linear(weight, bias, dtype)
+        return Linear(weight, bias)
+
+    return Format(name, dtype, layer, output, groups=True)
+
+
+def between_rounded_weights() -> torch.dtype:
+    """Return the type of what is computed between products of rounded weights."""
+    return torch.bfloat16 if has_fast_bfloat16() else torch.float32
 
 
 class WeightSource:
-    """The weights of a transformers model in memory. Others name its modules and parameters.
-
-    Attributes:
-        device: where the weights are put; None: where the model is.
-    """
-
-    device: torch.device | None = None
+    """The weights of a transformers model in memory. Others name its modules and parameters."""
 
     def weight(self, layer: nn.Module) -> Weight:
         """Return the weight [outputs, inputs] of a linear layer."""
@@ -40,100 +100,54 @@ class WeightSource:
         """Return any other parameter."""
         return parameter
 
-    def vocabulary(
-        self, embedding: nn.Module, output: nn.Module, form: "Format"
-    ) -> tuple[Embed, OutputLayer]:
-        """Return the embedding, and the products that give the logits."""
-        table: Any = embedding.weight
-        return vocabulary_layers(table, output.weight, form.output)  # type: ignore[arg-type]  # untyped
+    def ends(self, embedding: Tensor, output: Tensor, form: Format) -> Ends:
+        """Return both ends of weights [vocabulary, hidden], held once if equal and large."""
+        tied = embedding.data_ptr() == output.data_ptr() and embedding.shape == output.shape
+        large = output.numel() * output.element_size() >= _WORTH_SHARING
+        if tied and large and form.output is Linear and packs(output):
+            shared = [Linear(piece) for piece in torch.split(output, _TIED_PIECE)]
+            return TiedTable(shared), shared
+        pieces = [form.output(piece, None) for piece in torch.split(output, PIECE)]
+        return lambda tokens: functional.embedding(tokens, embedding), pieces
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How weights are held and multiplied.
+class TiedTable:
+    """An embedding whose rows are those of a packed output layer, in pieces of `_TIED_PIECE`.
 
-    Attributes:
-        name: float32, bfloat16, float16, int8, int4, or mixed for a file's own types.
-        dtype: what is computed between the products.
-        layer: makes the products of the layers.
-        output: makes the products that give the logits.
-        groups: whether `layer` takes groups of 4 bits, too.
+    Rows are unpacked a piece at a time and kept for a while.
     """
 
-    name: str
-    dtype: torch.dtype
-    layer: Callable[[Any, Tensor | None], Pointwise]
-    output: MakeLinear
-    groups: bool = False
+    def __init__(self, pieces: Sequence[Linear]) -> None:
+        self._pieces = pieces
+        self._kept: dict[int, Tensor] = {}
 
-    @property
-    def merges(self) -> bool:
-        """Whether an adapter becomes part of the weights, which loses nothing of it."""
-        return self.layer is Linear
-
-
-def floats(dtype: torch.dtype) -> Format:
-    """The format of a float type."""
-    return Format(str(dtype).removeprefix("torch."), dtype, Linear, Linear)
-
-
-def int8() -> Format:
-    """Weights of 8 bits; needs `can_quantize`."""
-    return Format("int8", between_rounded_weights(), QuantizedLinear, QuantizedLinear)
-
-
-def int4() -> Format:
-    """Weights of 4 bits, and 8 where the logits are computed; needs `can_multiply_int4`."""
-    return Format("int4", between_rounded_weights(), _rounded, _output(), groups=True)
-
-
-def own_types(name: str) -> Format:
-    """Groups of 4 bits as they are, and other weights in a float type; needs the same."""
-    return Format(name, between_rounded_weights(), _kept, _output(), groups=True)
-
-
-def between_rounded_weights() -> torch.dtype:
-    """What is computed between products of rounded weights."""
-    return torch.bfloat16 if has_fast_bfloat16() else torch.float32
-
-
-def _rounded(weight: Weight, bias: Tensor | None) -> Pointwise:
-    return _kept(Groups.rounded(weight) if can_be_rounded(weight) else weight, bias)
-
-
-def _kept(weight: Weight, bias: Tensor | None) -> Pointwise:
-    if isinstance(weight, Groups):
-        return Int4Linear(weight, bias, between_rounded_weights())
-    return Linear(weight, bias)
-
-
-def _output() -> MakeLinear:
-    return QuantizedLinear if can_quantize() else Linear
+    def __call__(self, tokens: Tensor) -> Tensor:
+        wanted = tokens.tolist()
+        if len(self._kept) > _ROWS_KEPT:
+            self._kept.clear()
+        missing: dict[int, set[int]] = {}
+        for token in wanted:
+            if token not in self._kept:
+                missing.setdefault(token // _TIED_PIECE, set()).add(token)
+        for number, found in missing.items():
+            rows = self._pieces[number].weight
+            self._kept |= {token: rows[token % _TIED_PIECE].clone() for token in found}
+        return torch.stack([self._kept[token] for token in wanted])
 
 
 class LayerFactory:
     """Makes an architecture's layers of a source's weights, in a format."""
 
     def __init__(
-        self,
-        model: Any,
-        source: WeightSource | None = None,
-        form: Format | None = None,
-        adapter: Adapter | None = None,
+        self, model: Any, source: WeightSource, form: Format, adapter: Adapter | None
     ) -> None:
-        """By default of a model's own weights, as they are."""
-        self.form = floats(model.dtype) if form is None else form
-        self.device = model.device if source is None else source.device or model.device
-        self._source = WeightSource() if source is None else source
+        self.form, self.tensor = form, source.tensor
+        self.device = torch.device("cpu") if model.device.type == "meta" else model.device
+        self._source, self._adapter = source, adapter
         self._names = {id(module): name for name, module in model.named_modules()}
-        self._adapter = adapter
-
-    def tensor(self, parameter: Tensor) -> Tensor:
-        """A parameter that is no linear layer's weight."""
-        return self._source.tensor(parameter)
 
     def joined(self, *layers: Any) -> Pointwise:
-        """Several products of the same input as one, or as few as their types allow."""
+        """Return several products of the same input as one, or as few as their types allow."""
         weights = [self._weight(layer) for layer in layers]
         biases = [None if layer.bias is None else self.tensor(layer.bias) for layer in layers]
         parts = []
@@ -141,9 +155,8 @@ class LayerFactory:
             numbers = list(run)
             join: Any = Groups.joined if is_groups else torch.cat
             own = [bias for n in numbers if (bias := biases[n]) is not None]
-            weight = (
-                join([weights[n] for n in numbers]) if len(numbers) > 1 else weights[numbers[0]]
-            )
+            many = len(numbers) > 1
+            weight = join([weights[n] for n in numbers]) if many else weights[numbers[0]]
             parts.append(self.form.layer(weight, torch.cat(own) if own else None))
         product = parts[0] if len(parts) == 1 else _side_by_side(parts)
         updates = [] if self.form.merges else [self._update(layer) for layer in layers]
@@ -152,9 +165,9 @@ class LayerFactory:
         outputs = [weight.shape[0] for weight in weights]
         return AdaptedLinear(product, updates, outputs, self.form.dtype)
 
-    def vocabulary(self, embedding: nn.Module, output: nn.Module) -> tuple[Embed, OutputLayer]:
-        """Both ends of the model."""
-        return self._source.vocabulary(embedding, output, self.form)
+    def ends(self, embedding: Any, output: Any) -> Ends:
+        """Return both ends of the model."""
+        return self._source.ends(embedding.weight, output.weight, self.form)
 
     def _weight(self, layer: nn.Module) -> Weight:
         weight = self._source.weight(layer)
@@ -166,8 +179,9 @@ class LayerFactory:
             weight = weight.float() + update.dense().to(weight.device)
         return weight.to(self.form.dtype)
 
-    def _update(self, layer: nn.Module) -> Update | None:
-        return None if self._adapter is None else self._adapter.of(self._names[id(layer)])
+    def _update(self, layer: nn.Module) -> Any:
+        name = self._names[id(layer)]
+        return None if self._adapter is None else self._adapter.updates.get(name)
 
 
 def _side_by_side(parts: Sequence[Pointwise]) -> Pointwise:

@@ -22,104 +22,8 @@ from dragonrt.backends.torch_.document import DocumentKV
 from dragonrt.backends.torch_.linear import pack_linear_layers
 from dragonrt.errors import ModelError
 
-_ATTENTION = ("full_attention", "sliding_attention", "chunked_attention")
-
-
-class TransformersDecoder:
-    """The `Decoder` of a transformers causal language model."""
-
-    version = "hub 2"
-    exact_blocks = False  # a forward that others wrote promises nothing of its bits
-
-    def __init__(self, model: Any) -> None:
-        """Raises ModelError if the model keeps a state that cannot be cut back."""
-        kinds = set(getattr(model.config, "layer_types", None) or ())
-        if getattr(model, "_is_stateful", False) or not kinds <= set(_ATTENTION):
-            raise ModelError(
-                f"{model.config.model_type} keeps a recurrent state, which cannot be cut back to "
-                "an earlier token: use a model with attention only"
-            )
-        self._model = model
-        accepted = inspect.signature(model.forward).parameters
-        self._takes_positions = "position_ids" in accepted
-        self._takes_keep = "logits_to_keep" in accepted
-        self._read: Tensor | None = None
-        with torch.inference_mode():
-            pack_linear_layers(model)
-        output_layer = model.get_output_embeddings()
-        if output_layer is None:
-            raise ModelError(f"{model.config.model_type} has no output layer: use another model")
-        output_layer.register_forward_pre_hook(self._notice)
-        self.geometry = self._measure()
-
-    def memory(self, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Backend.memory`: every row has a copy of its document."""
-        columns = max(document.length for document in documents) + capacity
-        sizes = (each.heads * (each.key_dim + each.value_dim) for each in self.geometry.layers)
-        return len(documents) * columns * sum(sizes) * self.geometry.dtype.itemsize
-
-    def open(self, documents: Sequence[DocumentKV], capacity: int) -> "PaddedKvCache":
-        return PaddedKvCache(self.geometry, documents, capacity)
-
-    def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
-        """See `Backend.forward`: one after another."""
-        return [self._run(feed) for feed in feeds]
-
-    def _run(self, feed: Feed) -> Output | None:
-        """Between the last layer and the logits there is no check for a preemption."""
-        device, padding = self.geometry.device, feed.rows.padding
-        start = feed.rows.width + feed.length
-        columns = torch.arange(start + len(feed.tokens), device=device)
-        options: dict[str, Any] = {}
-        if self._takes_positions:
-            options["position_ids"] = columns[start:] - padding[:, None]
-        if self._takes_keep and not feed.every:
-            options["logits_to_keep"] = 1
-        try:
-            logits = self._model(
-                input_ids=torch.tensor([list(feed.tokens)] * len(padding), device=device),
-                attention_mask=(columns >= padding[:, None]).long(),
-                past_key_values=feed.rows.attached(start, feed.preemption),
-                use_cache=True,
-                **options,
-            ).logits
-        except Preempted:
-            return None
-        hidden = self._take_hidden()
-        if not feed.every:
-            logits, hidden = logits[:, -1:], hidden[:, -1:]
-        return Output(logits.float().log_softmax(-1), hidden)
-
-    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
-        self._read = inputs[0]
-
-    def _take_hidden(self) -> Tensor:
-        """Return what the output layer read in the forward that has just run."""
-        hidden, self._read = self._read, None
-        if hidden is None:
-            name = self._model.config.model_type
-            raise ModelError(f"{name} does not call its output layer: use another model")
-        return hidden
-
-    def _measure(self) -> Geometry:
-        config, device = self._model.config.get_text_config(), self._model.device
-        probe: Any = DynamicCache()
-        token = torch.zeros((1, 1), dtype=torch.long, device=device)
-        with torch.inference_mode():
-            logits = self._model(input_ids=token, past_key_values=probe, use_cache=True).logits
-        if not probe.layers or any(layer.keys is None for layer in probe.layers):
-            raise ModelError(f"{config.model_type} stores no keys and values of its tokens")
-        return Geometry(
-            layers=tuple(
-                LayerShape(layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3])
-                for layer in probe.layers
-            ),
-            vocabulary=logits.shape[-1],
-            hidden_size=self._take_hidden().shape[-1],
-            context_length=_context_length(config),
-            dtype=probe.layers[0].keys.dtype,
-            device=device,
-        )
+_ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+_CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
 class PaddedKvCache:
@@ -136,9 +40,15 @@ class PaddedKvCache:
         self._capacity = capacity
         for row, document in enumerate(documents):
             place = slice(self.width - document.length, self.width)
-            for number, layer in enumerate(self._layers):
-                layer.key_buffer[row, :, place] = document.keys[number]
-                layer.value_buffer[row, :, place] = document.values[number]
+            for layer, *stored in zip(self._layers, document.keys, document.values, strict=True):
+                for buffer, part in zip(layer.buffers, stored, strict=True):
+                    buffer[row, :, place] = part
+
+    @staticmethod
+    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
+        columns = max(document.length for document in documents) + capacity
+        sizes = (each.heads * (each.key_dim + each.value_dim) for each in geometry.layers)
+        return len(documents) * columns * sum(sizes) * geometry.dtype.itemsize
 
     @torch.inference_mode()
     def reserve(self, tokens: int) -> None:
@@ -147,16 +57,16 @@ class PaddedKvCache:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
             for layer in self._layers:
-                layer.key_buffer = functional.pad(layer.key_buffer, more)
-                layer.value_buffer = functional.pad(layer.value_buffer, more)
+                layer.buffers = [functional.pad(buffer, more) for buffer in layer.buffers]
             self._capacity = grown
 
     def document(self, row: int, length: int) -> DocumentKV:
         place = slice(self.width, self.width + length)
-        return DocumentKV(
-            tuple(layer.key_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
-            tuple(layer.value_buffer[row, :, place].contiguous().cpu() for layer in self._layers),
+        keys, values = (
+            tuple(layer.buffers[kind][row, :, place].contiguous().cpu() for layer in self._layers)
+            for kind in range(2)
         )
+        return DocumentKV(keys, values)
 
     @torch.inference_mode()
     def fork(self, length: int) -> Self:
@@ -164,10 +74,7 @@ class PaddedKvCache:
         other = copy(self)
         other._layers = [copy(layer) for layer in self._layers]
         for layer in other._layers:
-            layer.key_buffer, layer.value_buffer = (
-                layer.key_buffer.clone(),
-                layer.value_buffer.clone(),
-            )
+            layer.buffers = [buffer.clone() for buffer in layer.buffers]
         return other
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
@@ -191,15 +98,14 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
         self.start = 0
         self.preemption = Preemption()
         # zeros, for masked columns are multiplied by zero and must be finite
-        self.key_buffer, self.value_buffer = (
-            torch.zeros(
-                (rows, shape.heads, columns, size), dtype=geometry.dtype, device=geometry.device
-            )
+        dtype, device = geometry.dtype, geometry.device
+        self.buffers = [
+            torch.zeros(rows, shape.heads, columns, size, dtype=dtype, device=device)
             for size in (shape.key_dim, shape.value_dim)
-        )
+        ]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing: the buffers are there from the start."""
+        """Do nothing: the buffers are there from the start."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_options: Any
@@ -208,9 +114,10 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
         if self.preemption.requested:
             raise Preempted
         stop = self.start + key_states.shape[2]
-        self.key_buffer[:, :, self.start : stop] = key_states
-        self.value_buffer[:, :, self.start : stop] = value_states
-        return self.key_buffer[:, :, :stop], self.value_buffer[:, :, :stop]
+        keys, values = (buffer[:, :, :stop] for buffer in self.buffers)
+        keys[:, :, self.start :] = key_states
+        values[:, :, self.start :] = value_states
+        return keys, values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return how many columns a mask must cover, and the first of them."""
@@ -222,11 +129,93 @@ class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has 
 
     def get_max_length(self) -> int:
         """Return how many columns there is room for."""
-        return int(self.key_buffer.shape[2])
+        return int(self.buffers[0].shape[2])
 
 
-def _context_length(config: Any) -> int:
-    for name in ("max_position_embeddings", "seq_length", "max_seq_len"):
-        if getattr(config, name, None):
-            return int(getattr(config, name))
-    raise ModelError(f"{config.model_type} does not say how many tokens its context holds")
+class TransformersDecoder:
+    """The `Decoder` of a transformers causal language model."""
+
+    version = "hub 2"
+    exact_blocks = False  # a forward that others wrote promises nothing of its bits
+    rows = PaddedKvCache
+
+    def __init__(self, model: Any) -> None:
+        """Raises ModelError if the model keeps a state that cannot be cut back."""
+        kind = model.config.model_type
+        kinds = set(getattr(model.config, "layer_types", None) or ())
+        if getattr(model, "_is_stateful", False) or not kinds <= _ATTENTION:
+            raise ModelError(
+                f"{kind} keeps a recurrent state, which cannot be cut back to an earlier token: "
+                "use a model with attention only"
+            )
+        self._model = model
+        self._accepted = inspect.signature(model.forward).parameters
+        self._hidden: Tensor | None = None
+        with torch.inference_mode():
+            pack_linear_layers(model)
+        output_layer = model.get_output_embeddings()
+        if output_layer is None:
+            raise ModelError(f"{kind} has no output layer: use another model")
+        output_layer.register_forward_pre_hook(self._notice)
+        self.geometry = self._measure()
+
+    def forward(self, feeds: Sequence[Feed]) -> list[Output | None]:
+        """See `Backend.forward`: one after another."""
+        return [self._run(feed) for feed in feeds]
+
+    def _run(self, feed: Feed) -> Output | None:
+        """Between the last layer and the logits there is no check for a preemption."""
+        device, padding = self.geometry.device, feed.rows.padding
+        start = feed.rows.width + feed.length
+        columns = torch.arange(start + len(feed.tokens), device=device)
+        options: dict[str, Any] = {}
+        if "position_ids" in self._accepted:
+            options["position_ids"] = columns[start:] - padding[:, None]
+        if "logits_to_keep" in self._accepted and not feed.every:
+            options["logits_to_keep"] = 1
+        try:
+            logits = self._model(
+                input_ids=torch.tensor([list(feed.tokens)] * len(padding), device=device),
+                attention_mask=(columns >= padding[:, None]).long(),
+                past_key_values=feed.rows.attached(start, feed.preemption),
+                use_cache=True,
+                **options,
+            ).logits
+        except Preempted:
+            return None
+        hidden = self._take_hidden()
+        if not feed.every:
+            logits, hidden = logits[:, -1:], hidden[:, -1:]
+        return logits.float().log_softmax(-1), hidden
+
+    def _notice(self, _output_layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        self._hidden = inputs[0]
+
+    def _take_hidden(self) -> Tensor:
+        """Return what the output layer read in the forward that has just run."""
+        hidden, self._hidden = self._hidden, None
+        if hidden is None:
+            name = self._model.config.model_type
+            raise ModelError(f"{name} does not call its output layer: use another model")
+        return hidden
+
+    def _measure(self) -> Geometry:
+        config, device = self._model.config.get_text_config(), self._model.device
+        probe: Any = DynamicCache()
+        token = torch.zeros((1, 1), dtype=torch.long, device=device)
+        with torch.inference_mode():
+            logits = self._model(input_ids=token, past_key_values=probe, use_cache=True).logits
+        self._take_hidden()
+        if not probe.layers or any(layer.keys is None for layer in probe.layers):
+            raise ModelError(f"{config.model_type} stores no keys and values of its tokens")
+        context_length = next(filter(None, (getattr(config, name, 0) for name in _CONTEXT)), 0)
+        if not context_length:
+            raise ModelError(f"{config.model_type} does not say how many tokens its context holds")
+        shapes = [(each.keys.shape, each.values.shape[3]) for each in probe.layers]
+        return Geometry(
+            layers=tuple(LayerShape(keys[1], keys[3], value_dim) for keys, value_dim in shapes),
+            vocabulary=logits.shape[-1],
+            context_length=context_length,
+            dtype=probe.layers[0].keys.dtype,
+            device=device,
+        )

@@ -1,29 +1,91 @@
 """A language model from one GGUF file: its weights behind the modules of a transformers model.
 
 That model has no memory (it is on torch's `meta` device): it has the modules that `architectures`
-reads, and each of its parameters stands for a tensor of the file.
+reads, and each of its parameters stands for a tensor of the file. llama.cpp's converter changed
+some weights, which is undone.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, get_tensor_name_map
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.torch_.gguf.config import PERMUTED, RAISED_NORMS, configuration, stored_as
+from dragonrt.backends.torch_.gguf.config import configuration
 from dragonrt.backends.torch_.gguf.file import GgufFile, GgufTensor
-from dragonrt.backends.torch_.gguf.groups import DECODERS
 from dragonrt.backends.torch_.gguf.tokenizer import stop_tokens, tokenizer_of
+from dragonrt.backends.torch_.int4 import Groups
 from dragonrt.backends.torch_.linear import Linear
-from dragonrt.backends.torch_.vocabulary import PIECE, Embed, OutputLayer
-from dragonrt.backends.torch_.weights import Format, Weight, WeightSource
+from dragonrt.backends.torch_.weights import PIECE, Ends, Format, Weight, WeightSource
 from dragonrt.errors import ModelError
 
+_PERMUTED = ("llama", "smollm3")
+"""Architectures of whose query and key rows the two halves of a head are interleaved."""
+_RAISED_NORMS = ("gemma2", "gemma3")
+"""Architectures whose norms are stored with 1 added."""
 _AT_ONCE = 2**21  # numbers that are dequantised together
 _FACTORS = "rope_freqs.weight"  # by which Llama 3's frequencies are divided
+_MIDDLE = 8  # of the codes of 4 bits
+
+
+def _q4_0(raw: Tensor) -> Groups:
+    """w = d (code - 8): blocks of d and 32 codes, the first 16 in the low halves of bytes."""
+    blocks = raw.view(len(raw), -1, 18)
+    scales = _halves(blocks[..., :2])
+    return Groups(_codes(blocks[..., 2:]), scales, torch.zeros_like(scales))
+
+
+def _q4_1(raw: Tensor) -> Groups:
+    """w = d code + m."""
+    blocks = raw.view(len(raw), -1, 20)
+    scales, least = _halves(blocks[..., :2]), _halves(blocks[..., 2:4])
+    return Groups(_codes(blocks[..., 4:]), scales, least + _MIDDLE * scales)
+
+
+def _q4_k(raw: Tensor) -> Groups:
+    """w = d s code - dmin m: blocks of d, dmin, eight s and m of 6 bits, and 256 codes."""
+    blocks = raw.view(len(raw), -1, 144)
+    d, least = _halves(blocks[..., :2]), _halves(blocks[..., 2:4])
+    low, middle, high = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
+    s = torch.cat((low & 63, (high & 15) | (low >> 6 << 4)), dim=-1)
+    m = torch.cat((middle & 63, (high >> 4) | (middle >> 6 << 4)), dim=-1)
+    scales = d[..., None] * s
+    zeros = _MIDDLE * scales - least[..., None] * m
+    # of each 32 bytes the low halves are one group, and the high halves the next
+    codes = _codes(blocks[..., 16:].reshape(len(raw), -1, 32))
+    return Groups(codes, scales.flatten(1), zeros.flatten(1))
+
+
+DECODERS: Mapping[GGMLQuantizationType, Callable[[Tensor], Groups]] = {
+    GGMLQuantizationType.Q4_0: _q4_0,
+    GGMLQuantizationType.Q4_1: _q4_1,
+    GGMLQuantizationType.Q4_K: _q4_k,
+}
+"""From a tensor's rows as bytes, uint8 [rows, row bytes], codes unchanged (SPEC section 5)."""
+
+
+def _halves(pairs: Tensor) -> Tensor:
+    """Return pairs of bytes [..., 2] as float32."""
+    return pairs.contiguous().view(torch.float16)[..., 0].float()
+
+
+def _codes(halves: Tensor) -> Tensor:
+    """Return bytes [rows, blocks, n] as codes [rows, blocks * 2 n], low halves first."""
+    return torch.cat((halves & 15, halves >> 4), dim=-1).flatten(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A parameter's tensor: its row n is stored as `order[n]`, each number with `added` more."""
+
+    tensor: GgufTensor
+    order: Tensor | None
+    added: float
 
 
 class GgufModel(WeightSource):
@@ -33,14 +95,13 @@ class GgufModel(WeightSource):
         model: a transformers model on the `meta` device.
         tokenizer: a transformers tokenizer.
         parameters: how many numbers the file's tensors have.
+        fingerprint: a name for the file's content.
     """
-
-    device = torch.device("cpu")
 
     def __init__(self, path: Path) -> None:
         """Raises ModelError if the file is damaged, or no model that is known."""
-        self._file = GgufFile(path)
-        config = configuration(self._file)
+        self._file = file = GgufFile(path)
+        config = configuration(file)
         build: Any = AutoModelForCausalLM
         try:
             with torch.device("meta"):
@@ -48,27 +109,23 @@ class GgufModel(WeightSource):
         except (ValueError, TypeError, RuntimeError, ArithmeticError, AttributeError) as error:
             raise ModelError(f"{path} describes no model that can be built: {error}") from error
         self.model.eval().requires_grad_(False)
-        self._places = _matched(self._file, self.model)
-        _compute_rotations(self._file, self.model)
-        self.tokenizer = tokenizer_of(self._file.metadata)
-        stops = list(stop_tokens(self._file.metadata))
-        self.model.generation_config.eos_token_id = stops or None
-        self._file.forget()
-        self.parameters = sum(each.rows * each.shape[-1] for each in self._file.tensors.values())
+        self._places = _matched(file, self.model)
+        _compute_rotations(file, self.model)
+        self.tokenizer = tokenizer_of(file.metadata)
+        self.model.generation_config.eos_token_id = list(stop_tokens(file.metadata)) or None
+        file.metadata = {}  # its vocabulary takes many megabytes
+        self.parameters = sum(each.rows * each.shape[-1] for each in file.tensors.values())
+        self.fingerprint = file.fingerprint()
 
     @property
     def groups(self) -> float:
-        """The share of linear layers whose weights are groups of 4 bits."""
+        """Return the share of linear layers whose weights are groups of 4 bits."""
         layers = [
             self._places[id(layer.weight)].tensor.kind in DECODERS
             for name, layer in self.model.named_modules()
             if isinstance(layer, (nn.Linear, Conv1D)) and name != "lm_head"
         ]
         return sum(layers) / len(layers)
-
-    def fingerprint(self) -> str:
-        """A name for the file's content."""
-        return self._file.fingerprint()
 
     def weight(self, layer: nn.Module) -> Weight:
         """See `WeightSource.weight`: groups where the file has 4 bits, else float32."""
@@ -84,21 +141,21 @@ class GgufModel(WeightSource):
         place = self._places[id(parameter)]
         return self._numbers(place).view(place.tensor.shape) - place.added
 
-    def vocabulary(
-        self, embedding: nn.Module, output: nn.Module, form: Format
-    ) -> tuple[Embed, OutputLayer]:
-        """See `WeightSource.vocabulary`. Rows of the embedding are read when they are wanted."""
-        place = self._places[id(output.weight)]
-        size, hidden = place.tensor.shape
-        pieces = []
+    def ends(self, embedding: Tensor, output: Tensor, form: Format) -> Ends:
+        """See `WeightSource.ends`. The embedding takes no memory: its rows are read when wanted."""
+        place, table = self._places[id(output)], self._places[id(embedding)].tensor
+        size, pieces = place.tensor.shape[0], []
         for start in range(0, size, PIECE):
             rows = self._numbers(place, start, min(start + PIECE, size))
             pieces.append(form.output(rows.to(form.dtype) if form.output is Linear else rows, None))
-        table = _FileTable(self._file, self._places[id(embedding.weight)].tensor, form.dtype)
-        return table, OutputLayer(pieces, size, hidden, form.dtype, torch.device("cpu"))
 
-    def _numbers(self, place: "_Place", start: int = 0, stop: int | None = None) -> Tensor:
-        """Rows of a tensor in float32, dequantised a few at a time."""
+        def embed(tokens: Tensor) -> Tensor:
+            return torch.from_numpy(self._file.rows(table, tokens.tolist())).to(form.dtype)
+
+        return embed, pieces
+
+    def _numbers(self, place: _Place, start: int = 0, stop: int | None = None) -> Tensor:
+        """Return rows of a tensor in float32, dequantised a few at a time."""
         tensor, stop = place.tensor, place.tensor.rows if stop is None else stop
         found = torch.empty(stop - start, tensor.shape[-1])
         step = max(1, _AT_ONCE // tensor.shape[-1])
@@ -110,59 +167,34 @@ class GgufModel(WeightSource):
         return found if place.order is None else found[place.order]
 
 
-class _FileTable:
-    """An embedding whose rows are read from the file: they take no memory."""
-
-    def __init__(self, file: GgufFile, tensor: GgufTensor, dtype: torch.dtype) -> None:
-        self._file, self._tensor, self._dtype = file, tensor, dtype
-
-    def __call__(self, tokens: Tensor) -> Tensor:
-        return torch.from_numpy(self._file.rows(self._tensor, tokens.tolist())).to(self._dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a parameter is in the file, and what llama.cpp's converter did to it.
-
-    Its row n is the stored row `order[n]`; `added` was added to every number.
-    """
-
-    tensor: GgufTensor
-    order: Tensor | None = None
-    added: float = 0.0
-
-
 def _matched(file: GgufFile, model: Any) -> dict[int, _Place]:
-    """The place of every parameter, by its id. Raises ModelError if the two do not fit."""
-    architecture, left = file.metadata["general.architecture"], set(file.tensors)
-    places = {}
+    """Return the place of every parameter by its id. Raises ModelError if the two do not fit."""
+    architecture, config = file.metadata["general.architecture"], model.config
+    number = next(each for each, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    names = get_tensor_name_map(number, config.num_hidden_layers)
+    heads = {
+        "q_proj": config.num_attention_heads,
+        "k_proj": getattr(config, "num_key_value_heads", 0),
+    }
+    places, left = {}, set(file.tensors)
     for name, parameter in model.named_parameters():
-        stored = stored_as(architecture, name)
-        tensor = file.tensors.get(stored)
-        if tensor is None:
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if stored not in file.tensors:
             raise ModelError(f"{file.path} lacks the tensor {stored}")
-        module = model.get_submodule(name.rpartition(".")[0])
-        shape = tuple(parameter.shape[::-1] if isinstance(module, Conv1D) else parameter.shape)
+        tensor, path = file.tensors[stored], name.rpartition(".")[0]
+        is_transposed = isinstance(model.get_submodule(path), Conv1D)
+        shape = tuple(parameter.shape[::-1] if is_transposed else parameter.shape)
         if tensor.shape != shape:
             raise ModelError(f"{file.path} has {stored} of shape {tensor.shape}, not {shape}")
-        heads = _interleaved_heads(architecture, model.config, name)
-        order = None
-        if heads:
-            order = torch.arange(shape[0]).view(heads, -1, 2).transpose(1, 2).flatten()
-        raised = architecture in RAISED_NORMS and "norm" in name
+        order, part = None, path.rpartition(".")[2]
+        if architecture in _PERMUTED and part in heads:
+            order = torch.arange(shape[0]).view(heads[part], -1, 2).transpose(1, 2).flatten()
+        raised = architecture in _RAISED_NORMS and "norm" in name
         places[id(parameter)] = _Place(tensor, order, 1.0 if raised else 0.0)
         left.discard(stored)
     if unknown := left - {_FACTORS, "output.weight"}:
         raise ModelError(f"{file.path} has tensors of no known meaning, such as {min(unknown)}")
     return places
-
-
-def _interleaved_heads(architecture: str, config: Any, name: str) -> int:
-    """Of how many heads a parameter's rows are stored in another order."""
-    if architecture not in PERMUTED:
-        return 0
-    kinds = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    return next((heads for kind, heads in kinds.items() if f".{kind}." in name), 0)
 
 
 def _compute_rotations(file: GgufFile, model: Any) -> None:
@@ -171,8 +203,7 @@ def _compute_rotations(file: GgufFile, model: Any) -> None:
     if body is None:
         return
     body.rotary_emb = type(body.rotary_emb)(config=model.config)
-    factors = file.tensors.get(_FACTORS)
-    if factors is not None:
+    if (factors := file.tensors.get(_FACTORS)) is not None:
         frequencies = body.rotary_emb.inv_freq
         if factors.shape != tuple(frequencies.shape):
             raise ModelError(f"{file.path} has {_FACTORS} of shape {factors.shape}")

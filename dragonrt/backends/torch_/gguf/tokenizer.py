@@ -8,16 +8,9 @@ transformers' converter derives the merges of SentencePiece vocabularies.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers as splitters
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from dragonrt.errors import ModelError
@@ -29,31 +22,25 @@ _SPLITS = {
     "qwen2": rf"{_WORDS}|\p{{N}}{_REST}",
     "llama-bpe": rf"{_WORDS}|\p{{N}}{{1,3}}{_REST}",
 }
-_SAME = {
-    "deepseek-r1-qwen": "qwen2",
-    "llama3": "llama-bpe",
-    "llama-v3": "llama-bpe",
-    "dbrx": "llama-bpe",
-    "smaug-bpe": "llama-bpe",
-    "gpt2": "gpt-2",
-    "olmo": "gpt-2",
-    "starcoder": "smollm",
-    "refact": "smollm",
-    "command-r": "smollm",
+_ALIASES = {
+    "qwen2": ("deepseek-r1-qwen",),
+    "llama-bpe": ("llama3", "llama-v3", "dbrx", "smaug-bpe"),
+    "gpt-2": ("gpt2", "olmo"),
+    "smollm": ("starcoder", "refact", "command-r"),
 }
+_KNOWN = {name: name for name in _ALIASES}
+_KNOWN |= {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
 
 
 def tokenizer_of(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     """Build the tokenizer, with chat template and special tokens.
 
-    Raises:
-        ModelError: the metadata lacks a vocabulary, or names a tokenizer that is not known.
+    Raises ModelError if the metadata lacks a vocabulary, or names a tokenizer that is not known.
     """
-    tokens = _list(metadata, "tokens")
-    kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "gpt-2")
+    tokens, kind = _list(metadata, "tokens"), metadata.get("tokenizer.ggml.model")
     if kind == "gpt2":
-        backend = _byte_level(metadata, tokens, _SAME.get(pre, pre))
+        backend = _byte_level(metadata, tokens, metadata.get("tokenizer.ggml.pre", "gpt-2"))
     elif kind == "llama":
         backend = _sentence_piece(metadata, tokens)
     else:
@@ -65,10 +52,8 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     }
     bos = special.get("bos_token")
     if bos is not None and metadata.get("tokenizer.ggml.add_bos_token", kind == "llama"):
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A",
-            pair=f"{bos} $A {bos} $B",
-            special_tokens=[(bos, tokens.index(bos))],
+        backend.post_processor = TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokens.index(bos))]
         )
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # it has no types
         tokenizer_object=backend,
@@ -79,27 +64,27 @@ def tokenizer_of(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
 
 
 def stop_tokens(metadata: Mapping[str, Any]) -> tuple[int, ...]:
-    """The tokens that end a text, a turn or a message, as far as the file names them."""
+    """Return the tokens that end a text, a turn or a message, as far as the file names them."""
     tokens = _list(metadata, "tokens")
     named = [_token_id(metadata, key, len(tokens)) for key in ("eos", "eot", "eom")]
     ends = [number for number, token in enumerate(tokens) if token in _TURN_ENDS]
     return tuple(dict.fromkeys(number for number in (*named, *ends) if number is not None))
 
 
-def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], pre: str) -> Tokenizer:
+def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], name: str) -> Tokenizer:
+    if (pre := _KNOWN.get(name)) is None:
+        known = ", ".join(sorted(_KNOWN))
+        raise ModelError(f"the GGUF file splits text by {name}, which is not known; known: {known}")
     merges = [tuple(merge.split(" ", 1)) for merge in _list(metadata, "merges")]
     kinds = metadata.get("tokenizer.ggml.token_type", ())
     if len(kinds) not in (0, len(tokens)):
         raise ModelError(f"{len(tokens):,} tokens of the GGUF file have {len(kinds):,} types")
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pre not in _SPLITS)
     split: list[Any] = []
     if pre in _SPLITS:
-        split = [pre_tokenizers.Split(Regex(_SPLITS[pre]), behavior="isolated")]
+        split = [splitters.Split(Regex(_SPLITS[pre]), behavior="isolated")]
     elif pre == "smollm":
-        split = [pre_tokenizers.Digits(individual_digits=True)]
-    elif pre != "gpt-2":
-        known = ", ".join(sorted({*_SPLITS, *_SAME, "gpt-2", "smollm"}))
-        raise ModelError(f"the GGUF file splits text by {pre}, which is not known; known: {known}")
+        split = [splitters.Digits(individual_digits=True)]
+    byte_level = splitters.ByteLevel(add_prefix_space=False, use_regex=pre not in _SPLITS)
     unused = {number for number, kind in enumerate(kinds) if kind == _UNUSED}  # fill up the sizes
     vocabulary = {token: number for number, token in enumerate(tokens) if number not in unused}
     try:
@@ -109,7 +94,7 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], pre: str) ->
     backend = Tokenizer(model)
     if pre == "qwen2":
         backend.normalizer = normalizers.NFC()
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level]) if split else byte_level
+    backend.pre_tokenizer = splitters.Sequence([*split, byte_level]) if split else byte_level
     backend.decoder = decoders.ByteLevel()
     for special, kind in ((True, _CONTROL), (False, _USER_DEFINED)):
         added = [
@@ -122,14 +107,6 @@ def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], pre: str) ->
 
 
 def _sentence_piece(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Tokenizer:
-    try:
-        from transformers.integrations.gguf.gguf_tokenizer_mapping import (
-            convert_gguf_tokenizer,
-        )
-    except ImportError as error:
-        raise ModelError(
-            "a SentencePiece vocabulary in a GGUF file needs transformers 5.20 or later"
-        ) from error
     found = {
         "tokenizer_type": "llama",
         "tokens": list(tokens),
@@ -138,9 +115,11 @@ def _sentence_piece(metadata: Mapping[str, Any], tokens: Sequence[str]) -> Token
     }
     if "tokenizer.ggml.merges" in metadata:
         found["merges"] = _list(metadata, "merges")
-    try:
+    try:  # a transformers before 5.20 lacks the module
+        from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
+
         backend, _ = convert_gguf_tokenizer(metadata.get("general.architecture", ""), found)
-    except (KeyError, ValueError, TypeError) as error:
+    except (ImportError, KeyError, ValueError, TypeError) as error:
         raise ModelError(f"the GGUF file's vocabulary cannot be converted: {error}") from error
     return backend
 
