@@ -155,14 +155,13 @@ def test_errors_and_preemptions_reach_those_they_belong_to(model: LanguageModel)
         read_alone(Reader.reading_prompt(rows(model, 0), [], START))
 
 
-def test_a_forward_that_fails_is_told_to_all_who_share_it(
+def test_all_who_share_a_forward_get_its_error(
     model: LanguageModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = sessions(model)
     found: list[Any] = []
     shared = Batch()
-    for number in (0, 1):
-        shared.add(along(*made[number]), found.append)
+    for session in sessions(model)[:2]:
+        shared.add(along(*session), found.append)
 
     def fail(*_: object) -> None:
         raise MemoryError("no room")
@@ -181,17 +180,3 @@ def test_what_is_known_needs_no_forward(model: LanguageModel) -> None:
     assert len(shared) == 0
     assert bits(found[0]) == bits(reader.read([], [START], 0, Preemption()))
     shared.step()
-
-
-def test_an_extension_is_whole_or_not_at_all(model: LanguageModel) -> None:
-    sequence = rows(model, 0)
-    stop = Preemption()
-    reading = Reader.reading_prompt(sequence, list(range(5, 105)), START, preemption=stop)
-    found: list[Any] = []
-    shared = Batch()
-    shared.add(reading, found.append)
-    shared.step()
-    stop.request()
-    shared.step()
-    assert isinstance(found[0], Preempted)
-    assert sequence.length == 0

@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dragonrt.backends.sequence import Sequence
 from dragonrt.backends.torch_.linear import has_fast_bfloat16, is_row_invariant
-from dragonrt.errors import ModelError
 from dragonrt.testing.backend_contract import CHECKS, Subject, numbers
 
 CPU = torch.device("cpu")
@@ -40,9 +38,3 @@ def test_threads_change_no_bit(tiny: Any, dtype: str) -> None:
     finally:
         torch.set_num_threads(before)
     assert found[0] == found[1]
-
-
-def test_documents_of_another_model_are_refused(tiny: Any) -> None:
-    on, other = tiny.subject(), tiny.subject("bfloat16")
-    with pytest.raises(ModelError):
-        Sequence(on.backend, [other.document(5)], 8)

@@ -10,7 +10,6 @@ from transformers import AutoModelForCausalLM
 
 from dragonrt import bundled
 from dragonrt.backends.model import LanguageModel
-from dragonrt.backends.reader import RowWeights
 from dragonrt.backends.torch_ import process
 from dragonrt.errors import ModelError
 
@@ -38,21 +37,6 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert model.document_fingerprint.startswith(model.fingerprint)
 
 
-def test_a_bundled_model_answers_from_its_document(model: LanguageModel) -> None:
-    documents = ["My flight leaves from gate B12.", "The library opens at nine."]
-    kvs = [
-        model.document_kv(model.encode(model.prompt.document_text("", text))) for text in documents
-    ]
-    sequence, weights = model.sequence(kvs), RowWeights([14.0, 4.0]).logs
-    question = model.prompt.question_text([], "From which gate does my flight leave?")
-    rows, answer = sequence.extend(model.encode(question)), ""
-    while not answer.endswith(model.prompt.template.stops) and sequence.length < 100:
-        token = int(rows.mixed(weights).argmax())
-        answer += model.decode([token])
-        rows = sequence.extend([token])
-    assert answer.strip() == "B12"
-
-
 def test_every_bundled_model_shares_the_tokenizer() -> None:
     models = [LanguageModel.load(name, "cpu") for name in bundled.models()]
     assert len({each.tokenizer_fingerprint for each in models}) == 1
@@ -73,12 +57,9 @@ def test_the_fingerprint_names_the_checkpoint_not_the_precision(
     changed.model.layers[0].mlp.up_proj.weight.data[0, 0] += 0.5
     changed.save_pretrained(directory)
     assert LanguageModel.load(directory, "cpu").fingerprint != half.fingerprint
-
-
-def test_another_rotation_is_another_fingerprint(draft: LanguageModel, tmp_path: Path) -> None:
     rope = {"rope_type": "default", "rope_theta": 20000.0}
-    changed = copy_of_draft(tmp_path, rope_parameters=rope, rope_theta=20000.0)
-    assert LanguageModel.load(changed, "cpu").fingerprint != draft.fingerprint
+    turned = copy_of_draft(tmp_path / "turned", rope_parameters=rope, rope_theta=20000.0)
+    assert LanguageModel.load(turned, "cpu").fingerprint != draft.fingerprint
 
 
 def refused(name: str | Path) -> str:
@@ -88,17 +69,13 @@ def refused(name: str | Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["dragon-large", "no/such/directory"])
-def test_an_unknown_name_is_refused(name: str) -> None:
-    assert name in refused(name)
-
-
-def test_an_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["dragon-large", "no/such/directory", "some/model"])
+def test_an_unknown_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(name: str) -> None:
         raise OSError(f"We couldn't connect to the hub to load {name}.\nCheck your connection.")
 
     monkeypatch.setattr("dragonrt.backends.torch_.checkpoint.AutoConfig.from_pretrained", fail)
-    assert "connect" in refused("some/model")
+    assert name in refused(name)
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from dragonrt.backends import sequence
 from dragonrt.backends.torch_.linear import PackedLinear, pack_linear_layers
 from dragonrt.testing.backend_contract import LENGTHS, numbers
 
@@ -36,14 +35,3 @@ def test_packing_a_model_keeps_the_bits_of_bfloat16(tiny: Any) -> None:
         packed = [type(layer) for layer in model.modules()].count(PackedLinear)
         assert packed == linear_layers > 0
         assert torch.equal(model(input_ids=tokens).logits, expected)
-
-
-def test_a_long_block_is_cut_into_forwards(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    on = tiny.subject()
-    line = on.text(30, 13)
-    whole = numbers(on.opened().extend_all(line))
-    monkeypatch.setattr(sequence, "LARGEST_BLOCK", 28)
-    cut = on.opened()
-    np.testing.assert_allclose(numbers(cut.extend_all(line)), whole, atol=2e-5)
-    cut.truncate(0)
-    np.testing.assert_allclose(numbers([cut.extend(line)]), whole[-1:], atol=2e-5)

@@ -1,6 +1,7 @@
 """Weights of 8 bits, an output layer that is held once, and the type that a model runs in."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
 from dragonrt.backends.torch_.linear import has_fast_bfloat16
 from dragonrt.backends.torch_.weights import TiedTable, WeightSource, floats
 from dragonrt.errors import ModelError
+from dragonrt.side import Precision
 
 needs_vnni = pytest.mark.skipif(not can_quantize(), reason="this CPU does not multiply bytes")
 
@@ -46,10 +48,6 @@ def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
     assert small.dtype == "int8"
     assert small.fingerprint == whole.fingerprint
     assert small.document_fingerprint != whole.document_fingerprint
-    assert (
-        small.document_fingerprint
-        != LanguageModel.load("dragon-small", "cpu", "bfloat16").document_fingerprint
-    )
     notes = sorted(bundled.documents("device").iterdir())
     tokens = whole.encode("\n".join(note.read_text(encoding="utf-8") for note in notes))[:200]
     said, rounded = (
@@ -62,15 +60,20 @@ def test_eight_bits_change_what_a_trained_model_says_very_little() -> None:
     assert float((said.argmax(dim=1) == rounded.argmax(dim=1)).float().mean()) > 0.95
 
 
+@pytest.mark.parametrize(
+    ("dtype", "missing", "found"),
+    [
+        ("int8", "can_quantize", lambda: False),
+        ("int4", "can_multiply_int4", lambda _: False),
+        ("int8", "transformer", lambda *_: None),  # it runs through transformers
+    ],
+)
 def test_rounded_weights_are_refused_where_they_cannot_be(
-    monkeypatch: pytest.MonkeyPatch,
+    dtype: Precision, missing: str, found: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoint, "can_quantize", lambda: False)
-    monkeypatch.setattr(checkpoint, "can_multiply_int4", lambda _: False)
+    monkeypatch.setattr(checkpoint, missing, found)
     with pytest.raises(ModelError):
-        LanguageModel.load("dragon-draft", "cpu", "int8")
-    with pytest.raises(ModelError):
-        LanguageModel.load("dragon-draft", "cpu", "int4")
+        LanguageModel.load("dragon-draft", "cpu", dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -92,15 +95,6 @@ def test_products_of_4_bits_are_of_the_rounded_weights_row_by_row(
     for rows in (*range(1, 17), 33):
         for first in (0, 40 - rows):
             assert torch.equal(layer(x[first : first + rows]), whole[first : first + rows])
-
-
-@needs_vnni
-def test_eight_bits_are_refused_of_a_model_that_runs_through_the_hub(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("dragonrt.backends.torch_.checkpoint.transformer", lambda *_: None)
-    with pytest.raises(ModelError):
-        LanguageModel.load("dragon-draft", "cpu", "int8")
 
 
 def test_a_large_tied_layer_is_held_once_and_gives_the_same_numbers(

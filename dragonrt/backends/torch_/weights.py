@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter
+from dragonrt.backends.torch_.adapter import AdaptedLinear, Adapter, Update
 from dragonrt.backends.torch_.int4 import GROUP, Groups, Int4Linear
 from dragonrt.backends.torch_.int8 import QuantizedLinear, can_quantize
 from dragonrt.backends.torch_.linear import Linear, Pointwise, has_fast_bfloat16, packs
@@ -179,7 +179,7 @@ class LayerFactory:
             weight = weight.float() + update.dense().to(weight.device)
         return weight.to(self.form.dtype)
 
-    def _update(self, layer: nn.Module) -> Any:
+    def _update(self, layer: nn.Module) -> Update | None:
         name = self._names[id(layer)]
         return None if self._adapter is None else self._adapter.updates.get(name)
 
