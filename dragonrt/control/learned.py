@@ -23,7 +23,7 @@ class Encoding:
 
     Outputs go through the lengths and, for each, through the resolutions. The inputs are the newest
     `confidences` confidences (-1 where there is none yet), the next one's and the natural logarithm
-    of the rate, standardized. Raises ControlError unless mean and deviation can do that.
+    of the rate, standardized.
     """
 
     lengths: tuple[int, ...]
@@ -31,10 +31,6 @@ class Encoding:
     confidences: int
     log_rate_mean: float
     log_rate_deviation: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.log_rate_mean) and 0 < self.log_rate_deviation < math.inf):
-            raise ControlError("the scale of a controller's rates must be finite and above 0")
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -60,10 +56,8 @@ class Encoding:
 class Learned:
     """A trained network of two layers, relu between them.
 
-    Attributes:
-        weights: float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
-            output_bias [actions].
-        trained_on: its training data and its scores.
+    `weights` are float32 arrays hidden [H, inputs], hidden_bias [H], output [actions, H] and
+    output_bias [actions]. `trained_on` records its training data and its scores.
     """
 
     encoding: Encoding
@@ -90,6 +84,8 @@ class Learned:
     def _read(cls, arrays: Arrays, record: Record) -> Self:
         lengths, resolutions = (tuple(map(_whole, record[n])) for n in ("lengths", "resolutions"))
         mean, deviation = (float(record[n]) for n in ("log_rate_mean", "log_rate_deviation"))
+        if not (math.isfinite(mean) and 0 < deviation < math.inf):
+            raise ValueError("the scale of its rates is not finite and above 0")
         encoding = Encoding(lengths, resolutions, _whole(record["confidences"]), mean, deviation)
         width, actions = arrays["hidden_bias"].size, len(encoding.actions)
         shapes = {"hidden": (width, encoding.inputs), "hidden_bias": (width,)}

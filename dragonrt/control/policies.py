@@ -1,16 +1,13 @@
 """What a controller sees and decides, and the two baselines (SPEC 2, "Adaptive control"; QSV IV).
 
-At each block's first token the device asks for the block's length and the resolution of its
-distributions: after the draft model's forward, before anything is drawn. A controller is a pure
-function of the state, so there is nothing to roll back.
+It is asked at each block's first token, after the draft model's forward, before anything is drawn.
+It is a pure function of the state, so there is nothing to roll back.
 """
 
 from dataclasses import dataclass
 from typing import Protocol
 
 from dragonrt.errors import ControlError
-
-FIRST_LENGTH = 4  # what the heuristic drafts before it has seen a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,7 @@ class Heuristic:
 
     def choose(self, state: ControlState) -> Action:
         if state.drafted == 0:
-            length = FIRST_LENGTH
+            length = 4  # before it has seen a verdict
         elif state.accepted == state.drafted:
             length = state.drafted + 1
         else:

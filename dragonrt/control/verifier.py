@@ -35,6 +35,11 @@ class TrainedPair:
     draft_fingerprint: str
     target_fingerprint: str
 
+    @property
+    def fingerprints(self) -> tuple[str, str]:
+        """Return the fingerprints of draft model and target."""
+        return self.draft_fingerprint, self.target_fingerprint
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verifier:
@@ -71,15 +76,11 @@ class Verifier:
 
     def check_pair(self, draft_fingerprint: str, target_fingerprint: str) -> None:
         """Raise ControlError if it was trained for another draft model or another target."""
-        for part, expected, given in (
-            (f"the draft model {self.pair.draft}", self.pair.draft_fingerprint, draft_fingerprint),
-            (f"the target {self.pair.target}", self.pair.target_fingerprint, target_fingerprint),
-        ):
-            if given != expected:
-                raise ControlError(
-                    f"this verifier was trained for {part}, not for the model with fingerprint "
-                    f"{given[:8]}…: train one with `scripts/train/run verifier`"
-                )
+        if (draft_fingerprint, target_fingerprint) != self.pair.fingerprints:
+            raise ControlError(
+                f"this verifier was trained for drafts of {self.pair.draft} and the target "
+                f"{self.pair.target}: train one with `scripts/train/run verifier`"
+            )
 
     @classmethod
     def load(cls, name: str | Path) -> Self:
@@ -116,8 +117,8 @@ class Verifier:
         names: list[str | Path] = [*sorted(trained_verifiers().glob("*.json"))]
         for name in [*names, *bundled.verifiers()]:
             found = cls.load(name)
-            known = (found.pair.draft_fingerprint, found.pair.target_fingerprint)
-            if found.kind == kind and known == (draft_fingerprint, target_fingerprint):
+            fingerprints = (draft_fingerprint, target_fingerprint)
+            if (found.kind, found.pair.fingerprints) == (kind, fingerprints):
                 return found
         raise ControlError(
             f"there is no {kind} verifier for these two models: train one with `scripts/train/run "
