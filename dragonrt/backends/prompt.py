@@ -62,10 +62,8 @@ class PromptTemplate:
         """
         try:
             values = tomllib.loads(read_text(path))
-        except OSError as error:
-            raise ModelError(f"cannot read the prompt {path}: {error.strerror}") from None
-        except ValueError as error:
-            raise ModelError(f"the prompt {path} is not TOML: {error}") from None
+        except (OSError, ValueError) as error:
+            raise ModelError(f"the prompt {path} cannot be read as TOML: {error}") from None
         stops = values.pop("stops", [])
         known = values.keys() <= {"user", "system", "refusal"} and isinstance(stops, list)
         if not known or not all(isinstance(text, str) for text in [*values.values(), *stops]):
