@@ -1,7 +1,4 @@
-"""The contract of a backend, which runs one model. Only numpy arrays cross it.
-
-`dragonrt.testing.backend_contract` has the tests that every backend passes.
-"""
+"""The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

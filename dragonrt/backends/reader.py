@@ -1,7 +1,4 @@
-"""A model's predictions along a text: the one place that knows cache, prefixes and rows (SPEC 1).
-
-It belongs to the model's thread, and what is computed of the rows to a thread of heads.
-"""
+"""A model's predictions along a text: all that knows of cache, prefixes and rows (SPEC 1)."""
 
 import math
 import threading
@@ -47,10 +44,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return what to add to relevances for the whole answer: doubt * log(1 - P(refusal)).
-
-        `rows` are the logits after the prompt.
-        """
+        """Return what to add to relevances, by the prompt's logits: doubt * log(1 - P(refusal))."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -179,10 +173,7 @@ class Reader:
         in_blocks: bool = True,
         preemption: Preemption | None = None,
     ) -> Reading[Self]:
-        """Read a prompt; return the reader of texts behind it.
-
-        Without `weighing` all rows weigh the same.
-        """
+        """Read a prompt; return the reader behind it. Rows weigh the same without `weighing`."""
         after = yield Extension(rows, prompt, False, preemption or Preemption(), prompt=True)
         weighing = weighing or Weighing(np.zeros(rows.rows))
         return cls(rows, prompt[-1], after[0].copy(), weighing, start, in_blocks=in_blocks)

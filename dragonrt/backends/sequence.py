@@ -52,14 +52,11 @@ class Sequence:
         self.kv = backend.open(documents, capacity)
 
     def extend(self, tokens: Tokens[int], *, prompt: bool = False) -> RowLogits:
-        """Append tokens; return the logits after the last. `prompt`: see Extension.
-
-        Raises ModelError for no tokens, an unknown token, or more than the context holds.
-        """
+        """Append tokens; return the logits after the last. Raises ModelError: see `check`."""
         return read_alone(once(Extension(self, tokens, False, prompt=prompt)))[0]
 
     def extend_all(self, tokens: Tokens[int]) -> list[RowLogits]:
-        """Append tokens; return the logits after each of them. Raises like `extend`."""
+        """Append tokens; return the logits after each of them."""
         return read_alone(once(Extension(self, tokens)))
 
     def truncate(self, length: int) -> None:
@@ -69,17 +66,14 @@ class Sequence:
         self.length = length
 
     def fork(self) -> "Sequence":
-        """Return a copy for another text behind the same documents and shared tokens.
-
-        Raises BusyError if the pool has no room for it now.
-        """
+        """Return a copy behind the same documents and tokens. Raises like `KvPool.room`."""
         other = copy(self)
         other._room = None if self._pool is None else self._pool.room(self._bytes)
         other.kv = self.kv.fork(self.length)
         return other
 
     def check(self, tokens: Tokens[int]) -> None:
-        """Raise ModelError unless these tokens can be appended."""
+        """Raise ModelError for no tokens, an unknown one, or more than the context holds."""
         vocabulary = self.backend.info.vocabulary
         if not tokens:
             raise ModelError("no tokens to extend the sequence with")

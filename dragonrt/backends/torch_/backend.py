@@ -41,14 +41,14 @@ float32 [rows, positions, vocabulary], and the input of the output layer [rows, 
 
 
 class TorchRows(Rows, Protocol):
-    """Rows whose documents fit the model."""
+    """Rows of documents that fit the model; see `Backend.open` and `memory`."""
 
-    def __init__(self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> None:
-        """See `Backend.open`."""
+    def __init__(
+        self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int
+    ) -> None: ...
 
     @staticmethod
-    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int:
-        """See `Backend.memory`."""
+    def memory(geometry: Geometry, documents: Sequence[DocumentKV], capacity: int) -> int: ...
 
 
 class Decoder(Protocol):

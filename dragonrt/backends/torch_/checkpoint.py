@@ -82,10 +82,7 @@ def load_checkpoint(
 
 
 def backend_of(checkpoint: Checkpoint) -> TorchBackend:
-    """Return the own forward of a checkpoint, or transformers' where there is none for it.
-
-    Raises ModelError if neither can run it in its format.
-    """
+    """Return the own forward of a checkpoint, or else transformers'. Raises ModelError for none."""
     model, tokenizer = checkpoint.model, TransformersTokenizer(checkpoint.tokenizer)
     source, form = checkpoint.source, checkpoint.form or floats(model.dtype)
     in_file = source.parameters if isinstance(source, GgufModel) else 0
@@ -207,10 +204,7 @@ def _form(dtype: Precision, device: torch.device, model: Any) -> Format:
 
 
 def _fingerprint(model: Any) -> str:
-    """Return the SHA-256 of a model's configuration and parameters, as hexadecimal digits.
-
-    Computed before the weights are converted: it names the checkpoint, not the type it runs in.
-    """
+    """Return the SHA-256 of a model's configuration and parameters, before these are converted."""
     config = {k: v for k, v in model.config.to_dict().items() if k not in _BOOKKEEPING}
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, parameter in sorted(model.named_parameters()):

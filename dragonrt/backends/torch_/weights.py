@@ -1,8 +1,4 @@
-"""Makes the layers of a forward: weights of a source, in a format.
-
-An architecture asks a `LayerFactory` for tensors and joined products. A source is a transformers
-model in memory or a GGUF file.
-"""
+"""Makes the layers of a forward: weights of a source, a model or a GGUF file, in a format."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -112,10 +108,7 @@ class WeightSource:
 
 
 class TiedTable:
-    """An embedding whose rows are those of a packed output layer, in pieces of `_TIED_PIECE`.
-
-    Rows are unpacked a piece at a time and kept for a while.
-    """
+    """An embedding of the rows of a packed output layer, unpacked a piece at a time and kept."""
 
     def __init__(self, pieces: Sequence[Linear]) -> None:
         self._pieces = pieces

@@ -91,11 +91,7 @@ class _Place:
 class GgufModel(WeightSource):
     """An open file as a `WeightSource`, with the model whose modules it gives weights to.
 
-    Attributes:
-        model: a transformers model on the `meta` device.
-        tokenizer: a transformers tokenizer.
-        parameters: how many numbers the file's tensors have.
-        fingerprint: a name for the file's content.
+    `parameters` is how many numbers its tensors have; `fingerprint` names its content.
     """
 
     def __init__(self, path: Path) -> None:
