@@ -47,11 +47,7 @@ class Question:
     instructions: str = setting("", "What holds for all.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
-        0,
-        "Random seed. Default: a new one per answer.",
-        low=0,
-        high=MAX_64,
-        daily=True,
+        0, "Random seed. Default: a new one per answer.", low=0, high=MAX_64, daily=True
     )
     sampler: Sampler = GREEDY
     max_tokens: int = setting(
@@ -66,11 +62,7 @@ class Question:
         traced=False,
     )
     documents: int = setting(
-        2,
-        "Chunks that each side reads.",
-        low=0,
-        high=MAX_DOCUMENTS,
-        option="documents_per_side",
+        2, "Chunks that each side reads.", low=0, high=MAX_DOCUMENTS, option="documents_per_side"
     )
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9

@@ -111,8 +111,7 @@ class DragonSettings(Settings):
         "coupled", "Rule: coupled, or algorithm1 (with --aggregator greedy and so on)."
     )
     aggregator: Aggregator = setting(
-        Aggregator.BOTH,
-        "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead.",
+        Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
     )
     codec: str = setting("topp:0.8", "Codec: race, topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)

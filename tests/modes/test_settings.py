@@ -29,11 +29,7 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
         (DragonSettings, {"rule": "algorithm1"}, "leaderless"),
         (DragonSettings, {"rule": "telepathy"}, "unknown rule"),
         (DragonSettings, {"run_ahead": 0}, "1"),
-        (
-            DragonSettings,
-            {"disclose": ANSWER, "aggregator": Aggregator.CLOUD},
-            "device decides",
-        ),
+        (DragonSettings, {"disclose": ANSWER, "aggregator": Aggregator.CLOUD}, "device decides"),
         (
             DragonSettings,
             {
@@ -44,11 +40,7 @@ ANSWER, REDACTED = Disclosure.ANSWER, Disclosure.REDACTED
             "--rule coupled",
         ),
         (DragonSettings, {"withhold": 0.5}, "from 1"),
-        (
-            DragonSettings,
-            {"disclose": ANSWER, "aggregator": Aggregator.GREEDY},
-            "device decides",
-        ),
+        (DragonSettings, {"disclose": ANSWER, "aggregator": Aggregator.GREEDY}, "device decides"),
         (SpeculativeSettings, {"block_tokens": 0}, "256"),
         (SpeculativeSettings, {"block_tokens": 257}, "256"),
         (SpeculativeSettings, {"budget": 0}, "1"),

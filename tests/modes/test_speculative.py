@@ -337,11 +337,7 @@ def test_codecs_without_a_lattice_send_no_resolution() -> None:
 def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
     """A block leaves the same to the next one as if it had ended with the refused token."""
     one = drafting(
-        rule="rejection",
-        codec="csqs:0.1:50",
-        block_tokens=5,
-        learning_rate=0.1,
-        target=0.02,
+        rule="rejection", codec="csqs:0.1:50", block_tokens=5, learning_rate=0.1, target=0.02
     )
     draft(one)
     block = one.sent[0]

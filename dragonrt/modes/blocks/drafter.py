@@ -142,9 +142,7 @@ class BlockDrafter(PeerTracking):
     def _idle(self) -> bool:
         return self._reading is None and not self._drafting.ready
 
-    @property
-    def _owes(self) -> bool:
-        return self._idle
+    _owes = _idle
 
     # The cloud comes and goes.
 

@@ -40,11 +40,5 @@ def ranked(
     weights = (1.0,) if theirs is None else side_weights(own.relevance, theirs.relevance)
     target = mix(known, weights)
     order = (-target.probabilities).argsort(kind="stable")[:count]
-    found = TokenRanked(
-        own.step,
-        token,
-        target.probability(token),
-        tuple(target.ids[order].tolist()),
-        tuple(target.probabilities[order].tolist()),
-    )
-    return (found,)
+    likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
+    return (TokenRanked(own.step, token, target.probability(token), *likeliest),)
