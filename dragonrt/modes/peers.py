@@ -5,8 +5,6 @@ connected --left--> waiting --timeouts runs out--> alone
     `-----------------joined------------------------'
 """
 
-from abc import abstractmethod
-
 from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
@@ -42,19 +40,18 @@ class PeerTracking(Mode):
         self._ready = False
 
     @property
-    @abstractmethod
     def _idle(self) -> bool:
         """Whether nothing can be done before a message of the peer."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def _owes(self) -> bool:
         """Whether the next token needs nothing but a message of the peer."""
+        raise NotImplementedError
 
     def _part(self, now: float) -> None:
         """Drop what depends on a peer that is gone."""
 
-    @abstractmethod
     def _go_on_alone(self, now: float) -> None:
         """Decide without the peer from now on."""
 
