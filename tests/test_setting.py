@@ -7,15 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from dragonrt.settings import (
-    SettingError,
-    assemble,
-    check,
-    entries,
-    flat,
-    setting,
-    traced,
-)
+from dragonrt.settings import SettingError, assemble, check, entries, flat, setting, traced
 
 
 class Colour(StrEnum):

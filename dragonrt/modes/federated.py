@@ -2,11 +2,9 @@
 
     drafting --block complete--> asking --block out--> gathering --uploads in--> deciding, and again
 
-The coordinator broadcasts each block; every worker uploads its distributions of all positions from
-one forward, truncated to the top K; their mixture decides. The target is the mixture of what the
-uploads are reconstructed to, and it is sampled exactly. A worker that is lost or misses a round's
-deadline takes no part in that round, and the weights of the others are renormalised; it takes part
-again as soon as it has caught up.
+Every worker uploads its distributions of all positions of a block, truncated to the top K. Their
+mixture, as it is reconstructed, is the target, and it is sampled exactly. A worker that is lost or
+misses a round's deadline takes no part in that round, and the others' weights are renormalised.
 """
 
 from collections import deque
@@ -95,12 +93,13 @@ class Coordinator(Mode):
     def deadline(self) -> float | None:
         if not self._ready or self._finish is not None or not self._complete or self._judging:
             return None
-        return self._give_up_s if self._is_patient else self._limit_s
+        return self._due_s
 
     @property
-    def _is_patient(self) -> bool:
-        """Whether the round waits beyond its deadline: for the first upload, or for all."""
-        return self._asked is None or self._settings.require_all or not self._uploaded()
+    def _due_s(self) -> float:
+        """When the round ends. Beyond its deadline it waits for the first upload, or for all."""
+        patient = self._asked is None or self._settings.require_all or not self._uploaded()
+        return self._give_up_s if patient else self._limit_s
 
     def _uploaded(self) -> list[Worker]:
         """The workers whose upload of this round is there."""
@@ -111,7 +110,7 @@ class Coordinator(Mode):
 
     def _prepared(self, prepared: Prepared, now: float) -> None:
         self._ready = True
-        self._check_finished()
+        self._end(finish_of(self._question, self._line.tokens, self._decided))
         self._turn(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -128,9 +127,6 @@ class Coordinator(Mode):
 
     def _timed_out(self, now: float) -> None:
         self._turn(now)
-
-    def _check_finished(self) -> None:
-        self._end(finish_of(self._question, self._line.tokens, self._decided))
 
     # Drafting.
 
@@ -195,15 +191,13 @@ class Coordinator(Mode):
                 return
             received = self._uploaded()
             waits = any(worker.asked == self._round for worker in self._asked or ())
-            if waits and now < (self._give_up_s if self._is_patient else self._limit_s):
+            if waits and now < self._due_s:
                 return
-            if received and not (self._settings.require_all and self._missing(received)):
+            needed = len(self._workers) if self._settings.require_all else 1
+            if len(received) >= needed:
                 self._judge(received)
                 return
             self._asked = None
-
-    def _missing(self, received: Sequence[Worker]) -> list[Worker]:
-        return [worker for worker in self._workers.values() if worker not in received]
 
     def _ask(self, now: float) -> bool:
         """Send the block to every worker that can take one; False while there is none."""
@@ -255,18 +249,11 @@ class Coordinator(Mode):
     def _send(self, worker: Worker, payload: bytes, now: float) -> None:
         if worker.session is None:
             return
-        line, decided = self._line, self._decided
-        message = wire.Block(
-            session=worker.session,
-            round=self._round,
-            step=decided,
-            prefix_hash=line.hashes[decided] & LOW_BITS,
-            count=len(line) - decided,
-            resolutions=(),
-            decided=tuple(line.tokens[worker.known : decided]),
-            payload=payload,
-        )
-        worker.known, worker.asked, worker.asked_s = decided, self._round, now
+        tokens, first = self._line.tokens, self._decided
+        place = first, self._line.hashes[first] & LOW_BITS, len(tokens) - first
+        known = tuple(tokens[worker.known : first])
+        message = wire.Block(worker.session, self._round, *place, (), known, payload)
+        worker.known, worker.asked, worker.asked_s = first, self._round, now
         self._out.send.append((worker.name, message))
 
     def _quorum_s(self, asked: Sequence[Worker]) -> float:
@@ -302,11 +289,9 @@ class Coordinator(Mode):
             verify_s = message.verify_us / 1e6
             return Received(number, distributions, message.relevance, verify_s)
 
-        if number == self._round and len(payloads) != len(self._drafted) + 1:
-            raise ModeError(
-                f"an upload has {len(payloads)} distributions for a block of "
-                f"{len(self._drafted)} tokens"
-            )
+        count, drafted = len(payloads), len(self._drafted)
+        if number == self._round and count != drafted + 1:
+            raise ModeError(f"an upload has {count} distributions for a block of {drafted} tokens")
         worker.reading = Work(head, peer=worker.name)
         self._queue.append(worker.reading)
 
@@ -366,7 +351,7 @@ class Coordinator(Mode):
             )
             waited = 0.0
         self._since_s = self._asked = None
-        self._check_finished()
+        self._end(finish_of(self._question, self._line.tokens, self._decided))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,9 @@ something is due comes out of `deadline`.
 Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
 runs beside the event loop: a head is a pure function of the predictions.
 
-    input                                                what it may lead to
-    -----------------------------------------------      ---------------------------------
-    Prepared   this side has read the question           wanted, decisions
-    Joined     a session with another side is open       sends
-    Left       it is over; it may come back              going on alone, waiting
-    Received   a message of that session                 decisions, sends; ModeError: it ends
-    Measured   what the link is like                     -
-    Computed   the result of a Work                      decisions, sends
-    Preempted  a Work was preempted                      -
-    TimedOut   the deadline has passed                   giving up a side that does nothing
-    Stopped    the person wants no more                  finished
-
 `handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
-`wanted` is asked until it gives None. The driver is
-`dragonrt.node.answer`; the same modes run on simulated models in virtual time.
+`wanted` is called until it returns None. The driver is `dragonrt.node.answer`; the same modes run
+on simulated models in virtual time.
 """
 
 from collections.abc import Callable, Sequence
@@ -165,9 +153,9 @@ class Effects:
 class Prepared:
     """This side has read the question.
 
-    `exact_blocks`: several tokens in one forward give the same bits as one by one. `texts` are the
-    tokens of the documents that were read, a row for each; `files` say by number of which file.
-    `context` is how many tokens were read before the answer, of the longest document.
+    If `exact_blocks`, several tokens in one forward give the same bits as one by one. `texts` are
+    the tokens of each row's document, of the own file `files[row]`. `context` counts the tokens
+    before the answer, with the longest document.
     """
 
     exact_blocks: bool = True
@@ -186,7 +174,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The session with `peer` is over; `returns`: another one may follow."""
+    """The session with `peer` is over. If it `returns`, another one may follow."""
 
     peer: str
     reason: str
@@ -195,7 +183,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`peer` sent a message of its session."""
+    """`peer` sent a message of its session. A ModeError ends that session."""
 
     peer: str
     message: SessionMessage

@@ -5,8 +5,6 @@ connected --left--> waiting --timeouts runs out--> alone
     `-----------------joined------------------------'
 """
 
-from abc import abstractmethod
-
 from dragonrt.modes.mode import Leave, Mode, OnLoss
 from dragonrt.timeouts import Timeouts
 from dragonrt.traces import events
@@ -15,12 +13,12 @@ from dragonrt.wire.reasons import Reason
 
 
 class PeerTracking(Mode):
-    """The part of a Mode that knows where its partner is.
+    """A Mode with one peer, which it may lose.
 
-    `on_loss` says how long it is waited for once it is lost; `_useless` and `_alone_as` are the
-    mode's words for a partner that does nothing and for what answers without it. A word has been
-    owed since `_owed_s`; `_useful` says whether this session ever had one, `_met` whether any
-    session was open, and `_missed_since_s` since when there was none that was of use.
+    `_useless` and `_alone_as` are the mode's words for a peer that does nothing and for what
+    answers without it. The peer's message has been due since `_owed_s`; `_useful` says whether this
+    session ever had one, `_met` whether any session was open, and `_missed_since_s` since when none
+    was of use.
     """
 
     _useless: str
@@ -42,22 +40,20 @@ class PeerTracking(Mode):
         self._ready = False
 
     @property
-    @abstractmethod
     def _idle(self) -> bool:
-        """Whether nothing can be done before the partner says something."""
+        """Whether nothing can be done before a message of the peer."""
+        raise NotImplementedError
 
     @property
-    @abstractmethod
     def _owes(self) -> bool:
-        """Whether the next token needs the partner's word alone."""
+        """Whether the next token needs nothing but a message of the peer."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _part(self, now: float) -> None:
-        """The partner is gone: drop what depends on it."""
+        """Drop what depends on a peer that is gone."""
 
-    @abstractmethod
     def _go_on_alone(self, now: float) -> None:
-        """Decide without the partner from now on."""
+        """Decide without the peer from now on."""
 
     @property
     def session(self) -> int:
@@ -65,7 +61,7 @@ class PeerTracking(Mode):
         return self._session
 
     def send(self, message: SessionMessage) -> None:
-        """Send a message to the partner, if it is there."""
+        """Send a message to the peer, if it is there."""
         if self._peer is not None:
             self._out.send.append((self._peer, message))
 
@@ -89,7 +85,7 @@ class PeerTracking(Mode):
             self._miss(now)
 
     def _prepare(self, now: float) -> None:
-        """This side has read the question: from now on the answer comes about."""
+        """Begin the answer: this side has read the question."""
         self._ready = True
         self._progress_s = self._owed_s = now
         if self._waiting_since_s is not None:
@@ -98,14 +94,14 @@ class PeerTracking(Mode):
             self._miss(now)
 
     def _miss(self, now: float) -> None:
-        """Wait for the partner if it may come back: it is not said where that is for a moment."""
+        """Wait for the peer if it may reconnect. Short outages are not reported."""
         may_return = self._waiting_since_s is not None
         if may_return and self._on_loss == "wait":
             text = f"waiting for the cloud at token {len(self.decided)}: {self._loss}"
-            if text != self._waits:  # who is busy is asked again and again
+            if text != self._waits:  # a busy peer is asked again and again
                 self._waits = text
                 self._notice(text)
-        elif not may_return or not self._met or self._alone:  # who was not there is not waited for
+        elif not may_return or not self._met or self._alone:  # a peer never met is not waited for
             self._leave_alone(self._loss, now)
 
     def _leave_alone(self, reason: str, now: float) -> None:
@@ -119,20 +115,20 @@ class PeerTracking(Mode):
             self._go_on_alone(now)
 
     def _give_up(self, reason: str, now: float) -> None:
-        """The partner's session is of no use: it ends."""
+        """End the session of a peer that is of no use."""
         if self._peer is not None:
             self._out.leave.append(Leave(self._peer, Reason.ERROR, reason))
         self._leave_alone(reason, now)
 
     def _greeted(self, now: float) -> None:
-        """A sign of life that is of no use yet."""
+        """Take a sign of life that is of no use yet."""
         self._owed_s = now
 
     def deadline(self) -> float | None:
         return min(self._limits(), default=(None, 0.0))[0]
 
     def _limits(self) -> list[tuple[float, float]]:
-        """When timeouts with the partner ends, and how many seconds that were."""
+        """When waiting for the peer ends, and after how many seconds."""
         timeouts = self._timeouts
         if not self._ready or self._finish is not None:
             return []

@@ -8,17 +8,17 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """The prefix hash of the empty answer of a question with this seed."""
+    """Return the prefix hash of the empty answer of a question with this seed."""
     return _hash(seed.to_bytes(8, "little"))
 
 
 def extend_hash(prefix_hash: int, token: int) -> int:
-    """The prefix hash after one more token."""
+    """Return the prefix hash after one more token."""
     return _hash(prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little"))
 
 
 def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
-    """The prefix hashes of a text after more tokens."""
+    """Return the prefix hashes of a text after more tokens."""
     longer = list(hashes)
     for token in tokens:
         longer.append(extend_hash(longer[-1], token))
@@ -46,7 +46,7 @@ class TokenPrefix:
 
     @property
     def hash(self) -> int:
-        """The hash of the whole line."""
+        """The hash of all tokens."""
         return self.hashes[-1]
 
     def append(self, token: int) -> None:

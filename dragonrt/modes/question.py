@@ -31,27 +31,17 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and how its answer is to come about.
 
-    `instructions` are read before the conversation; no document is looked for by them.
-    `stop_tokens` end the answer and belong to it. Each side reads `documents` of its documents;
-    their relevances are divided by `relevance_temperature` and taken again every `reweight_every`
-    tokens (0: never). `doubt` is how much the model's own "I don't know." counts against a
-    document (see `Weighing`). `accepted` are the tokens of the answer that are decided already,
-    where it is resumed. `shown` is what a cloud may read of the answers in the history, where that
-    is less: of the latest ones, if not of all. Own documents of a cosine below
-    `relevance_floor` are not read; None leaves that to the mode. With `top_logprobs` each token
-    comes with its probability and so many of the likeliest (see `ranking`). Raises SettingError for
-    values out of range.
+    `accepted` are the tokens of a resumed answer. `shown` is what a cloud may read of the latest
+    answers in the history, where that is less. If `relevance_floor` is None, the mode chooses it.
+    With `top_logprobs` each token comes with its probability and so many of the likeliest. Raises
+    SettingError for values out of range.
     """
 
     prompt: str = setting("", "The question.", limit=MAX_PROMPT, traced=False)
     instructions: str = setting("", "What holds for all.", limit=MAX_PROMPT, traced=False)
     history: tuple[Turn, ...] = setting((), "Earlier turns.", limit=MAX_TURNS, traced=False)
     seed: int = setting(
-        0,
-        "Random seed. Default: a new one per answer.",
-        low=0,
-        high=MAX_64,
-        daily=True,
+        0, "Random seed. Default: a new one per answer.", low=0, high=MAX_64, daily=True
     )
     sampler: Sampler = GREEDY
     max_tokens: int = setting(
@@ -66,11 +56,7 @@ class Question:
         traced=False,
     )
     documents: int = setting(
-        2,
-        "Chunks that each side reads.",
-        low=0,
-        high=MAX_DOCUMENTS,
-        option="documents_per_side",
+        2, "Chunks that each side reads.", low=0, high=MAX_DOCUMENTS, option="documents_per_side"
     )
     relevance_temperature: float = setting(
         0.05, "Divides the relevances; low: the best document counts alone.", low=1e-9, high=1e9
@@ -105,21 +91,20 @@ class Question:
             raise DragonError(f"the history must be at most {MAX_CONVERSATION} bytes")
 
     def check_vocabulary(self, vocabulary: int) -> None:
-        """Refuse tokens that a model of so many does not have."""
+        """Raise DragonError for a token that a model of so many does not have."""
         for token in (*self.stop_tokens, *self.accepted):
             if token >= vocabulary:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...]) -> "Question":
-        """The same question as another side may read it, to go on from these tokens."""
+        """Return it as another side may read it, to go on from these tokens."""
         answers = [answer for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
-        """As a cloud may read it that is told the `accepted` tokens alone.
+        """Return it as a cloud may read it that receives the `accepted` tokens alone.
 
-        Of an earlier answer it reads what was shown of it, else only the `mark`, whose tokens are
-        the `marker`. Its own answer may be longer by these.
+        It reads what was shown of an earlier answer, otherwise the `mark`: the `marker`'s text.
         """
         return replace(
             self,
@@ -130,7 +115,7 @@ class Question:
         )
 
     def _shown_after(self, unknown: Sequence[str]) -> tuple[Turn, ...]:
-        """The history with what was shown of its answers, and of those before with `unknown`."""
+        """The history with the shown answers; `unknown` in place of those before."""
         before = max(0, len(self.history) - len(self.shown))
         answers = [*unknown[:before], *self.shown][-len(self.history) :]
         return tuple(

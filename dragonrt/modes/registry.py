@@ -90,11 +90,10 @@ the model of "device" or "cloud" says after it, and whether the device is alone.
 class ModeEntry:
     """All that the rest of the program knows of one mode.
 
-    `device` and `cloud` make its machines. `model` is the device's default model. `exact`: the text
-    is the target's, to the token. `help` is one line for people. `unread` says what the device's
-    documents are for if the text is not drawn from them. `statistics` are the figures of an answer
-    that only this mode has. `oracle` and `pace` are for those who check the mode; the package's own
-    modes have their oracles in `scripts/campaign`.
+    `device` and `cloud` make its machines. `model` is the device's default model. If `exact`, the
+    text is the target's, to the token. `unread` says what the device's documents are for if the
+    text is not drawn from them. `statistics` returns the figures that only this mode has. `pace`
+    and `oracle` are for checks; the package's own modes have oracles in `scripts/campaign`.
     """
 
     name: str

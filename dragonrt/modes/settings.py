@@ -1,7 +1,6 @@
-"""How the two sides work together: one class of settings for each mode.
+"""How the two sides work together: one frozen dataclass of settings for each mode.
 
-They are frozen dataclasses that check themselves. Options, settings files, the wire's Open, traces
-and `--json` are derived from their fields. A field that does not travel is the device's own. Each
+Options, settings files, the wire's Open, traces and `--json` are derived from their fields. Each
 class raises DragonError if its fields do not fit together.
 """
 
@@ -111,8 +110,7 @@ class DragonSettings(Settings):
         "coupled", "Rule: coupled, or algorithm1 (with --aggregator greedy and so on)."
     )
     aggregator: Aggregator = setting(
-        Aggregator.BOTH,
-        "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead.",
+        Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random; sync: no drafting ahead."
     )
     codec: str = setting("topp:0.8", "Codec: race, topp:P, topk:K:residual, dense:fp16 …")
     run_ahead: int = setting(32, "Undecided tokens to draft ahead.", low=1, high=MAX_RUN_AHEAD)
@@ -224,8 +222,7 @@ class DragonSettings(Settings):
     def window(self) -> int:
         """Undecided steps for which the other side may send drafts.
 
-        The other side's decided prefix is at most `run_ahead` steps ahead of ours, since it needs
-        our drafts to decide, and its drafts are at most `run_ahead` ahead of that.
+        Its decided prefix and its drafts behind that are each at most `run_ahead` steps ahead.
         """
         return 2 * self.run_ahead + 1
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.control.policies import Controller
 from dragonrt.distributions import Distribution, Step, encode_block, entropy
 from dragonrt.errors import DragonError
 from dragonrt.modes.blocks.drafter import BlockDrafter, Drafting
@@ -52,11 +51,10 @@ class _Drafted:
 class SpeculativeDrafting(Drafting):
     """Blocks of drafted tokens, several under way.
 
-    Behind the blocks that await their verdicts the line goes on with a guess of the token that the
-    cloud will add, and with further blocks. A verdict that says otherwise cuts the line back to
-    what is decided, and what is carried along goes back to that place. A block ends where the
-    controller or the settings say, or earlier by the stopping rule, for which the verifier predicts
-    how likely each token is accepted.
+    Behind the blocks sent the line goes on with a guess of the token that the cloud will add, and
+    with further blocks. A verdict that contradicts it cuts the line back to the decided tokens, and
+    what is carried along with it. A block ends where the controller or the settings say, or earlier
+    by the stopping rule.
     """
 
     def __init__(
@@ -178,21 +176,16 @@ class SpeculativeDrafting(Drafting):
     # Planning a block: where it ends, and with which resolution.
 
     def _longest(self, step: int, length: int) -> int:
-        """The cloud adds a token to every block: nobody need draft the answer's last one."""
+        # The cloud adds a token to every block: nobody need draft the answer's last one.
         return max(1, min(length, self.question.max_tokens - step - 1))
-
-    def _planned(
-        self, block: Block, rate: float, said: Prediction, controller: Controller
-    ) -> Block:
-        action = controller.choose(block.start.state(float(said.p.max()), rate))
-        longest = self._longest(block.step, min(action.length, MAX_BLOCK))
-        return replace(block, longest=longest, resolution=action.resolution)
 
     def _predicted(self, block: Block, rate: float, said: Prediction) -> _Drafted:
         """Beside the loop: the next token of a block, or its end."""
         planned = None
         if self._controller is not None and not block.tokens:
-            planned = block = self._planned(block, rate, said, self._controller)
+            action = self._controller.choose(block.start.state(float(said.p.max()), rate))
+            longest = self._longest(block.step, min(action.length, MAX_BLOCK))
+            planned = block = replace(block, longest=longest, resolution=action.resolution)
         q = self._rule.shape(said.p)
         token = self._drafted(block, q, said)
         if block.tokens and block.bits + token.bits > self._longest_bits:
@@ -223,7 +216,7 @@ class SpeculativeDrafting(Drafting):
         if self._verifier is not None:
             likely = self._verifier.probability(said.hidden, said.p, token)
             signals = replace(signals, acceptance=likely)
-        kept = None if self._controller is None else q
+        kept = q if self._controller is not None else None
         return DraftedToken(token, quantized, kept, threshold, signals)
 
     def _payload(self, tokens: Sequence[DraftedToken]) -> bytes:

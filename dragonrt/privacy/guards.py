@@ -95,11 +95,7 @@ class Guards:
         self._over = False
 
     def ruling(
-        self,
-        token: int,
-        own: Draft,
-        theirs: Draft | None = None,
-        mixed: Mixture | None = None,
+        self, token: int, own: Draft, theirs: Draft | None = None, mixed: Mixture | None = None
     ) -> Ruling:
         """Return the first ruling that is not DISCLOSED."""
         found = WITHHELD if self._over else DISCLOSED

@@ -6,7 +6,6 @@ fails on sessions, tasks and connections that are left. So each of these tests c
 
 import asyncio
 import functools
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -96,27 +95,7 @@ def test_texts_depend_on_the_seed(way: Settings) -> None:
     assert len({tuple(text(each)) for each in asked}) == 3
 
 
-@pytest.mark.slow
-def test_the_shortest_answers(waiting: Settings) -> None:
-    """Shorter than their blocks; with a cut, whatever was decided before it is not said twice."""
-    for seed, length in itertools.product(range(2), (1, 2, 3)):
-        asked = request(waiting, seed)
-        asked = replace(asked, question=replace(asked.question, max_tokens=length))
-        (found,) = run(observe(scene(asked, Schedule.draw(seed, cuts=seed % 2))))
-        assert found.answer.tokens == text(asked)
-
-
 # Links that fail.
-
-
-def test_a_short_loss_changes_nothing_for_who_goes_on_alone_either(way: Settings) -> None:
-    if isinstance(way, FederatedSettings):
-        pytest.skip("a coordinator goes on with the workers that are there")
-    for n in (4, 9):
-        asked = request(way)
-        (found,) = run(observe(scene(asked, replace(STEADY, faults=(Cut("cloud", n),)))))
-        assert found.answer.tokens == text(asked)
-        assert not found.answer.notices
 
 
 @pytest.mark.slow
@@ -341,15 +320,6 @@ def test_who_is_shown_a_token_can_end_the_answer_there(
         (found,) = run(observe(scene(replace(each, end_s=100.0))))
         assert found.answer.tokens == whole[:3]
         assert found.answer.finish is Finish.STOP or len(whole) <= 3
-
-
-def test_a_wait_for_a_lost_cloud_can_be_stopped(waiting: Settings) -> None:
-    gone = (Cut("cloud", after_writes=6), *(Cut("cloud", after_bytes=0),) * 200)
-    asked = request(waiting, end_s=10.0, stops=True)
-    (found,) = run(observe(scene(asked, replace(STEADY, faults=gone))))
-    assert found.ended_s < 10.1
-    assert found.answer.finish is Finish.CANCELLED
-    assert "waiting" in found.answer.notices[0]
 
 
 async def never(peer: Peer) -> None:

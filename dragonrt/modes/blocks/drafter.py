@@ -10,7 +10,6 @@ takes their verdicts in order, and goes on without the cloud.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dragonrt.modes.blocks.values import Advance, Block, Decided
@@ -94,15 +93,6 @@ class Drafting(ABC):
         return tuple(taken)
 
 
-@dataclass(slots=True)
-class _Reading:
-    """The forward under way: to decide `alone` or to draft; `dead` where that is gone by now."""
-
-    work: Work
-    alone: bool
-    dead: bool = False
-
-
 class BlockDrafter(PeerTracking):
     """Implements Mode for the device. A controller chooses by the uplink's rate.
 
@@ -120,11 +110,10 @@ class BlockDrafter(PeerTracking):
         self._rate = resources.rate
         self.times_bandwidth = resources.controller is not None and self._rate is None
         self._bits_per_s = float("inf")
-        # Blocks under way at the cloud.
         self._round = 0
         self._given_up: set[int] = set()
-        # Under way, and since when.
-        self._reading: _Reading | None = None
+        self._reading: Work | None = None
+        self._dead = False  # the text that is being read is gone
         self._draft_s = 0.0
         self._decision_s = 0.0
         self._now = 0.0
@@ -142,9 +131,7 @@ class BlockDrafter(PeerTracking):
     def _idle(self) -> bool:
         return self._reading is None and not self._drafting.ready
 
-    @property
-    def _owes(self) -> bool:
-        return self._idle
+    _owes = _idle
 
     # The cloud comes and goes.
 
@@ -154,7 +141,6 @@ class BlockDrafter(PeerTracking):
         self._prepare(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
-        """Go on with the cloud from the decided tokens."""
         if self._ready:
             self._part(now)
         self._join(peer, session, now)
@@ -162,13 +148,9 @@ class BlockDrafter(PeerTracking):
         self._round = 0
 
     def _part(self, now: float) -> None:
-        """Nobody will verify what is drafted and not decided."""
         self._end_blocks()
         self._drafting.rewind()
         self._preempt()  # even where the text is the same: the block that it began is forgotten
-
-    def _go_on_alone(self, now: float) -> None:
-        """Do nothing here: `wanted` asks for what the draft model decides by itself."""
 
     def _check_finished(self) -> None:
         finish = self._drafting.finish
@@ -178,7 +160,7 @@ class BlockDrafter(PeerTracking):
             self._end(finish)
 
     def _end_blocks(self) -> None:
-        """No verdict will come: of what is sent those tokens stand that are decided."""
+        """Report what is accepted of blocks that no verdict will come for."""
         for block in self._drafting.sent:
             stand = min(block.count, self._drafting.decided - block.step)
             if stand > 0:
@@ -197,21 +179,17 @@ class BlockDrafter(PeerTracking):
             head = drafting.head(rate)
         else:
             return None
-        work = Work(head, Span.of(line, len(line), len(line)))
-        self._reading = _Reading(work, self._alone)
-        return work
+        self._reading, self._dead = Work(head, Span.of(line, len(line), len(line))), False
+        return self._reading
 
     def _computed(self, work: Work, result: Any, seconds: float, now: float) -> None:
-        self._now = now
-        reading, self._reading = self._reading, None
-        if reading is None or work.span is None:
-            return
+        self._now, self._reading = now, None
         self._draft_s += seconds
-        self.emit(events.ForwardDone(work.span.first, 1, seconds))
-        if self._finish is not None or reading.dead:
+        self.emit(events.ForwardDone(_step(work), 1, seconds))
+        if self._finish is not None or self._dead:
             return
         self._progress_s = now
-        if reading.alone:
+        if self._alone:  # as when the work began: it is dead if that has changed
             waited = now - self._decision_s
             self._take(self._drafting.decide_alone(result), "own", waited, now)
         else:
@@ -219,16 +197,12 @@ class BlockDrafter(PeerTracking):
 
     def _preempted(self, work: Work, seconds: float, now: float) -> None:
         self._reading, self._now = None, now
-        if work.span is not None:
-            self.emit(events.ForwardStopped(work.span.first, seconds))
+        self.emit(events.ForwardStopped(_step(work), seconds))
 
     def _preempt(self) -> None:
-        """What is being read is of no use any more."""
-        reading = self._reading
-        if reading is not None and reading.work.span is not None and not reading.dead:
-            reading.dead = True
-            self.emit(events.ForwardPreempted(reading.work.span.first))
-            self._out.preempt = True
+        if self._reading is not None and not self._dead:
+            self._dead = self._out.preempt = True
+            self.emit(events.ForwardPreempted(_step(self._reading)))
 
     # Blocks out, verdicts in.
 
@@ -254,19 +228,14 @@ class BlockDrafter(PeerTracking):
             raise ModeError(f"an answer to block {number} came, which is not the next one due")
         block = under_way.pop(0)
         self._given_up = {each for each in self._given_up if each > number}
-        if message.accepted > block.count:
-            raise ModeError(
-                f"a verdict accepts {message.accepted} tokens of a block of {block.count}"
-            )
-        self._hear(message.token, now)
-        advance = drafting.take_verdict(message.accepted, message.token)
+        accepted, token = message.accepted, message.token
+        if accepted > block.count:
+            raise ModeError(f"a verdict accepts {accepted} tokens of a block of {block.count}")
+        self._hear(token, now)
+        advance = drafting.take_verdict(accepted, token)
         waited_s, verify_s = now - block.sent_s, message.verify_us / 1e6
-        self.emit(
-            events.BlockJudged(
-                number, block.count, message.accepted, message.token, waited_s, verify_s
-            ),
-            *(events.ThresholdMoved(*each) for each in block.thresholds(message.accepted)),
-        )
+        self.emit(events.BlockJudged(number, block.count, accepted, token, waited_s, verify_s))
+        self.emit(*(events.ThresholdMoved(*each) for each in block.thresholds(accepted)))
         self._take_target(advance, under_way, waited_s, now)
 
     def _receive_target(self, message: wire.Target, now: float) -> None:
@@ -276,8 +245,7 @@ class BlockDrafter(PeerTracking):
         advance = drafting.take_target(step, message.prefix_hash, token)
         self.emit(events.TargetDecoded(step, token))
         for block, verdict in zip(under_way, advance.verdicts, strict=False):
-            judged = events.BlockJudged(block.round, *verdict, now - block.sent_s, 0.0)
-            self.emit(judged)
+            self.emit(events.BlockJudged(block.round, *verdict, now - block.sent_s, 0.0))
         # A cloud may decide while this side still reads the question: nothing has waited for it.
         waited_s = now - self._decision_s if self._ready else 0.0
         self._take_target(advance, under_way, waited_s, now)
@@ -326,3 +294,7 @@ class BlockDrafter(PeerTracking):
         known, distributions = len(block.decided), block.distributions
         self.emit(events.BlockSent(*numbers, self._draft_s, known, distributions))
         self._draft_s = 0.0
+
+
+def _step(work: Work) -> int:
+    return work.span.first if work.span is not None else 0

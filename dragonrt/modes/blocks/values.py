@@ -160,16 +160,8 @@ class Block:
 
     def message(self, session: int) -> wire.Block:
         """Return the block as it travels."""
-        return wire.Block(
-            session=session,
-            round=self.round,
-            step=self.step,
-            prefix_hash=self.prefix_hash & LOW_BITS,
-            count=self.count,
-            resolutions=self.resolutions,
-            decided=self.decided,
-            payload=self.payload,
-        )
+        place = self.step, self.prefix_hash & LOW_BITS, self.count
+        return wire.Block(session, self.round, *place, self.resolutions, self.decided, self.payload)
 
 
 class Decided(NamedTuple):

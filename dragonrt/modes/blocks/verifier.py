@@ -1,16 +1,12 @@
 """The cloud's part of every mode in which the other side drafts blocks (SPEC 2 - 4).
 
-    block --follows the text--> read --its tokens--> one forward --judged--> Verdict or Upload
-
-Blocks wait in a bounded inbox and are answered in order. One that follows another text than the one
-that stands was drafted ahead on a wrong guess: it is dropped without an answer, as the side that
-drafted it knows. A mode's `Judging` says what a block holds and how it is answered.
-
+    block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
     no block waits --one token decoded--> Target        block --comes--> that forward is preempted
 
-If the mode lets it, the text goes on by single tokens while no block waits. A block that came too
-late for some of them is judged by them as far as they go; one that they contradict is dropped, as
-the side that drafted it knows from the Targets.
+Blocks wait in a bounded inbox and are answered in order. One that follows another text than the
+decided one was drafted ahead on a wrong guess: it is dropped without an answer, as its device
+knows. If the mode lets it, the cloud decodes single tokens while no block waits. A late block is
+verified by those tokens as far as they go; one that they contradict is dropped, too.
 """
 
 from abc import ABC, abstractmethod
@@ -221,7 +217,7 @@ class BlockVerifier(Mode):
                 self._begin(self._inbox.popleft(), now)
 
     def _known(self, waiting: _Block) -> int:
-        """How many tokens there are already from where a block begins."""
+        # Tokens there are already from where a block begins.
         return len(self._line) - waiting.message.step
 
     def _begin(self, waiting: _Block, now: float) -> None:

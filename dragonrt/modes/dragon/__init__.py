@@ -11,7 +11,7 @@ What follows is held by the machine only if the settings ask for it:
     branches    alternatives beside the drafted sequence          in Planner.beside
     placement   one side decides, and hands over                  Dragon.takes, on_send, ...
     disclosing  a device that keeps its drafts                    a Dragon
-    ranking     probabilities of decided tokens                   in Dragon.on_decision
+    features    what settings ask for; ranking of decided tokens  Ranking.on_decision
 """
 
 from functools import partial

@@ -4,7 +4,7 @@ Most codecs transmit the whole quantized distribution, so any two drafts of a st
 race codec transmits candidates only (`race`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,11 +19,7 @@ from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Work
 from dragonrt.privacy.evidence import evidence_bits
 from dragonrt.privacy.guards import DISCLOSED, Ruling
-from dragonrt.sampling.aggregation import (
-    Candidate,
-    expected_acceptance_algorithm1,
-    side_weights,
-)
+from dragonrt.sampling.aggregation import Candidate, expected_acceptance_algorithm1, side_weights
 from dragonrt.side import Side
 from dragonrt.traces.events import Cause, TokenDecided
 
@@ -41,9 +37,10 @@ REMEMBERED = 512
 class Mixed:
     """A step's target and the device's share of its probability.
 
-    `p` and `q` are the target's probability of the token, and the cloud's, as far as they are
-    known. `expected` are the acceptances of device and cloud by DRAGON Eq. 5, where they are
-    wanted; `files` the evidence of each own file, `cloud` that of all of the cloud's.
+    Attributes:
+        p: the target's probability of the token, as far as it is known; `q` is the cloud's.
+        expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
+        files: the evidence of each own file; `cloud` is that of all of the cloud's.
     """
 
     token: int
@@ -66,25 +63,20 @@ class Decided:
     mixed: Mixed | None = None
     ruling: Ruling = DISCLOSED
 
-    def accepted(self, side: Side) -> tuple[bool | None, bool | None]:
-        """Return whether device and cloud drafted the token; None if that is not known."""
-        own = None if self.own is None else self.own.token == self.token
-        theirs = None
-        if self.theirs is not None and not self.ruling.withheld:
-            theirs = self.theirs.token == self.token
-        return (own, theirs) if side == "device" else (theirs, own)
-
-    def event(
-        self, accepted: tuple[bool | None, bool | None], cause: Cause, waited: float, share: float
-    ) -> TokenDecided:
+    def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
         """Return the event of the decision; `share` is the device's if nothing is mixed."""
-        mixed, own, carrier = self.mixed, self.own, None
-        if own is not None and own.rows is not None and own.token == self.token:
-            carrier = own.rows.carrier(self.token)
+        token, mixed, carrier = self.token, self.mixed, None
+        own = theirs = None  # whether each side drafted the token, if that is known
+        if self.own is not None:
+            own = self.own.token == token
+            if own and self.own.rows is not None:
+                carrier = self.own.rows.carrier(token)
+        if self.theirs is not None and not self.ruling.withheld:
+            theirs = self.theirs.token == token
         return TokenDecided(
             self.step,
-            self.token,
-            *accepted,
+            token,
+            *((own, theirs) if side == "device" else (theirs, own)),
             cause,
             waited,
             share if mixed is None else mixed.share,
@@ -98,11 +90,15 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a head found of a step, and the drafts that it decoded."""
+    """What a head found of a step, and the drafts that it decoded.
+
+    If a race has no proved winner, `missing` are the tokens whose probabilities would prove one.
+    """
 
     own: SideDraft
     theirs: SideDraft
     mixed: Mixed | None = None
+    missing: Sequence[int] | None = None
 
 
 def decoded(code: Codec, draft: SideDraft) -> SideDraft:
@@ -131,15 +127,9 @@ def weighed(
         files = device.rows.without_each(token, weights[0], q_token)
     if cloud.rows is not None:
         files = cloud.rows.without_each(token, weights[1], p_token)
-    return Mixed(
-        token,
-        of_device / total if total > 0 else 0.5,
-        total,
-        q_token,
-        expected,
-        files,
-        evidence_bits(total, p_token),
-    )
+    share = of_device / total if total > 0 else 0.5
+    of_cloud = evidence_bits(total, p_token)
+    return Mixed(token, share, total, q_token, expected, files, of_cloud)
 
 
 class Decision:
@@ -183,7 +173,8 @@ class Decision:
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work | None:
         """Return the mixing of the next step as a Work, if it takes long."""
-        if self._is_light(own, theirs):
+        light = self._light is not None and self.done < self._most
+        if light and max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES:
             return None
         return Work(lambda predictions: self._in_head(own, theirs), peer=peer)
 
@@ -218,11 +209,6 @@ class Decision:
             rates["device"] = (1 - SMOOTHING) * rates["device"] + SMOOTHING * device
         if cloud is not None:
             rates["cloud"] = (1 - SMOOTHING) * rates["cloud"] + SMOOTHING * cloud
-
-    def _is_light(self, own: SideDraft, theirs: SideDraft) -> bool:
-        if self._light is None or self.done >= self._most:
-            return False
-        return max(len(own.payload), len(theirs.payload)) <= LIGHT_BYTES
 
     def _in_head(self, own: SideDraft, theirs: SideDraft) -> Found:
         theirs = decoded(self._terms.codec, theirs)

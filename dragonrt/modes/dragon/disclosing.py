@@ -16,15 +16,7 @@ from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings
-from dragonrt.privacy.disclosure import ADMITTED
-from dragonrt.privacy.guards import (
-    Guard,
-    Guards,
-    Ruling,
-    SteadyRelevance,
-    Steering,
-    Withholding,
-)
+from dragonrt.privacy.guards import Guard, Guards, Ruling, SteadyRelevance, Steering, Withholding
 from dragonrt.privacy.redaction import MARKER, Redacted
 from dragonrt.side import Side
 from dragonrt.traces.events import Cause
@@ -35,10 +27,12 @@ def dragon(
     side: Side, question: Question, settings: DragonSettings, resources: Resources
 ) -> Dragon:
     """Return the machine of one side of an answer."""
+    if side == "cloud" and settings.redacts:  # during a long withheld run it receives nothing
+        timeouts = resources.timeouts
+        resources = replace(resources, timeouts=replace(timeouts, answer_s=timeouts.idle_s))
     terms = Terms(side, question, settings, resources)
-    if not settings.keeps_drafts:
-        return Dragon(terms)
-    return KeepingDevice(terms) if side == "device" else ReadingCloud(terms)
+    keeps = side == "device" and settings.keeps_drafts
+    return KeepingDevice(terms) if keeps else Dragon(terms)
 
 
 class KeepingDevice(Dragon):
@@ -60,15 +54,10 @@ class KeepingDevice(Dragon):
                 drafts.prefix, read, drafts.decided, terms.resources.marker
             )
             drafts.theirs = DraftQueue(settings.window, drafts.transcript.length)
-        steady = SteadyRelevance(
-            question.relevance_temperature,
-            question.documents,
-            question.doubt,
-            question.reweight_every,
-        )
+        bounds = question.relevance_temperature, question.documents, question.doubt
+        steady = SteadyRelevance(*bounds, question.reweight_every)
         self._guards = Guards(steady, bound)
         self._partner = ""
-        self._admit(ADMITTED["device"])
 
     def told(self, question: Question) -> Question:
         if not self._terms.settings.redacts:
@@ -103,15 +92,3 @@ class KeepingDevice(Dragon):
             self._notice(ruling.ends)
         else:
             self._leave_alone(ruling.ends, now)
-
-
-class ReadingCloud(Dragon):
-    """The cloud of such a device. During a long withheld run it receives nothing."""
-
-    def __init__(self, terms: Terms) -> None:
-        if terms.settings.redacts:
-            timeouts = terms.resources.timeouts
-            timeouts = replace(timeouts, answer_s=timeouts.idle_s)
-            terms = replace(terms, resources=replace(terms.resources, timeouts=timeouts))
-        super().__init__(terms)
-        self._admit(ADMITTED["cloud"])

@@ -6,13 +6,12 @@ number and no order of arrival, decides whether it may be aggregated.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.prefix import LOW_BITS, TokenPrefix
 from dragonrt.privacy.evidence import RowShares
-from dragonrt.privacy.redaction import Prefix
+from dragonrt.privacy.redaction import Prefix, Redacted
 from dragonrt.wire import messages as wire
 
 LONGEST_ENTRY = 8
@@ -21,12 +20,14 @@ LONGEST_ENTRY = 8
 
 @dataclass(frozen=True, slots=True)
 class SideDraft:
-    """One side's next-token guess for one prefix.
+    """One side's draft of the next token after one prefix.
 
-    `payload` is the encoded distribution as it travels, `distribution` the same, decoded; None
-    until a head decodes the other side's. `relevance` is h̃, the log-sum-exp of the side's document
-    relevances; `decode_s` the seconds of the forward; `rows` what each own document gave; `others`
-    the next best tokens of the own race, where branches want them.
+    Attributes:
+        payload: the encoded distribution; `distribution` is the same, decoded, once it is.
+        relevance: h̃, the log-sum-exp of the side's document relevances.
+        decode_s: the seconds of the forward.
+        rows: what each own document gave.
+        others: the next best tokens of the own race, where branches want them.
     """
 
     step: int
@@ -47,14 +48,9 @@ class SideDraft:
         size = len(message.payload)
         if size > LONGEST_ENTRY * vocabulary + LONGEST_ENTRY:
             raise ModeError(f"a draft of {size} bytes is longer than any codec makes it")
-        return cls(
-            message.step,
-            message.prefix_hash,
-            message.token,
-            message.payload,
-            message.relevance,
-            message.decode_us / 1e6,
-        )
+        decode_s, relevance = message.decode_us / 1e6, message.relevance
+        place = message.step, message.prefix_hash
+        return cls(*place, message.token, message.payload, relevance, decode_s)
 
     def message(self, session: int, decided: int, decided_hash: int) -> wire.Draft:
         """Return the message of an own draft, of a side that has `decided` so many tokens."""
@@ -83,14 +79,14 @@ class DraftQueue:
     """At most PREFIXES_PER_STEP drafts of each undecided step in the window, the newest.
 
     Of those it keeps as many as have BYTES_PER_STEP together, and the newest one in any case. The
-    window begins at `decided`, the first undecided step, and moves on with every decision.
+    window begins at `decided`, the first undecided step, and moves on with every decision. `end` is
+    the first step behind it; an honest side drafts none from there on.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
         self._window = window
         self._decided = decided
         self.end = decided + window
-        """The first step behind the window; an honest side drafts none from there on."""
         self._drafts: dict[int, dict[int, SideDraft]] = {}
 
     def put(self, draft: SideDraft) -> None:
@@ -134,44 +130,29 @@ class DraftQueue:
         self._drafts.clear()
 
 
-class Transcript(Protocol):
-    """The decided text as the other side reads it.
+class Transcript:
+    """The decided text as the other side reads it: all of it, if nothing is withheld.
 
     `prefix` begins with the `length` tokens that it reads, and goes on as this side drafts.
     """
 
-    @property
-    def prefix(self) -> Prefix: ...
-
-    @property
-    def length(self) -> int: ...
+    def __init__(self, prefix: Prefix, length: int) -> None:
+        self.prefix = prefix
+        self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
         """Return the other side's step and prefix hash for what follows `step` tokens here.
 
         What is not decided yet counts as disclosed.
         """
-
-    def append(self, token: int, withheld: bool) -> range:
-        """Append the next decided token. Returns the steps that the other side now reads."""
-
-
-class Whole:
-    """Implements Transcript: all of the decided text."""
-
-    def __init__(self, prefix: TokenPrefix, length: int) -> None:
-        self.prefix = prefix
-        self.length = length
-
-    def place(self, step: int) -> tuple[int, int]:
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
+        """Append the next decided token. Returns the steps that the other side now reads."""
         self.length += 1
         return range(self.length - 1, self.length)
 
 
-@dataclass(slots=True)
 class Drafts:
     """One side's state of an answer.
 
@@ -179,18 +160,10 @@ class Drafts:
     are the drafts at hand; `transcript` is what the other side reads.
     """
 
-    prefix: TokenPrefix
-    decided: int
-    own: DraftQueue
-    theirs: DraftQueue
-    transcript: Transcript
-
-    @classmethod
-    def after(cls, start: int, decided: Sequence[int], window: int) -> "Drafts":
-        """Return the state after the `decided` tokens: no drafts, and all of them are read."""
-        prefix, length = TokenPrefix(start, decided), len(decided)
-        own, theirs = DraftQueue(window, length), DraftQueue(window, length)
-        return cls(prefix, length, own, theirs, Whole(prefix, length))
+    def __init__(self, start: int, decided: Sequence[int], window: int) -> None:
+        self.prefix, self.decided = TokenPrefix(start, decided), len(decided)
+        self.own, self.theirs = (DraftQueue(window, self.decided) for _ in range(2))
+        self.transcript: Transcript | Redacted = Transcript(self.prefix, self.decided)
 
     def own_draft(self, step: int) -> SideDraft | None:
         """Return the own draft of what follows the first `step` tokens of the prefix."""

@@ -1,16 +1,20 @@
 """What the settings of an answer ask for: its decision, its draft planner and its plugs."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from dragonrt.control.scheduler import Aggregator
+from dragonrt.distributions import mix
 from dragonrt.modes.dragon.branches import RUNNERS_UP, Branches
-from dragonrt.modes.dragon.decision import Decision
-from dragonrt.modes.dragon.drafts import Drafts
+from dragonrt.modes.dragon.decision import Decided, Decision
+from dragonrt.modes.dragon.drafts import Drafts, SideDraft
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
 from dragonrt.modes.dragon.plugs import Hooks, Plug, Port
 from dragonrt.modes.dragon.race import Race
-from dragonrt.modes.dragon.ranking import Ranking
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.sampling.aggregation import Coupled
+from dragonrt.sampling.aggregation import Coupled, side_weights
+from dragonrt.traces.events import TokenRanked
 
 
 def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planner, Hooks]:
@@ -29,3 +33,33 @@ def features(terms: Terms, drafts: Drafts, port: Port) -> tuple[Decision, Planne
         planner.beside = Branches(terms, drafts, decision).work
         planner.others = RUNNERS_UP
     return decision, planner, Hooks(plugs)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Plug):
+    """Ranks the `count` likeliest tokens of each decided step."""
+
+    count: int
+    port: Port
+
+    def on_decision(self, decided: Decided) -> None:
+        if decided.own is not None:
+            self.port.emit(*ranked(self.count, decided.token, decided.own, decided.theirs))
+
+
+def ranked(
+    count: int, token: int, own: SideDraft, theirs: SideDraft | None
+) -> Sequence[TokenRanked]:
+    """Return the probability of the decided `token`, and the `count` likeliest tokens.
+
+    Without `theirs` the own distribution is the target. Empty where one is not decoded.
+    """
+    drafts = [own] if theirs is None else [own, theirs]
+    known = [each.distribution for each in drafts if each.distribution is not None]
+    if len(known) < len(drafts):
+        return ()
+    weights = (1.0,) if theirs is None else side_weights(own.relevance, theirs.relevance)
+    target = mix(known, weights)
+    order = (-target.probabilities).argsort(kind="stable")[:count]
+    likeliest = tuple(target.ids[order].tolist()), tuple(target.probabilities[order].tolist())
+    return (TokenRanked(own.step, token, target.probability(token), *likeliest),)

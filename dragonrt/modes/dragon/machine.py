@@ -10,7 +10,7 @@ forward is preempted.
                         carries the token and who aggregates next; alone, by the own draft
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dragonrt.control.scheduler import Aggregator
@@ -20,9 +20,10 @@ from dragonrt.modes.dragon.features import features
 from dragonrt.modes.dragon.planner import ForwardDrafts
 from dragonrt.modes.dragon.plugs import Takes
 from dragonrt.modes.dragon.terms import Terms
-from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work
+from dragonrt.modes.mode import Finish, Leave, ModeError, Prepared, Work, finish_of
 from dragonrt.modes.peers import PeerTracking
 from dragonrt.modes.prefix import LOW_BITS, start_hash
+from dragonrt.privacy.disclosure import ADMITTED
 from dragonrt.side import Side
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
@@ -32,7 +33,6 @@ from dragonrt.wire.reasons import Reason
 class Dragon(PeerTracking):
     """Implements Mode for either side, and Port for the plugs that it holds."""
 
-    verifies = False
     _useless = "the other side sent nothing useful for"
 
     def __init__(self, terms: Terms) -> None:
@@ -44,7 +44,7 @@ class Dragon(PeerTracking):
         self._alone_as = f"from the {terms.side}'s documents"
         self._terms = terms
         self._vocabulary = terms.resources.vocabulary
-        self._drafts = Drafts.after(start_hash(question.seed), question.accepted, settings.window)
+        self._drafts = Drafts(start_hash(question.seed), question.accepted, settings.window)
         self._decision, self._planner, self._hooks = features(terms, self._drafts, self)
         self._takes: Takes = {
             wire.Draft: self._receive_draft,
@@ -53,15 +53,13 @@ class Dragon(PeerTracking):
             wire.Opened: lambda message, now: self._greeted(now),
             **self._hooks.takes,
         }
+        if settings.keeps_drafts:
+            self._takes = {kind: self._takes[kind] for kind in ADMITTED[self.side]}
         self._other_decided: tuple[int, int] | None = None
         self._diverged = False
         self._reading: Work | None = None
         self._mixing: Work | None = None
         self._decision_s = 0.0
-
-    def _admit(self, kinds: Collection[type[wire.SessionMessage]]) -> None:
-        """Refuse all other messages."""
-        self._takes = {kind: take for kind, take in self._takes.items() if kind in kinds}
 
     # What the driver asks.
 
@@ -82,8 +80,6 @@ class Dragon(PeerTracking):
         """A device may take long to read the question: its cloud is more patient."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
-    # What plugs ask: see Port.
-
     def disclose(self, step: int, token: int, *, distribution: bool = False) -> None:
         if self.side == "device":
             self.emit(events.Disclosed(step, token, distribution))
@@ -97,7 +93,7 @@ class Dragon(PeerTracking):
             hook(prepared.context)
         if self._terms.fallback and self.side == "device":
             self._notice(self._terms.fallback)
-        self._check_finished()
+        self._end(finish_of(self._terms.question, self.decided, self._drafts.decided))
         self._prepare(now)
 
     def _joined(self, peer: str, session: int, now: float) -> None:
@@ -121,9 +117,6 @@ class Dragon(PeerTracking):
             self._end(Finish.CANCELLED)
         else:
             super()._left(peer, reason, returns, now)
-
-    def _part(self, now: float) -> None:
-        """Keep the prefix: what is drafted along it may still be decided."""
 
     def _go_on_alone(self, now: float) -> None:
         if self.side == "cloud":  # nobody reads what a cloud decides alone
@@ -177,9 +170,9 @@ class Dragon(PeerTracking):
     def _compare_decided(self) -> None:
         """Count a difference of the two sides' decided texts: it must not happen (SPEC 1.3)."""
         transcript = self._drafts.transcript
-        if self._other_decided is None or self._other_decided[0] > transcript.length:
+        length, low_bits = self._other_decided or (transcript.length + 1, 0)
+        if length > transcript.length:
             return
-        length, low_bits = self._other_decided
         self._other_decided = None
         if transcript.prefix.hashes[length] & LOW_BITS == low_bits or self._peer is None:
             return
@@ -229,15 +222,15 @@ class Dragon(PeerTracking):
             hook(decided)
         waited, self._decision_s, self._progress_s = now - self._decision_s, now, now
         self._useful |= mixed is not None or cause == "target"
-        accepted, share = decided.accepted(self.side), float(self.side == "device")
+        share = 0.5 if not self._alone else float(self.side == "device")
+        event = decided.event(self.side, cause, waited, share)
+        self._out.events.append(event)
         if not self._alone:
-            self._decision.compared(*accepted)
-            share = 0.5
+            self._decision.compared(event.device, event.cloud)
         if mixed is not None:
             self.moved.decide(step, mixed.files, mixed.cloud)
         elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
             self.moved.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
-        self._out.events.append(decided.event(accepted, cause, waited, share))
         tokens = drafts.prefix.tokens
         if len(tokens) == step or tokens[step] != token:
             self._continue_with(step, token)
@@ -248,7 +241,9 @@ class Dragon(PeerTracking):
             drafts.theirs.decide(each)
         if self._other_decided is not None:
             self._compare_decided()
-        self._check_finished()
+        finish = finish_of(self._terms.question, tokens, drafts.decided)
+        if finish is not None:
+            self._end(finish)
         return new
 
     def _continue_with(self, step: int, token: int) -> None:
@@ -265,15 +260,6 @@ class Dragon(PeerTracking):
                 if [prefix.hash] not in hashes:  # no branch comes true
                     self.emit(events.ForwardPreempted(len(reading.span.tokens)))
                     self._out.preempt = True
-
-    def _check_finished(self) -> None:
-        drafts, question = self._drafts, self._terms.question
-        if self._finish is not None or drafts.decided == 0:
-            return
-        if drafts.prefix.tokens[drafts.decided - 1] in question.stop_tokens:
-            self._end(Finish.STOP)
-        elif drafts.decided >= question.max_tokens:
-            self._end(Finish.LENGTH)
 
     # Own drafts.
 

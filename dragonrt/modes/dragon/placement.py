@@ -93,18 +93,11 @@ class Placement(Plug):
         if rtt_s is None:
             rtt_s = probed_s + (bits / bits_per_s if bits_per_s else 0.0)
         estimate = self._estimates.for_scheduling(step, rtt_s, self._decision.acceptance)
-        decode_s, acceptance = estimate.decode_s, estimate.acceptance
-        self._port.emit(
-            LatencyEstimated(
-                step + 1,
-                latency_difference("device", estimate),
-                rtt_s,
-                acceptance["device"],
-                acceptance["cloud"],
-                decode_s["device"],
-                decode_s["cloud"],
-            )
+        accepted, decoded = (
+            (of["device"], of["cloud"]) for of in (estimate.acceptance, estimate.decode_s)
         )
+        difference = latency_difference("device", estimate)
+        self._port.emit(LatencyEstimated(step + 1, difference, rtt_s, *accepted, *decoded))
         side, noise = self._terms.side, self._terms.noise
         chosen = next_aggregator(self._placement, step + 1, side, estimate, noise)
         if chosen != side:

@@ -12,7 +12,6 @@ from dragonrt.control.scheduler import Aggregator
 from dragonrt.distributions import encode_distribution
 from dragonrt.modes.dragon.decision import Decision, Listing
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.lookup import Lookup
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import Prediction, Prepared, Span, Work
 from dragonrt.modes.prefix import extended
@@ -22,6 +21,47 @@ from dragonrt.side import other
 
 BLOCK = 8
 """Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
+LONGEST = 4
+"""Tokens guessed at most: a forward over five positions costs about two single ones."""
+
+LUCK = 0.3
+"""The weight of the newest guess in the share that came true."""
+
+
+class Lookup:
+    """Guesses what a model copies: the texts behind the newest two tokens, or behind a single one.
+
+    A guess costs one wider forward and is accepted or rejected like any draft. Its length follows a
+    moving average of the share that came true.
+    """
+
+    def __init__(self, texts: Sequence[Sequence[int]]) -> None:
+        self._texts = texts
+        self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._singles: dict[int, tuple[int, int] | None] = {}
+        self._luck = 0.5
+        for number, text in enumerate(texts):
+            for position, token in enumerate(text):
+                place = (number, position + 1)
+                self._singles[token] = None if token in self._singles else place
+                if position:
+                    self._pairs.setdefault((text[position - 1], token), place)
+
+    def guess(self, tokens: Sequence[int], room: int) -> list[int]:
+        """What may follow `tokens`: at most `room` tokens, often none."""
+        place = self._pairs.get((tokens[-2], tokens[-1])) if len(tokens) > 1 else None
+        if place is None and tokens:
+            place = self._singles.get(tokens[-1])
+        if place is None:
+            return []
+        number, position = place
+        length = min(room, max(1, round(LONGEST * self._luck)))
+        return list(self._texts[number][position : position + length])
+
+    def learn(self, guessed: int, right: int) -> None:
+        """Take in how many tokens of a guess came true."""
+        if guessed:
+            self._luck += LUCK * (right / guessed - self._luck)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,46 +42,42 @@ class Plug:
     """Its own messages."""
 
     def on_prepared(self, context: int) -> None:
-        """This side has read the question: so many tokens with its documents."""
+        """Begin: this side has read so many tokens, the question and its documents."""
 
     def on_session(self, now: float) -> None:
-        """A session with the other side begins."""
+        """Begin a session with the other side."""
 
     def on_measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        """The connection has measured the link."""
+        """Take what the connection has measured of the link."""
 
     def on_draft(self, draft: SideDraft) -> None:
-        """This side has drafted."""
+        """Take an own draft."""
 
     def on_send(self, message: Draft, draft: SideDraft, now: float) -> Draft:
         """Return the message of a draft as it is to be sent."""
         return message
 
     def on_receive(self, message: Draft | Target, now: float) -> None:
-        """The other side has drafted or decided."""
+        """Take what the other side has drafted or decided."""
 
     def on_decision(self, decided: Decided) -> None:
-        """The next step is decided: nothing has changed yet."""
+        """Take the next step's decision, before anything has changed."""
 
     def on_decided(self, decided: Decided, new: Sequence[int], now: float) -> None:
-        """This side has decided a step, and the transcript has `new` steps."""
+        """Take what this side has decided; the transcript has `new` steps."""
 
 
 class Hooks:
     """The methods that plugs override, by their names, and all messages that plugs take."""
 
     def __init__(self, plugs: Sequence[Plug] = ()) -> None:
+        def overriding(name: str) -> list[Callable[..., Any]]:
+            inherited = getattr(Plug, name)
+            found = [plug for plug in plugs if getattr(type(plug), name) is not inherited]
+            return [getattr(plug, name) for plug in found]
+
         self.takes: Takes = {kind: take for plug in plugs for kind, take in plug.takes.items()}
-        self.prepared = _overriding(plugs, "on_prepared")
-        self.session = _overriding(plugs, "on_session")
-        self.measured = _overriding(plugs, "on_measured")
-        self.draft = _overriding(plugs, "on_draft")
-        self.send = _overriding(plugs, "on_send")
-        self.receive = _overriding(plugs, "on_receive")
-        self.decision = _overriding(plugs, "on_decision")
-        self.decided = _overriding(plugs, "on_decided")
-
-
-def _overriding(plugs: Sequence[Plug], name: str) -> tuple[Callable[..., Any], ...]:
-    theirs = getattr(Plug, name)
-    return tuple(getattr(plug, name) for plug in plugs if getattr(type(plug), name) is not theirs)
+        self.prepared, self.session = overriding("on_prepared"), overriding("on_session")
+        self.measured, self.draft = overriding("on_measured"), overriding("on_draft")
+        self.send, self.receive = overriding("on_send"), overriding("on_receive")
+        self.decision, self.decided = overriding("on_decision"), overriding("on_decided")

@@ -7,8 +7,7 @@ lowers the threshold of the side that receives it, which then lists more; steps 
 it. About REQUESTS of all steps lead to a request to either side. The text does not depend on it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -56,18 +55,11 @@ def raised(tau: float) -> float:
     return min(LARGEST_TAU, tau * float(FALL ** (-REQUESTS / (1 - REQUESTS))))
 
 
-@dataclass(frozen=True, slots=True)
-class Unproved(Found):
-    """A step whose winner the drafts do not prove, and the tokens whose probabilities would."""
-
-    missing: Sequence[int] = ()
-
-
 class Race(Decision, Plug):
     """Implements Decision for the race codec and coupled noise.
 
-    `tau` is the threshold of what is listed now. Of `run_ahead` decided steps the other side may
-    still request entries.
+    `tau` is the threshold of what is listed now. The other side may still request entries of
+    `run_ahead` decided steps.
     """
 
     def __init__(self, terms: Terms, drafts: Drafts, port: Port) -> None:
@@ -82,10 +74,7 @@ class Race(Decision, Plug):
         self._kept = terms.settings.run_ahead
         self._asked: EntryRequest | None = None
         self._decided: dict[int, tuple[int, dict[int, float]]] = {}
-        self.takes: Takes = {
-            EntryRequest: self._answer,
-            EntryResponse: self._take,
-        }
+        self.takes: Takes = {EntryRequest: self._answer, EntryResponse: self._take}
 
     def on_session(self, now: float) -> None:
         self._asked = None
@@ -98,7 +87,7 @@ class Race(Decision, Plug):
         return lambda step, p: rule.listing(step, p, tau)
 
     def decide(self, own: SideDraft, theirs: SideDraft) -> Mixed | None:
-        if self._awaits(own) or not self._is_light(own, theirs):
+        if self._awaits(own) or super().work(own, theirs, "") is not None:
             return None
         self.done += 1
         return self.settle(self._raced(own, theirs))
@@ -108,7 +97,7 @@ class Race(Decision, Plug):
 
     def settle(self, found: Found) -> Mixed | None:
         """Return the mixture of the next step, or request what is missing of it."""
-        if isinstance(found, Unproved) and not self._awaits(found.own):
+        if found.missing is not None and not self._awaits(found.own):
             step, prefix_hash = found.own.step, found.own.prefix_hash
             tokens = tuple(sorted(found.missing[:MAX_WANTED]))
             self._asked = EntryRequest(self._port.session, step, prefix_hash, tokens)
@@ -131,7 +120,7 @@ class Race(Decision, Plug):
         ours = weights if self._on_device else (weights[1], weights[0])
         proof = self._coupled.certified(own.step, mine, other, ours)
         if proof.winner is None:
-            return Unproved(own, theirs, missing=proof.missing.tolist())
+            return Found(own, theirs, missing=proof.missing.tolist())
         return Found(own, theirs, weighed(proof.winner, device, cloud, weights))
 
     def _awaits(self, own: SideDraft) -> bool:
@@ -144,7 +133,7 @@ class Race(Decision, Plug):
         """Add the requested entries to the draft that lacks them. Raises ModeError, CodecError."""
         asked, theirs = self._asked, self._drafts.theirs
         if asked is None or (asked.step, asked.prefix_hash) != (message.step, message.prefix_hash):
-            raise ModeError(f"entries of step {message.step} came which were not asked for")
+            raise ModeError(f"entries of step {message.step} came which were not requested")
         self._asked = None
         draft = theirs.get(message.step, message.prefix_hash)
         if draft is not None and isinstance(draft.distribution, RaceEntries):
@@ -162,7 +151,7 @@ class Race(Decision, Plug):
         else:
             draft = self._drafts.own.get(step, prefix_hash)
             if draft is None or not isinstance(draft.distribution, OwnRace):
-                raise ModeError(f"entries of step {step} are asked for, which has no such draft")
+                raise ModeError(f"entries of step {step} are requested, which has no such draft")
             wanted = np.array(message.tokens, np.int64)
             payload = encode_probabilities(draft.distribution, wanted)
         if self._race.adapts:

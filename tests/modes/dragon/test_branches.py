@@ -38,7 +38,7 @@ def leaves(
     taken: list[int] | None = None,
 ) -> list[list[int]]:
     """The texts of the leaves, where a forward reads the prefix `taken`."""
-    state = Drafts.after(1, DECIDED, 20)
+    state = Drafts(1, DECIDED, 20)
     for queue, drafts in ((state.own, own), (state.theirs, theirs or [])):
         for each in drafts:
             queue.put(each)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragonrt.modes.dragon.lookup import Lookup
+from dragonrt.modes.dragon.planner import Lookup
 
 
 @pytest.mark.parametrize(

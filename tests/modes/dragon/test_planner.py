@@ -50,7 +50,7 @@ def planner(
     **settings: Any,
 ) -> tuple[Planner, Drafts]:
     """Of an answer of at most 40 tokens that token 9 ends, with these drafts at hand."""
-    drafts = Drafts.after(start_hash(0), decided, 25)
+    drafts = Drafts(start_hash(0), decided, 25)
     put(drafts.own, own)
     put(drafts.theirs, theirs)
     terms = Terms(

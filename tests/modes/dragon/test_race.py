@@ -9,9 +9,9 @@ import pytest
 
 from dragonrt.distributions import CodecError, Step, codec, encode_distribution
 from dragonrt.distributions.race_codec import LARGEST_TAU, OwnRace
-from dragonrt.modes.dragon.decision import Decided, decoded
+from dragonrt.modes.dragon.decision import Decided, Found, decoded
 from dragonrt.modes.dragon.drafts import Drafts, SideDraft
-from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race, Unproved
+from dragonrt.modes.dragon.race import FALL, LEAST_TAU, REQUESTS, Race
 from dragonrt.modes.dragon.terms import Terms
 from dragonrt.modes.mode import ModeError
 from dragonrt.modes.question import Question
@@ -59,7 +59,7 @@ def wanted(step: int, *tokens: int) -> EntryRequest:
 
 
 def race(kept: int = 4, name: str = "race") -> tuple[Race, Drafts, Machine]:
-    drafts, port = Drafts.after(0, (), 8), Machine()
+    drafts, port = Drafts(0, (), 8), Machine()
     settings = DragonSettings(codec=name, run_ahead=kept)
     terms = Terms("device", Question(), settings, Resources(vocabulary=40))
     return Race(terms, drafts, port), drafts, port
@@ -71,7 +71,7 @@ def asking(step: int, tokens: Sequence[int]) -> tuple[Race, Drafts, Machine]:
     theirs = draft(step, own=False)
     drafts.theirs.put(theirs)
     for _ in range(2):  # but once
-        assert asks.settle(Unproved(draft(step), theirs, missing=tokens)) is None
+        assert asks.settle(Found(draft(step), theirs, missing=tokens)) is None
     assert port.sent == [wanted(step, *sorted(tokens[:MAX_WANTED]))]
     return asks, drafts, port
 

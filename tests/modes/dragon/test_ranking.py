@@ -5,7 +5,7 @@ import pytest
 
 from dragonrt.distributions import Distribution
 from dragonrt.modes.dragon.drafts import SideDraft
-from dragonrt.modes.dragon.ranking import ranked
+from dragonrt.modes.dragon.features import ranked
 from dragonrt.modes.settings import (
     DragonSettings,
     FederatedSettings,
