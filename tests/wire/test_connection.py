@@ -424,14 +424,6 @@ def test_mutated_messages_raise_only_remote_errors(
         assert not device.closed, "an answer to a fault must itself be valid"
 
 
-@given(st.data())
-def test_mutated_bytes_raise_only_remote_errors(data: st.DataObject) -> None:
-    stream = bytearray(frame(OPEN, DRAFT, TARGET, Ping(1, 2, b"x"), Close(5, Reason.FINISHED)))
-    for _ in range(data.draw(st.integers(1, 4))):
-        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
-    feed(pair()[1], [bytes(stream)])
-
-
 @given(st.lists(st.sampled_from([OPEN, OPENED, DRAFT, TARGET, Close(5, Reason.ERROR)]), max_size=8))
 def test_any_split_gives_the_same_events(messages: list[Message]) -> None:
     data = frame(*messages)
