@@ -80,10 +80,7 @@ class TlsStream(Layer):
         self._over = False
 
     async def secure(self) -> None:
-        """Make the handshake, as the first `receive` does.
-
-        Raises TlsError if the other side does not, LinkError if it leaves.
-        """
+        """Make the handshake. Raises TlsError if it fails, LinkError if the other side leaves."""
         while self._waiting is not None:
             try:
                 self._tls.do_handshake()

@@ -21,8 +21,7 @@ from dragonrt.node.endpoints import Address
 from dragonrt.settings import setting
 from dragonrt.side import Side
 
-SOON = timedelta(days=30)
-"""How long before its end a key or certificate is warned of."""
+SOON = timedelta(days=30)  # how long before its end a key or certificate is warned of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +45,7 @@ class LinkSettings:
         return self if self._asked else replace(self, latency=latency)
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return what puts the emulated link around a stream, or None. Raises LinkError.
-
-        The other options replace values of the profile `link`.
-        """
+        """Return what puts the link around a stream, or None; options replace those of `link`."""
         if not self._asked:
             return None
         profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()

@@ -229,10 +229,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Return this side's prefill result; None if the answer is over before.
-
-        Calls `working`, if there is one, every `probe_s` meanwhile.
-        """
+        """Return the prefill result, None if the answer ends before; call `working` meanwhile."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self._over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED

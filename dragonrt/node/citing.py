@@ -28,10 +28,8 @@ from dragonrt.wire.messages import Attribution, Source
 
 FEWEST_BITS = 2.0
 LEAST_SHARE = 0.1
-CLOSE_BITS = 0.5
-"""Evidence from which on a file may be named if none has FEWEST_BITS."""
-LONGEST_SENTENCE = 280
-"""Characters; of a longer one what lies around its first word of the answer."""
+CLOSE_BITS = 0.5  # evidence from which on a file may be named if none has FEWEST_BITS
+LONGEST_SENTENCE = 280  # characters; of a longer one what lies around its first word of the answer
 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")

@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
-LONGEST_END_S = 10.0
-"""After so long a process that is closing ends at once."""
+LONGEST_END_S = 10.0  # after so long a process that is closing ends at once
 
 
 def exit_on_sigterm() -> None:

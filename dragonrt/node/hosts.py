@@ -222,10 +222,7 @@ class Hosts:
         return await Route(self, tuple(self.connectors)).wait_connected(timeout_s)
 
     async def connect(self) -> None:
-        """Connect to each that can be reached. Raises DragonError if none can.
-
-        If there are several errors, one is raised after which dialling again may help.
-        """
+        """Connect to each that can be reached. If none can, raises an error, best a passing one."""
         self._connecting = True
         attempts = (connector.connect() for connector in self.connectors.values())
         found = await asyncio.gather(*attempts, return_exceptions=True)

@@ -41,10 +41,8 @@ T = TypeVar("T")
 
 SESSIONS_APART = 2**20
 """Session numbers of each host of several, so that a trace can tell them apart."""
-REMEMBERED = 1024
-"""Answers whose text for the cloud is kept."""
-M_ARENA_MAX, ARENAS = -8, 2
-"""The option of glibc's mallopt, and its value."""
+REMEMBERED = 1024  # answers whose text for the cloud is kept
+M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
 SWITCH_S = 0.0005
 """How long one thread may hold the interpreter while another wants it: 5 ms by default."""
 

@@ -233,13 +233,6 @@ async def test_one_reader_at_a_time(pair: Pair) -> None:
         assert await receiving == b"x"
 
 
-async def test_the_peer_has_a_name(pair: Pair) -> None:
-    async with pair() as (a, b):
-        assert a.peer_name
-        assert b.peer_name
-        assert a.peer_name != b.peer_name
-
-
 CONTRACT = [
     test_both_directions_keep_the_order,
     test_close_delivers_what_was_written_then_the_end,

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.hosts import Connector, Hosts, mistaken
 from dragonrt.node.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
@@ -136,19 +134,6 @@ def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
     assert connected(network, wait) <= USUAL.probe_s
 
 
-def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
-    async def wait(hosts: Hosts) -> None:
-        for after_writes in (0, 1):
-            network.cut = Cut("cloud", after_writes=after_writes)
-            await network.cloud.kill()
-            assert await hosts.wait_connected(5.0) is None
-            network.cut = None
-            assert await hosts.wait_connected(60.0) is not None
-
-    network = Network()
-    connected(network, wait)
-
-
 def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
     async def wait(hosts: Hosts) -> None:
         await network.cloud.kill()
@@ -200,24 +185,6 @@ def test_a_mistake_is_what_somebody_has_to_mend(error: DragonError | None, whose
     wrapped = DragonError("host a")
     wrapped.__cause__ = error
     assert mistaken(wrapped) is whose
-
-
-@virtual
-async def test_a_full_cloud_is_the_reason_that_is_given() -> None:
-    """Also where it says so in the same breath as the end of the handshake."""
-    network = Network()
-    network.cloud = SimulatedCloud(side("cloud"), CloudLimits(most_devices=1))
-    first, second = network.hosts(), network.hosts()
-    await first.connect()
-    async with AsyncExitStack() as stack:
-        async with kept(first):
-            with suppress(DragonError):
-                await second.connect()
-            await stack.enter_async_context(kept(second))
-            await asyncio.sleep(1.0)
-            assert "devices already" in second.absence
-        assert await second.wait_connected(2 * USUAL.longest_back_off_s) is not None
-    await network.cloud.wait_idle()
 
 
 def test_a_question_dials_at_once_and_goes_on_without_a_cloud_that_stays_away() -> None:

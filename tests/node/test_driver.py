@@ -256,13 +256,6 @@ def test_a_defect_ends_the_answer_not_the_process(where: str) -> None:
     driven(talk, UnableToWant() if where == "wanted" else None, on_record=on_record)
 
 
-@on_driver
-async def test_a_mode_says_why_there_is_no_answer(bench: Bench) -> None:
-    bench.feed(failed=DragonError("nobody is left"))
-    with pytest.raises(DragonError):
-        await bench.driver.wait_over()
-
-
 def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
     """The peer closes that session; nothing else is touched."""
 

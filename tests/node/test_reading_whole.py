@@ -120,5 +120,7 @@ def test_what_does_not_fit_is_said_by_the_name_of_the_file(
     )
     library, said = library_of(tmp_path, model, 4 * WORDS)
     library.check()
+    longest = max(len(library.tokens(chunk)) for chunk in library.retriever.index.chunks())
+    assert longest == model.context_length // 2
     (line,) = said
     assert "long.txt" in line

@@ -422,12 +422,3 @@ def test_mutated_messages_raise_only_remote_errors(
     if not cloud.closed:
         feed(device, [cloud.data_to_send()])
         assert not device.closed, "an answer to a fault must itself be valid"
-
-
-@given(st.lists(st.sampled_from([OPEN, OPENED, DRAFT, TARGET, Close(5, Reason.ERROR)]), max_size=8))
-def test_any_split_gives_the_same_events(messages: list[Message]) -> None:
-    data = frame(*messages)
-    whole, bytewise = pair()[1], pair()[1]
-    expected = feed(whole, [data])
-    assert feed(bytewise, [bytes([byte]) for byte in data]) == expected
-    assert bytewise.data_to_send() == whole.data_to_send()
