@@ -124,7 +124,7 @@ def test_quantities(parse: Callable[[str], float], text: str, value: float) -> N
     assert parse(text) == pytest.approx(value)
 
 
-WRONG = {
+WRONG: dict[Callable[[str], float], list[str]] = {
     parse_duration: ["", "ms", "1", "-1ms", "1e3ms", "1 m s", "1h", "nan s", "1mbit"],
     parse_bandwidth: ["", "1", "1mb", "1ms", "-1mbit", "infbit"],
     parse_size: ["", "GB", "-1GB", "1..2GB", "20 GiB", "nan", "1e999"],
