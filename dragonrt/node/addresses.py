@@ -76,13 +76,11 @@ class NetworkSettings:
 
     def cloud_address(self, link: LinkSettings) -> Address:
         """Return where to listen. Raises DragonError for half a certificate or a bad file."""
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise DragonError("a certificate needs its private key: give --tls-cert and --tls-key")
-        if self.tls_ca is not None and self.tls_cert is None:
-            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
         context = None
-        if self.tls_cert is not None and self.tls_key is not None:
+        if self.tls_cert is not None or self.tls_key is not None:
             context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
+        elif self.tls_ca is not None:
+            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
         return self._address("cloud", link, context)
 
     def device_address(self, link: LinkSettings) -> Address:

@@ -5,16 +5,15 @@ least FEWEST_BITS and LEAST_SHARE of the largest. If two files say the same, nei
 evidence: then the one with the most is named. The sentence is the first that shares the most words
 with the answer, and among those with the question.
 
-A small model cuts what it copies: "plum-39" of plum-otter-39, "PM-48213" of PM-48213-K. So a code
-is compared as a whole token. A token is a run of letters and digits; these connect two parts of it:
+A small model cuts what it copies: "plum-39" of plum-otter-39. So a code is compared as a whole
+token. A token is a run of letters and digits; these connect two parts of it:
 
     - / _ + & # @     between letters and digits
     . : ,             between digits; the comma where it groups three
     .                 in e-mail addresses
 
-A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Codes
-are compared letter by letter; numbers without their grouping (1,250 is 1250), ordinals as numbers,
-and a number with its unit as the number (75mg is 75 mg).
+A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Numbers
+are compared without their grouping (1,250 is 1250), their unit (75mg is 75 mg), st, nd, rd and th.
 """
 
 import re
