@@ -15,7 +15,6 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.gatekeeper import server_session
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Answerer, Peer, Session
 from dragonrt.testing.loop import run
@@ -119,13 +118,6 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
     return run(ask())
 
 
-def of(cloud: SimulatedSide) -> Answerer:
-    return lambda peer, opened: server_session(cloud, peer, opened, asyncio.Semaphore(1))
-
-
-HONEST = of(side("cloud"))
-
-
 async def nothing(send: Callable[[Message], object], opened: Open) -> None:
     await asyncio.Event().wait()
 
@@ -144,15 +136,6 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
     assert found.counted.alone_from == 0
     assert f"{USUAL.mute_s:g} s" in found.answer.notices[0]
     assert found.opens == 1
-
-
-@pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
-def test_who_reads_for_long_and_says_so_is_waited_for(settings: Settings) -> None:
-    slow = of(side("cloud", prepare_s=3 * USUAL.mute_s))
-    found = asked(slow, settings)
-    assert found.seconds > USUAL.mute_s
-    assert found.counted.alone_from is None
-    assert found.answer.tokens == asked(HONEST, settings).answer.tokens
 
 
 def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
