@@ -116,8 +116,8 @@ def texts(passages: Iterable[Passage]) -> list[str]:
 
 def is_refusal(answer: str, refusal: str) -> bool:
     """Whether an answer says that there is none: in the model's words or like "I don't know"."""
-    said, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
-    return not said or bool(own and said.startswith(own)) or _REFUSAL.match(said) is not None
+    given, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
+    return not given or bool(own and given.startswith(own)) or _REFUSAL.match(given) is not None
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
