@@ -17,20 +17,13 @@ from retrieval.files import make_directory, read_bytes
 
 AUTHORITY = "authority.pem"
 
-_Extension = tuple[x509.ExtensionType, bool]
-"""And whether it is critical."""
+_Extension = tuple[x509.ExtensionType, bool]  # and whether it is critical
 
 
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    others = (False,) * 4
-    return x509.KeyUsage(not signs, *others, signs, signs, False, False)
-
-
-_AUTHORITY: list[_Extension] = [(x509.BasicConstraints(True, 0), True), (_usage(signs=True), True)]
-_MEMBER: list[_Extension] = [
-    (x509.BasicConstraints(False, None), True),
-    (_usage(signs=False), True),
-]
+def _usage(*, signs: bool) -> list[_Extension]:
+    """Return what a key is for: to sign certificates, or to prove a side."""
+    usage = x509.KeyUsage(not signs, *(False,) * 4, signs, signs, False, False)
+    return [(x509.BasicConstraints(signs, 0 if signs else None), True), (usage, True)]
 
 
 def make_certificates(
@@ -45,7 +38,8 @@ def make_certificates(
         make_directory(directory)
     except OSError as error:
         raise LinkError(f"cannot make {directory}: {error.strerror}") from None
-    paths = [directory / name for name in (AUTHORITY, *_files("cloud"), *_files("device"))]
+    files = (AUTHORITY, "cloud.pem", "cloud.key", "device.pem", "device.key")
+    paths = [directory / name for name in files]
     for path in paths:
         if path.exists():
             raise LinkError(f"{path} exists and is left as it is: choose another directory")
@@ -53,20 +47,18 @@ def make_certificates(
     last = datetime.combine(now.date() + timedelta(days=days), time.max, UTC)
     # Valid from the day before: the other side's clock may be behind.
     sign = partial(_signed, authority, now - timedelta(days=1), last)
-    write_secret(paths[0], _pem(sign("authority", authority.public_key(), _AUTHORITY)))
-    for side, usage in (
-        ("cloud", ExtendedKeyUsageOID.SERVER_AUTH),
-        ("device", ExtendedKeyUsageOID.CLIENT_AUTH),
-    ):
+    write_secret(paths[0], sign("authority", authority.public_key(), _usage(signs=True)))
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    usages = {"cloud": ExtendedKeyUsageOID.SERVER_AUTH, "device": ExtendedKeyUsageOID.CLIENT_AUTH}
+    for side, usage in usages.items():
         key = ec.generate_private_key(ec.SECP256R1())
-        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-        extensions = [*_MEMBER, (x509.ExtendedKeyUsage([usage]), False), (issuer, False)]
+        proves = x509.ExtendedKeyUsage([usage])
+        extensions = [*_usage(signs=False), (proves, False), (issuer, False)]
         if side == "cloud" and hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in hosts])
             extensions.append((names, False))
-        certificate = sign(side, key.public_key(), extensions)
-        for file, content in zip(_files(side), (_pem(certificate), _key_pem(key)), strict=True):
-            write_secret(directory / file, content)
+        write_secret(directory / f"{side}.pem", sign(side, key.public_key(), extensions))
+        write_secret(directory / f"{side}.key", _key_pem(key))
     return tuple(paths)
 
 
@@ -81,10 +73,6 @@ def last_day(certificate: Path) -> date:
     return min(each.not_valid_after_utc for each in found).date()
 
 
-def _files(side: str) -> tuple[str, str]:
-    return f"{side}.pem", f"{side}.key"
-
-
 def _signed(
     authority: ec.EllipticCurvePrivateKey,
     first: datetime,
@@ -92,14 +80,15 @@ def _signed(
     name: str,
     key: ec.EllipticCurvePublicKey,
     extensions: Sequence[_Extension],
-) -> x509.Certificate:
+) -> bytes:
+    """Return a certificate in PEM."""
     issuer, subject = _name("authority"), _name(name)
     builder = x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
     builder = builder.not_valid_before(first).not_valid_after(last)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key)
     for extension, critical in ((identifier, False), *extensions):
         builder = builder.add_extension(extension, critical)
-    return builder.sign(authority, hashes.SHA256())
+    return builder.sign(authority, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _name(role: str) -> x509.Name:
@@ -115,10 +104,6 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
     except ValueError:
         raise LinkError(f"{host!r} is neither the name of a host nor an address") from None
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

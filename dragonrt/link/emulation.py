@@ -16,10 +16,7 @@ MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 
 
 class EmulatedStream(BufferedStream):
-    """A Stream over `stream`, delayed by one model per direction; made inside a running loop.
-
-    `drain` waits, and reading pauses, while more than `MAX_IN_FLIGHT` bytes are under way.
-    """
+    """A Stream over `stream`, delayed by one model per direction."""
 
     def __init__(self, stream: Stream, outgoing: LinkModel, incoming: LinkModel) -> None:
         loop = asyncio.get_running_loop()

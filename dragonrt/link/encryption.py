@@ -142,10 +142,10 @@ class EncryptedStream(Layer):
         frames.feed(bytes(self._sealed))
         try:
             body = frames.next_body()
-            said = decode(body, {Goodbye}) if body is not None else None
+            sent = decode(body, {Goodbye}) if body is not None else None
         except WireError:
             return True
-        if isinstance(said, Goodbye) and said.reason is Reason.BUSY:
+        if isinstance(sent, Goodbye) and sent.reason is Reason.BUSY:
             raise HandshakeError(Reason.BUSY, NO_PLACE)
         return body is not None
 

@@ -149,10 +149,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Return (time, bytes) of the packets of a message of `size` bytes sent at `now_s`.
-
-        A message of no bytes (the end of the stream) is one packet behind all others.
-        """
+        """Return (time, bytes) of each packet of `size` bytes sent at `now_s`; 0 is the end."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

@@ -5,8 +5,7 @@ Samples that cannot be true are ignored: the other side echoes the times and may
 
 from math import isfinite
 
-WEIGHT = 1 / 8
-"""Of a new sample in the moving average."""
+WEIGHT = 1 / 8  # of a new sample in the moving average
 
 
 class _Estimator:
@@ -36,10 +35,6 @@ class BandwidthEstimator(_Estimator):
     """Bandwidth in bit/s, from bursts."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a burst's bytes, and the seconds by which they alone delayed its end.
-
-        That is the time between the arrivals of its first and last part (without the first part's
-        bytes), or by how much its echo took longer than an empty one.
-        """
+        """Add a sample: a burst's bytes, and the seconds by which they alone delayed its end."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

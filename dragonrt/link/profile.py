@@ -15,8 +15,7 @@ from dragonrt.link.units import parse_bandwidth, parse_duration
 from retrieval.files import read_text
 
 _LARGEST = 2**26  # bytes of a trace
-OWN_PROFILES = Path("profiles")
-"""The user's own, below the working directory."""
+OWN_PROFILES = Path("profiles")  # the user's own, below the working directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +84,16 @@ class LinkProfile:
         return (model("up"), model("down")) if side == "device" else (model("down"), model("up"))
 
 
-def read_delivery_trace(path: Path) -> DeliveryTrace:
+def _delivery_trace(path: Path) -> DeliveryTrace:
     """Read a Mahimahi file: one line per opportunity, the time in whole milliseconds."""
-    try:
-        return DeliveryTrace(tuple(int(line) for line in read_text(path, _LARGEST).split()))
-    except (OSError, ValueError, LinkError) as error:
-        raise LinkError(f"cannot use the delivery trace {path}: {error}") from None
+    return DeliveryTrace(tuple(int(line) for line in read_text(path, _LARGEST).split()))
 
 
-def read_rtt_series(path: Path) -> RttSeries:
+def _rtt_series(path: Path) -> RttSeries:
     """Read a CSV file with the columns time_s and rtt_ms."""
-    try:
-        lines = read_text(path, _LARGEST).splitlines()
-        rows = [(float(row["time_s"]), float(row["rtt_ms"])) for row in csv.DictReader(lines)]
-        return RttSeries(tuple(time for time, _ in rows), tuple(rtt / 1000 for _, rtt in rows))
-    except KeyError as error:
-        raise LinkError(f"cannot use the RTT series {path}: it has no column {error}") from None
-    except (OSError, ValueError, TypeError, LinkError) as error:
-        raise LinkError(f"cannot use the RTT series {path}: {error}") from None
+    rows = list(csv.DictReader(read_text(path, _LARGEST).splitlines()))
+    times_s = tuple(float(row["time_s"]) for row in rows)
+    return RttSeries(times_s, tuple(float(row["rtt_ms"]) / 1000 for row in rows))
 
 
 def _jitter_kind(text: str) -> str:
@@ -119,9 +110,9 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 """Field and parser of the keys that need neither a file nor another key."""
 _TRACES: dict[str, Callable[[Path], object]] = {
-    "up_trace": read_delivery_trace,
-    "down_trace": read_delivery_trace,
-    "rtt_trace": read_rtt_series,
+    "up_trace": _delivery_trace,
+    "down_trace": _delivery_trace,
+    "rtt_trace": _rtt_series,
 }
 _MARKOV = {
     direction: [f"{direction}_{key}" for key in ("low", "high", "to_low", "to_high")]
@@ -145,7 +136,13 @@ def _arguments(table: dict[str, Any], folder: Path) -> dict[str, Any]:
             field, parse = _FIELDS[key]
             arguments[field] = parse(value)
         elif key in _TRACES:
-            arguments[key] = _TRACES[key](folder / value)
+            path = folder / value
+            try:
+                arguments[key] = _TRACES[key](path)
+            except KeyError as error:
+                raise LinkError(f"cannot use the trace {path}: it has no column {error}") from None
+            except (OSError, ValueError, TypeError, LinkError) as error:
+                raise LinkError(f"cannot use the trace {path}: {error}") from None
     for direction, names in _MARKOV.items():
         if table.keys() & set(names):
             arguments[f"{direction}_rates"] = _markov_rates(table, names)

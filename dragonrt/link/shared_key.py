@@ -35,10 +35,7 @@ def new_key(renew: date) -> str:
 
 
 def parse_key(typed: str) -> str:
-    """Return the line that was typed with other capitals, spaces and look-alikes.
-
-    Raises LinkError for one that was mistyped.
-    """
+    """Return the line typed with other capitals, spaces and look-alikes. Raises LinkError."""
     text = "".join(re.findall(r"[0-9a-z]", typed.lower())).translate(_TYPED)
     line = "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
     if not _LINE.fullmatch(line) or set(text) - set(_ALPHABET) or _spell(_content(line)) != line:

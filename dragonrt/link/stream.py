@@ -78,55 +78,52 @@ class Inbox:
         self._chunks: deque[bytes] = deque()
         self._ended = False
         self._error: LinkError | None = None
-        self._reader: asyncio.Future[None] | None = None
+        self._more = asyncio.Event()  # set while there is something to receive, or the end
+        self._read = False
 
     def feed(self, data: bytes) -> None:
         """Add `data`; after the end it is dropped."""
         if data and not self._ended:
             self._chunks.append(data)
             self.size += len(data)
-            self._wake()
+            self._more.set()
 
     def end(self, error: LinkError | None = None) -> None:
         """End the bytes; `receive` raises the error, if any, once all are taken."""
         if not self._ended:
             self._ended, self._error = True, error
-            self._wake()
+            self._more.set()
 
     def discard(self, error: LinkError | None = None) -> None:
         """End, and drop what has not been taken."""
         self._chunks.clear()
         self.size = 0
-        if not self._ended:
-            self.end(error)
+        self.end(error)
 
     async def receive(self) -> bytes:
         """Return all bytes that wait, or those that come next; b"" at the end."""
-        if self._reader is not None:
+        if self._read:
             raise LinkError("only one task at a time may receive from a stream")
-        while not self._chunks:
+        self._read = True
+        try:
+            await self._more.wait()
+        finally:
+            self._read = False
+        if not self._chunks:
             if self._error is not None:
                 raise self._error
-            if self._ended:
-                return b""
-            self._reader = asyncio.get_running_loop().create_future()
-            try:
-                await self._reader
-            finally:
-                self._reader = None
+            return b""
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self.size = 0
+        if not self._ended:
+            self._more.clear()
         self._emptied()
         return data
 
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
 
 class BufferedStream:
-    """What every end of a Stream has: an inbox, and a gate for its writer until it is `over`."""
+    """What every end of a Stream has: an inbox, and a gate for its writer until it is over."""
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
         self.peer_name = peer_name
@@ -253,10 +250,7 @@ async def connect(
 
 
 class Server:
-    """A listening socket and the tasks of its connections; made by `listen`.
-
-    Leaving it as an async context manager closes it.
-    """
+    """A listening socket and the tasks of its connections; its context closes it."""
 
     def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
         self._handler = handler

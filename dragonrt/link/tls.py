@@ -13,7 +13,7 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 
 
 def server_context(
-    certificate: Path, private_key: Path, authority: Path | None = None
+    certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
     """Return the listening side's context; clients of an `authority` must show a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -35,14 +35,16 @@ def client_context(
         context.load_default_certs()
     else:
         _load_authority(context, authority)
-    if (certificate is None) != (private_key is None):
-        raise LinkError("a certificate needs its private key: give both --tls-cert and --tls-key")
-    if certificate is not None and private_key is not None:
+    if certificate is not None or private_key is not None:
         _load_certificate(context, certificate, private_key)
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, certificate: Path, private_key: Path) -> None:
+def _load_certificate(
+    context: ssl.SSLContext, certificate: Path | None, private_key: Path | None
+) -> None:
+    if certificate is None or private_key is None:
+        raise LinkError("a certificate needs its private key: give both --tls-cert and --tls-key")
     try:
         for path in (certificate, private_key):  # a pipe would be waited for
             read_bytes(path)
@@ -80,10 +82,7 @@ class TlsStream(Layer):
         self._over = False
 
     async def secure(self) -> None:
-        """Make the handshake, as the first `receive` does.
-
-        Raises TlsError if the other side does not, LinkError if it leaves.
-        """
+        """Make the handshake. Raises TlsError if it fails, LinkError if the other side leaves."""
         while self._waiting is not None:
             try:
                 self._tls.do_handshake()

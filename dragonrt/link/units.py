@@ -22,10 +22,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes, of a number alone or with one of the units k, M, G, T, each with or without a B.
-
-    Raises DragonError.
-    """
+    """Return bytes, of a number with or without k, M, G or T, and B. Raises DragonError."""
     found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     try:
         return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)

@@ -21,8 +21,7 @@ from dragonrt.node.endpoints import Address
 from dragonrt.settings import setting
 from dragonrt.side import Side
 
-SOON = timedelta(days=30)
-"""How long before its end a key or certificate is warned of."""
+SOON = timedelta(days=30)  # how long before its end a key or certificate is warned of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +45,7 @@ class LinkSettings:
         return self if self._asked else replace(self, latency=latency)
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return what puts the emulated link around a stream, or None. Raises LinkError.
-
-        The other options replace values of the profile `link`.
-        """
+        """Return what puts the link around a stream, or None; options replace those of `link`."""
         if not self._asked:
             return None
         profile = LinkProfile.load(self.link) if self.link is not None else LinkProfile()
@@ -80,13 +76,11 @@ class NetworkSettings:
 
     def cloud_address(self, link: LinkSettings) -> Address:
         """Return where to listen. Raises DragonError for half a certificate or a bad file."""
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise DragonError("a certificate needs its private key: give --tls-cert and --tls-key")
-        if self.tls_ca is not None and self.tls_cert is None:
-            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
         context = None
-        if self.tls_cert is not None and self.tls_key is not None:
+        if self.tls_cert is not None or self.tls_key is not None:
             context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
+        elif self.tls_ca is not None:
+            raise DragonError("--tls-ca needs a certificate of this side: give --tls-cert, too")
         return self._address("cloud", link, context)
 
     def device_address(self, link: LinkSettings) -> Address:

@@ -10,20 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from dragonrt.errors import DragonError
-from dragonrt.modes.mode import (
-    Computed,
-    Effects,
-    Finish,
-    Input,
-    Leave,
-    Left,
-    Measured,
-    Mode,
-    Preempted,
-    Received,
-    Stopped,
-    TimedOut,
-)
+from dragonrt.modes import mode as modes
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import ModeEntry
 from dragonrt.modes.settings import Settings
@@ -86,7 +73,7 @@ class AnswerSession:
     def measured(self) -> None:
         if self._peer is not None:
             bandwidth = self._peer.bandwidth.average
-            self._driver.feed(Measured(self.name, self._peer.round_trip_s, bandwidth))
+            self._driver.feed(modes.Measured(self.name, self._peer.round_trip_s, bandwidth))
 
     def receive(self, message: wire.SessionMessage) -> None:
         if self._driver.over and self.route is not None:
@@ -100,7 +87,7 @@ class AnswerSession:
             if self._evidence not in (None, message.evidence):
                 raise DragonError("its documents have changed since the answer began")
             self._opened, self._evidence = True, message.evidence
-        self._driver.feed(Received(self.name, message))
+        self._driver.feed(modes.Received(self.name, message))
 
     def closed(self, close: wire.Close) -> None:
         self.retry_s, self.attribution = close.retry_ms / 1000, close.attribution
@@ -114,7 +101,7 @@ class AnswerSession:
             returns = returns and self.route is not None
             if returns:
                 self.gone.set()
-            self._driver.feed(Left(self.name, reason, returns))
+            self._driver.feed(modes.Left(self.name, reason, returns))
 
     # What the driver calls.
 
@@ -159,7 +146,7 @@ class AnswerSession:
     def fail(self, reason: str) -> None:
         """End the session, and do not resume it: the other side broke it."""
         self.close(Reason.ERROR, reason)
-        self._driver.feed(Left(self.name, reason, False))
+        self._driver.feed(modes.Left(self.name, reason, False))
 
     async def conclude(self) -> None:
         """End the session of a complete answer; wait a while for the other side's attribution."""
@@ -200,12 +187,12 @@ class AnswerSession:
 class Driver:
     """Runs one mode: inputs in, in order, effects out. `recorder` gets every event."""
 
-    def __init__(self, mode: Mode, recorder: Recorder, timeouts: Timeouts) -> None:
+    def __init__(self, mode: modes.Mode, recorder: Recorder, timeouts: Timeouts) -> None:
         self.mode = mode
         self.recorder = recorder
         self.timeouts = timeouts
         self.sessions: dict[str, AnswerSession] = {}
-        self.finish: Finish | None = None
+        self.finish: modes.Finish | None = None
         self.rtt_s = 0.0
         """The largest round trip of a session that is over."""
         self._loop = asyncio.get_running_loop()
@@ -213,7 +200,7 @@ class Driver:
         self._over = asyncio.Event()
         self._error: Exception | None = None
         self._context: BackendSession | None = None
-        self._inputs: deque[Input] = deque()
+        self._inputs: deque[modes.Input] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -229,10 +216,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Return this side's prefill result; None if the answer is over before.
-
-        Calls `working`, if there is one, every `probe_s` meanwhile.
-        """
+        """Return the prefill result, None if the answer ends before; call `working` meanwhile."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self._over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
@@ -252,7 +236,7 @@ class Driver:
         self._context = read.context
         self.feed(read.prepared)
 
-    def feed(self, *inputs: Input) -> None:
+    def feed(self, *inputs: modes.Input) -> None:
         """Feed inputs into the mode, in order, and begin what work it then wants.
 
         Inputs that come meanwhile are queued. After the end of the answer only messages are fed and
@@ -274,22 +258,22 @@ class Driver:
             self._busy = False
         self._set_timer()
 
-    def _handle(self, happened: Input) -> None:
-        if self.over and not isinstance(happened, Received):
+    def _handle(self, happened: modes.Input) -> None:
+        if self.over and not isinstance(happened, modes.Received):
             return
         try:
             effects = self.mode.handle(happened, self._loop.time())
         except DragonError as error:
-            if not isinstance(happened, Received):
+            if not isinstance(happened, modes.Received):
                 raise
             self.sessions[happened.peer].fail(str(error))
         else:
             self._carry_out(effects)
 
-    def stop(self, reason: Finish) -> None:
+    def stop(self, reason: modes.Finish) -> None:
         """End the answer with the tokens decided so far; no later one is recorded."""
         self._stopped = True
-        self.feed(Stopped(reason))
+        self.feed(modes.Stopped(reason))
 
     # Effects.
 
@@ -298,7 +282,7 @@ class Driver:
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
-    def _carry_out(self, effects: Effects) -> None:
+    def _carry_out(self, effects: modes.Effects) -> None:
         late = self.over
         for event in effects.events:
             if not (late or (self._stopped and isinstance(event, TokenDecided))):
@@ -317,11 +301,11 @@ class Driver:
             self.finish = effects.finished
             self._over.set()
 
-    def _leave(self, leave: Leave) -> None:
+    def _leave(self, leave: modes.Leave) -> None:
         session = self.sessions[leave.peer]
         session.close(leave.reason, leave.text)
         if session.route is None:
-            self.feed(Left(leave.peer, leave.text, False))
+            self.feed(modes.Left(leave.peer, leave.text, False))
         elif leave.again:
             session.gone.set()
         else:
@@ -345,12 +329,12 @@ class Driver:
         work, error = outcome.work, outcome.error
         session = self.sessions.get(work.peer or "")
         if outcome.preempted:
-            self.feed(Preempted(work, outcome.seconds))
+            self.feed(modes.Preempted(work, outcome.seconds))
         elif error is None:
-            self.feed(Computed(work, outcome.value, outcome.seconds))
+            self.feed(modes.Computed(work, outcome.value, outcome.seconds))
         elif isinstance(error, DragonError) and session is not None:
             session.fail(str(error))  # it sent what could not be computed with
-            self.feed(Preempted(work, 0.0))
+            self.feed(modes.Preempted(work, 0.0))
         else:
             self._fail(error)
 
@@ -366,7 +350,7 @@ class Driver:
 
     def _tick(self) -> None:
         self._timer = None
-        self.feed(TimedOut())
+        self.feed(modes.TimedOut())
 
     async def wait_over(self) -> None:
         """Wait until the answer has ended. Raises what it failed with."""

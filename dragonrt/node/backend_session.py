@@ -14,10 +14,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """The result of a Work: its head's `value`, or an `error`; neither if it was preempted.
-
-    `seconds` is the time of the forward.
-    """
+    """A Work's result: the head's `value`, an `error`, or `preempted`; the forward's seconds."""
 
     work: Work
     seconds: float
@@ -33,10 +30,7 @@ class BackendSession(Protocol):
     """One answer's session at a model, which has read its documents and its question."""
 
     def start(self, work: Work, done: Done) -> None:
-        """Do the work beside the loop; `done` is called on the loop, never at once.
-
-        One Work with a span at a time.
-        """
+        """Do the work, one with a span at a time; `done` is called on the loop, never at once."""
 
     def preempt(self) -> None:
         """Stop the forward under way as soon as possible; without effect when there is none."""
@@ -47,10 +41,7 @@ class BackendSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """A side that has read the question after its documents, and the times it took.
-
-    `evidence` is a hash of the `passages` and their relevances; `decode` returns tokens' text.
-    """
+    """A side that has read the question; `evidence` is a hash of `passages` and relevances."""
 
     context: BackendSession
     prepared: Prepared
@@ -83,7 +74,4 @@ class Prefiller(Protocol):
         """Return the offline decode profile of this side, if it has one."""
 
     async def prepare(self, question: Question, *, verifies: bool) -> PrefillResult:
-        """Retrieve, load the documents' KV and prefill the question.
-
-        A verifier reads blocks in one forward even where their last bits differ.
-        """
+        """Find and load the documents and prefill the question; a verifier reads blocks at once."""

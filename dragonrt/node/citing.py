@@ -5,16 +5,15 @@ least FEWEST_BITS and LEAST_SHARE of the largest. If two files say the same, nei
 evidence: then the one with the most is named. The sentence is the first that shares the most words
 with the answer, and among those with the question.
 
-A small model cuts what it copies: "plum-39" of plum-otter-39, "PM-48213" of PM-48213-K. So a code
-is compared as a whole token. A token is a run of letters and digits; these connect two parts of it:
+A small model cuts what it copies: "plum-39" of plum-otter-39. So a code is compared as a whole
+token. A token is a run of letters and digits; these connect two parts of it:
 
     - / _ + & # @     between letters and digits
     . : ,             between digits; the comma where it groups three
     .                 in e-mail addresses
 
-A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Codes
-are compared letter by letter; numbers without their grouping (1,250 is 1250), ordinals as numbers,
-and a number with its unit as the number (75mg is 75 mg).
+A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Numbers
+are compared without their grouping (1,250 is 1250), their unit (75mg is 75 mg), st, nd, rd and th.
 """
 
 import re
@@ -28,10 +27,8 @@ from dragonrt.wire.messages import Attribution, Source
 
 FEWEST_BITS = 2.0
 LEAST_SHARE = 0.1
-CLOSE_BITS = 0.5
-"""Evidence from which on a file may be named if none has FEWEST_BITS."""
-LONGEST_SENTENCE = 280
-"""Characters; of a longer one what lies around its first word of the answer."""
+CLOSE_BITS = 0.5  # evidence from which on a file may be named if none has FEWEST_BITS
+LONGEST_SENTENCE = 280  # characters; of a longer one what lies around its first word of the answer
 
 _END = re.compile(r"(?<=[.!?…])[\"'”’»)\]]*\s+(?=\D)|(?<=[。！？])|\n+")
 _ABBREVIATION = re.compile(r"(?:^|\W)(?:Dr|Mr|Mrs|Ms|Prof|St|No|Nr|tel|vs|ca|approx|Jr|Sr)\.$")
@@ -119,8 +116,8 @@ def texts(passages: Iterable[Passage]) -> list[str]:
 
 def is_refusal(answer: str, refusal: str) -> bool:
     """Whether an answer says that there is none: in the model's words or like "I don't know"."""
-    said, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
-    return not said or bool(own and said.startswith(own)) or _REFUSAL.match(said) is not None
+    given, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
+    return not given or bool(own and given.startswith(own)) or _REFUSAL.match(given) is not None
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:

@@ -17,14 +17,8 @@ from dragonrt.node.hosts import Hosts, NotConnectedError
 from dragonrt.node.peer import Peer
 from dragonrt.privacy.evidence import Moved
 from dragonrt.timeouts import BackOff
-from dragonrt.traces.events import (
-    AnswerClosed,
-    Drafted,
-    Noticed,
-    QuestionSent,
-    Record,
-    TokenDecided,
-)
+from dragonrt.traces import events
+from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire import messages as wire
 from dragonrt.wire.connection import Traffic
 from dragonrt.wire.reasons import Reason
@@ -66,7 +60,7 @@ class Answer:
     @property
     def notices(self) -> list[str]:
         """Return the notices for the person."""
-        return [each.event.text for each in self.records if isinstance(each.event, Noticed)]
+        return [each.event.text for each in self.records if isinstance(each.event, events.Noticed)]
 
 
 class ClientSession:
@@ -131,16 +125,16 @@ class ClientSession:
                 session.close(Reason.CANCELLED)
             await driver.settle()
             spent = Traffic(*map(sub, self._traffic(), before))
-            answer.rtt_s, answer.bytes_sent, answer.bytes_received = driver.rtt_s, *spent[:2]
+            rtt_s, held_s = driver.rtt_s, self._held_s()
+            answer.rtt_s, answer.bytes_sent, answer.bytes_received = rtt_s, *spent[:2]
             finish = driver.finish.value if driver.finish else "error"
-            closed = AnswerClosed(finish, *spent[:2], driver.rtt_s, *spent[2:], self._held_s())
-            driver.record(closed)
+            driver.record(events.AnswerClosed(finish, *spent[:2], rtt_s, *spent[2:], held_s))
             answer.attributions = tuple(each.attribution for each in sessions if each.took_part)
             answer.moved = driver.mode.moved
         return answer
 
     def _record(self, record: Record) -> None:
-        if not isinstance(record.event, Drafted):
+        if not isinstance(record.event, events.Drafted):
             self.answer.records.append(record)
         self._on_record(record)
 
@@ -200,7 +194,7 @@ class ClientSession:
         session.attach(peer, number)
         history = sum(len(text.encode()) for turn in question.history for text in turn)
         words = len(question.prompt.encode()) + len(question.instructions.encode())
-        driver.record(QuestionSent(words, history, len(question.accepted)))
+        driver.record(events.QuestionSent(words, history, len(question.accepted)))
         driver.feed(Joined(session.name, number))
 
     async def _keep_joined(self, session: AnswerSession) -> None:

@@ -13,8 +13,7 @@ T = TypeVar("T")
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM ended before it was ready, or in disorder."""
-LONGEST_END_S = 10.0
-"""After so long a process that is closing ends at once."""
+LONGEST_END_S = 10.0  # after so long a process that is closing ends at once
 
 
 def exit_on_sigterm() -> None:
@@ -29,7 +28,7 @@ def exit_on_sigterm() -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], object]) -> None:
+def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
     """Call the next of `steps` on the running loop for each of these signals that comes.
 
     After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
@@ -53,9 +52,13 @@ async def terminable(main: Coroutine[Any, Any, T]) -> T:
     """Return what `main` returns; SIGTERM cancels it and raises SystemExit."""
     task, ended = asyncio.current_task(), asyncio.Event()
     assert task is not None
-    # On Windows, and in a thread that gets no signals, it is not possible.
-    with suppress(NotImplementedError, RuntimeError):
-        on_signals((signal.SIGTERM,), lambda: (ended.set(), task.cancel()))
+
+    def end() -> None:
+        ended.set()
+        task.cancel()
+
+    with suppress(NotImplementedError, RuntimeError):  # Windows, or a thread without signals
+        on_signals((signal.SIGTERM,), end)
     try:
         return await main
     except asyncio.CancelledError:

@@ -25,8 +25,7 @@ from dragonrt.wire.reasons import BusyError
 
 T = TypeVar("T")
 
-ALONE = 256
-"""Rows times tokens of a forward while nobody else's next token can be asked for."""
+ALONE = 256  # rows times tokens of a forward while nobody else's next token can be asked for
 
 
 class Engine(WorkerThread):
@@ -276,10 +275,7 @@ class ModelSession:
                 self._engine.add(reading, partial(take, place))
 
     def _beside(self, reader: Reader, branches: Sequence[Span]) -> list[tuple[Reader, Span]]:
-        """Return for every branch the fork of the reader that has most of its text already.
-
-        The last branches are left out if there is no room for more forks.
-        """
+        """Return the best fork for each branch; the last ones are left out if there is no room."""
         with suppress(BusyError):
             while len(self._forks) < len(branches):
                 self._forks.append(reader.fork())

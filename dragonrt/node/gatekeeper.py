@@ -25,11 +25,9 @@ from dragonrt.wire import messages as wire
 from dragonrt.wire.reasons import BusyError
 from dragonrt.wire.values import unpack
 
-READ_AT_ONCE = 2
-"""Questions of one device that are read at the same time."""
+READ_AT_ONCE = 2  # questions of one device that are read at the same time
 LONGEST_RETRY_S = 30.0
-USUAL_ANSWER_S = 2.0
-"""The assumed seconds of an answer before there was one."""
+USUAL_ANSWER_S = 2.0  # the assumed seconds of an answer before there was one
 SMOOTHING = 0.1
 LINES_A_SECOND = 4
 REMEMBERED_HOSTS = 256
@@ -218,10 +216,7 @@ class BoundedLines:
 def server_session(
     prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """Return the session that a device opens, and the work on it. Raises DragonError to refuse it.
-
-    `turns` are those of the device to have questions read.
-    """
+    """Return the session that a device opens, and its work. Raises DragonError to refuse it."""
     entry = mode_entry(message.mode)
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)

@@ -14,8 +14,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.control.profiler import DecodeProfile
 from dragonrt.errors import DragonError
 
-DOCUMENT_TOKENS = 96
-"""As many as a usual chunk has."""
+DOCUMENT_TOKENS = 96  # as many as a usual chunk has
 
 
 def measure(
@@ -25,10 +24,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Fit seconds per token, decoded behind dummy documents until the context is full.
-
-    This is done `runs` times, with `rows` documents at once; `progress` gets (runs done, runs).
-    """
+    """Fit seconds per token over `runs` decodings of a full context behind `rows` documents."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []

@@ -154,7 +154,8 @@ class Hosts:
         self._holders: set[str] = set()
         self._rejected: dict[str, Holdings] = {}
         self._connecting = False
-        self._news = asyncio.Event()
+        self.back = asyncio.Event()
+        """Set, and replaced by another, when a host is there again."""
         # Answers of different devices to one question go different ways.
         self._salt = os.urandom(16)
         for name, connector in connectors.items():
@@ -222,10 +223,7 @@ class Hosts:
         return await Route(self, tuple(self.connectors)).wait_connected(timeout_s)
 
     async def connect(self) -> None:
-        """Connect to each that can be reached. Raises DragonError if none can.
-
-        If there are several errors, one is raised after which dialling again may help.
-        """
+        """Connect to each that can be reached. If none can, raises an error, best a passing one."""
         self._connecting = True
         attempts = (connector.connect() for connector in self.connectors.values())
         found = await asyncio.gather(*attempts, return_exceptions=True)
@@ -256,19 +254,6 @@ class Hosts:
         """Return the living connection to a host, if the host has what all must have."""
         return self.connectors[name].peer if name in self._holders else None
 
-    async def wait_news(self, timeout_s: float) -> None:
-        """Wait until a host is back, or time is up."""
-        connectors = self.connectors.values()
-        for connector in connectors:
-            connector.waiters += 1
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._news.wait()
-        finally:
-            for connector in connectors:
-                connector.waiters -= 1
-
     def _connected(self, name: str) -> None:
         peer = self.connectors[name].peer
         hello = peer.connection.peer if peer is not None else None
@@ -284,8 +269,8 @@ class Hosts:
         if holdings == self._holdings:
             self._holders.add(name)
             self._rejected.pop(name, None)
-            news, self._news = self._news, asyncio.Event()
-            news.set()
+            self.back.set()
+            self.back = asyncio.Event()
         elif self._rejected.get(name) != holdings:
             self._rejected[name] = holdings
             what = "model" if holdings[0] != self._holdings[0] else "documents or settings"
@@ -317,9 +302,17 @@ class Route:
 
     async def wait_connected(self, timeout_s: float) -> Peer | None:
         """Return a living connection, waiting for it up to `timeout_s`; None if there is none."""
-        clock = asyncio.get_running_loop().time
+        clock, connectors = asyncio.get_running_loop().time, self.hosts.connectors.values()
         end_s = clock() + timeout_s
-        while (peer := self.peer) is None and clock() < end_s:
-            later = (until_s for until_s in self._busy_until_s.values() if until_s > clock())
-            await self.hosts.wait_news(min([end_s, *later]) - clock())
-        return peer
+        for connector in connectors:
+            connector.waiters += 1
+        try:
+            while (peer := self.peer) is None and clock() < end_s:
+                later = (until_s for until_s in self._busy_until_s.values() if until_s > clock())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(min([end_s, *later])):
+                        await self.hosts.back.wait()
+            return peer
+        finally:
+            for connector in connectors:
+                connector.waiters -= 1

@@ -108,10 +108,7 @@ class Library:
 
 
 class _MissingKv:
-    """The chunks of a library's present snapshot whose KV is not stored.
-
-    There are no more when the disk is full or the store's limit is reached; a notice says so.
-    """
+    """The chunks of a library's snapshot whose KV is not stored; none if there is no room."""
 
     def __init__(self, library: Library) -> None:
         self._library = library

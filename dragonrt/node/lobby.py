@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 MOST_STRANGERS = 64
 MOST_OF_A_SOURCE = 16
-FIRST_BYTE_S = 2.0
-"""How long a connection may be silent."""
-NETWORK_BITS = 64
-"""Prefix of the IPv6 addresses that one machine may have."""
+FIRST_BYTE_S = 2.0  # how long a connection may be silent
+NETWORK_BITS = 64  # prefix of the IPv6 addresses that one machine may have
 
 
 class MadeWayError(Exception):

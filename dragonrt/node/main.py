@@ -32,7 +32,7 @@ from dragonrt.node.process import local_side
 from dragonrt.node.reindexing import OnReport
 from dragonrt.node.resources import mode_resources
 from dragonrt.node.side_settings import SideSettings
-from dragonrt.timeouts import USUAL, Timeouts
+from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import AnswerClosed, Record
 from dragonrt.traces.file import Recorder, Sink
@@ -41,10 +41,8 @@ T = TypeVar("T")
 
 SESSIONS_APART = 2**20
 """Session numbers of each host of several, so that a trace can tell them apart."""
-REMEMBERED = 1024
-"""Answers whose text for the cloud is kept."""
-M_ARENA_MAX, ARENAS = -8, 2
-"""The option of glibc's mallopt, and its value."""
+REMEMBERED = 1024  # answers whose text for the cloud is kept
+M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
 SWITCH_S = 0.0005
 """How long one thread may hold the interpreter while another wants it: 5 ms by default."""
 
@@ -185,14 +183,15 @@ async def device(
     `on_notice` gets a line when one is not there, lost or back, `on_report` the updates of a
     watched index, `listeners` every event. Raises DragonError if one refuses this side for good.
     """
-    async with local_side(settings, model, library, on_report, *listeners) as side:
-        connectors = _hosts(members, model, side.timeouts, side.recorder, on_notice)
+    async with (
+        local_side(settings, model, library, on_report, *listeners) as side,
+        _dialling(model, members, how, side.recorder, on_notice) as connectors,
+    ):
         resources = Resources(vocabulary=side.vocabulary)
-        async with _dialling(connectors, how, on_notice):
-            found = Device(side, connectors, how, resources, unmet=members)
-            with suppress(NotConnectedError):
-                found.complete()
-            yield found
+        found = Device(side, connectors, how, resources, unmet=members)
+        with suppress(NotConnectedError):
+            found.complete()
+        yield found
 
 
 async def look(
@@ -200,61 +199,53 @@ async def look(
 ) -> None:
     """Dial each other side once, and leave. `on_notice` and errors are those of `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
-    async with _dialling(_hosts(members, model, USUAL, recorder, on_notice), how, on_notice):
+    async with _dialling(model, members, how, recorder, on_notice):
         pass
-
-
-def _hosts(
-    members: Sequence[Member],
-    model: LanguageModel,
-    timeouts: Timeouts,
-    recorder: Recorder,
-    on_notice: Callable[[str], None],
-) -> dict[str, Hosts]:
-    """Return the hosts of each member, by the members' names."""
-    several, identity = len(members) > 1, Identity("device", model)
-
-    async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
-        stream, connection = await address.dial(identity)
-        return Peer(stream, connection, to, None, timeouts, first_session)
-
-    def hosts(member: Member) -> Hosts:
-        # The events of a connection name its worker: sessions are numbered alike on each.
-        to = recorder.of(member.name) if several else recorder
-        connectors = {}
-        for number, host in enumerate(member.hosts or (member,)):
-            who = f"the worker {member.name}" if several else "the cloud"
-            who = f"the host {host.name}" if member.hosts else who
-            dialling = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
-            connectors[host.name] = Connector(dialling, timeouts, on_notice, who)
-        return Hosts(connectors, on_notice)
-
-    return {member.name: hosts(member) for member in members}
 
 
 @asynccontextmanager
 async def _dialling(
-    links: Mapping[str, Hosts], how: Settings, on_notice: Callable[[str], None]
-) -> AsyncIterator[None]:
-    """Dial each once, and keep it connected until the context ends; DragonError as `device`."""
+    model: LanguageModel,
+    members: Sequence[Member],
+    how: Settings,
+    recorder: Recorder,
+    on_notice: Callable[[str], None],
+) -> AsyncIterator[Mapping[str, Hosts]]:
+    """Dial each member once, and keep it connected until the context ends; see `device`."""
+    several, identity = len(members) > 1, Identity("device", model)
+
+    async def dial(address: Address, to: Recorder, first_session: int) -> Peer:
+        stream, connection = await address.dial(identity)
+        return Peer(stream, connection, to, first_session=first_session)
+
+    def hosts_of(member: Member, who: str) -> Hosts:
+        # The events of a connection name its worker: sessions are numbered alike on each.
+        to = recorder.of(member.name) if several else recorder
+        connectors = {}
+        for number, host in enumerate(member.hosts or (member,)):
+            whom = f"the host {host.name}" if member.hosts else who
+            dialled = partial(dial, host.address, to, 1 + number * SESSIONS_APART)
+            connectors[host.name] = Connector(dialled, USUAL, on_notice, whom)
+        return Hosts(connectors, on_notice)
+
+    names = [f"the worker {member.name}" if several else "the cloud" for member in members]
+    links = list(map(hosts_of, members, names))
     keepers: list[asyncio.Task[None]] = []
     try:
-        dialled = (link.connect() for link in links.values())
-        errors = await asyncio.gather(*dialled, return_exceptions=True)
-        keepers += (asyncio.create_task(each.run(), name="connector") for each in links.values())
-        for name, error in zip(links, errors, strict=True):
-            who = f"the worker {name}" if len(links) > 1 else "the cloud"
+        errors = await asyncio.gather(*(link.connect() for link in links), return_exceptions=True)
+        keepers += (asyncio.create_task(link.run(), name="connector") for link in links)
+        for who, error in zip(names, errors, strict=True):
             if error is not None and not isinstance(error, DragonError):
                 raise error
             if error is not None and mistaken(error):
-                raise error if len(links) == 1 else DragonError(f"{who}: {error}") from error
+                raise DragonError(f"{who}: {error}") if several else error
             if error is not None:
                 until = "going on without" if how.goes_alone else "answering nothing without"
                 on_notice(f"{until} {who} until it can be reached: {error}")
-        yield
+        yield {member.name: link for member, link in zip(members, links, strict=True)}
     finally:
         # To end a constant rate early would tell when the answer ended.
-        await asyncio.gather(*(link.settled() for link in links.values()))
+        await asyncio.gather(*(link.settled() for link in links))
         await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         for keeper in keepers:
             keeper.cancel()

@@ -38,8 +38,7 @@ from retrieval.store import FORMAT
 
 WARM_UP = Question(prompt="Is everything ready?", max_tokens=1, documents=0)
 """Asked before the first question, so that no user waits for lazy loading."""
-LOCKED_S = 5.0
-"""How long a start waits for another process that indexes."""
+LOCKED_S = 5.0  # how long a start waits for another process that indexes
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
@@ -132,10 +131,7 @@ def complete_library(
     *,
     kv: bool = True,
 ) -> Library | None:
-    """Index all documents of a side, with `kv` store their KV, and return the library, if any.
-
-    Raises DragonError.
-    """
+    """Index all documents, with `kv` store their KV; return the library. Raises DragonError."""
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:
@@ -155,10 +151,7 @@ async def local_side(
     on_report: OnReport = lambda report: None,
     *listeners: Sink,
 ) -> AsyncIterator[LocalSide]:
-    """Run the side of this process, its threads and its trace, until the context ends.
-
-    `on_report` gets the updates of a watched index, `listeners` every event.
-    """
+    """Run the side of this process until the context ends; `listeners` get every event."""
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         heads = await stack.enter_async_context(WorkerThread("heads"))

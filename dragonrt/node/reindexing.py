@@ -29,10 +29,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @dataclass(slots=True)
 class Following:
-    """The state of the process that indexes beside a side.
-
-    `stopped` is why there is none, `failed` why its last update failed; both are empty otherwise.
-    """
+    """Why nothing indexes beside a side, and why the last update failed; empty otherwise."""
 
     stopped: str = ""
     failed: str = ""

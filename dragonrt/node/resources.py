@@ -60,10 +60,7 @@ def mode_resources(
 
 
 def verifier_of(draft: str, target: str, given: Verifier | None, kind: Kind) -> Verifier:
-    """Return `given`, or else the bundled verifier for the models with these fingerprints.
-
-    Raises DragonError if the given one does not fit, or none was given and none is bundled.
-    """
+    """Return `given` if it fits, or the bundled verifier of these models. Raises DragonError."""
     if given is None:
         return Verifier.for_pair(draft, target, kind)
     if given.kind != kind:

@@ -16,11 +16,8 @@ Search = Literal["hybrid", "dense", "words"]
 class SideSettings:
     """What a process answers with.
 
-    `documents` are indexed (only what changed costs anything), but for what `exclude` names and
-    files above `largest_file`; without them `index` is opened as it is, or the `store`
-    (postgresql://...) that has the index in its place. With none of them the side answers without
-    documents. `watch` indexes what changes while the side runs. `share_sources` lets the cloud name
-    the titles and files it used; `rebuild` makes the index anew.
+    `documents` are indexed; without them `index` is opened as it is, or the `store` that has the
+    index in its place. With none of them the side answers without documents.
     """
 
     side: Side

@@ -161,10 +161,7 @@ class Connection:
         return events
 
     def eof(self) -> list[Event]:
-        """End the connection with its stream, and return a Goodbye (LOST) unless it was over.
-
-        Raises HandshakeError if the connection never became open.
-        """
+        """End the connection; return a Goodbye (LOST). Raises HandshakeError if never open."""
         before, partial = self.state, self._frames.has_partial_frame
         self.event_bytes = []
         if before is State.CLOSED:

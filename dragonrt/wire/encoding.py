@@ -36,8 +36,8 @@ _LENGTH = {message: 1 + len(fields(message)) for message in _MESSAGES}
 def encode(message: Message) -> bytes:
     """Return the body of a frame: a msgpack array of the message's type and fields."""
     values = _VALUES[type(message)](message)
-    if isinstance(message, Close) and (said := message.attribution) is not None:
-        values = (*values[:-1], (tuple(map(astuple, said.sources)), said.missing))
+    if isinstance(message, Close) and (found := message.attribution) is not None:
+        values = (*values[:-1], (tuple(map(astuple, found.sources)), found.missing))
     return bytes(msgpack.packb(values))
 
 

@@ -87,10 +87,7 @@ class FrameDecoder:
         self._buffer += data
 
     def next_body(self) -> bytes | None:
-        """Return the next body, None if more bytes are needed.
-
-        Raises RemoteProtocolError for a wrong header or lz4 block; the stream is then unusable.
-        """
+        """Return the next body, None if more bytes are needed. Raises RemoteProtocolError."""
         while True:
             carried = self._carried
             if carried is not None and (body := carried.next_body()) is not None:

@@ -66,10 +66,7 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Return the message, None if it came late for a session we closed.
-
-        Raises MessageError with the session set if the session has to be closed for it.
-        """
+        """Return the message, None if it came late; MessageError if it ends its session."""
         session, kind = message.session, type(message)
         state = self.state(session)
         if state is SessionState.NONE and kind is not Open:

@@ -42,10 +42,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return the instance that was packed; what did not travel has its defaults.
-
-    Raises MessageError for values that make no instance.
-    """
+    """Return the instance, with defaults for what did not travel. Raises MessageError."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

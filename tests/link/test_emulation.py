@@ -8,7 +8,6 @@ import pytest
 
 from dragonrt.errors import LinkError
 from dragonrt.link.emulation import MAX_IN_FLIGHT, EmulatedStream
-from dragonrt.link.markov import MarkovChannel, MarkovRates
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.models import LinkModel
 from dragonrt.link.profile import LinkProfile
@@ -58,19 +57,6 @@ def test_a_round_trip_takes_twice_the_latency() -> None:
         assert await arrivals(near, 4) == [(0.3, b"pong")]
 
     over_link(body, LinkModel(latency_s=0.15), LinkModel(latency_s=0.15))
-
-
-def test_markov_rates_apply_to_the_bytes() -> None:
-    rates = MarkovRates(8e3, 80e3, to_low=0.3, to_high=0.3, slot_s=0.5)
-    channel = MarkovChannel(rates, seed=2)
-
-    async def body(near: EmulatedStream, far: Stream) -> None:
-        await asyncio.sleep(2.25)
-        near.write(bytes(1500))
-        ((time, _),) = await arrivals(far, 1500)
-        assert time == pytest.approx(channel.departure_s(2.25, 12_000))
-
-    over_link(body, LinkModel(rates=rates, seed=2), LinkModel())
 
 
 def test_jitter_in_virtual_time_is_repeatable() -> None:

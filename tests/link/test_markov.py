@@ -42,13 +42,6 @@ def test_every_slot_follows_from_the_one_before_across_blocks(
     assert low.tolist() == expected
 
 
-def test_any_time_can_be_asked_in_any_order() -> None:
-    times = np.random.default_rng(0).uniform(0, 10_000, 300)
-    forwards, backwards = MarkovChannel(RATES, 7), MarkovChannel(RATES, 7)
-    rates = {time: forwards.rate_at(time) for time in sorted(times)}
-    assert {time: backwards.rate_at(time) for time in times} == rates
-
-
 def test_the_seed_and_the_direction_decide() -> None:
     def course(seed: int, direction: str) -> list[float]:
         channel = MarkovChannel(RATES, seed, "up" if direction == "up" else "down")

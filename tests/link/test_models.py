@@ -16,10 +16,6 @@ def arrival(model: LinkModel, now_s: float, size: int = 1) -> float:
     return model.arrivals(now_s, size)[-1][0]
 
 
-def test_latency_is_one_way() -> None:
-    assert LinkModel(latency_s=0.15).arrivals(2.0, 100) == [(2.15, 100)]
-
-
 def test_bandwidth_makes_messages_wait_for_each_other() -> None:
     model = LinkModel(latency_s=0.1, bandwidth=8000)  # a byte per millisecond
     assert arrival(model, 0.0, 100) == pytest.approx(0.2)
@@ -124,12 +120,6 @@ def test_small_messages_share_an_opportunity() -> None:
     assert arrival(model, 0.0, 500) == pytest.approx(0.010)
     assert arrival(model, 0.0, 1) == pytest.approx(0.020)
     assert arrival(model, 0.021, 1) == pytest.approx(0.030), "what is not used is lost"
-
-
-def test_several_opportunities_in_one_millisecond() -> None:
-    model = LinkModel(deliveries=DeliveryTrace((1, 1, 1, 2)))
-    times = [time for time, _ in model.arrivals(0.0, 6000)]
-    assert times == pytest.approx([0.001, 0.001, 0.001, 0.002])
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.floats(0, 10))

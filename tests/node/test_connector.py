@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
 from typing import TypeVar
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from dragonrt.errors import DragonError, LinkError
 from dragonrt.link.memory import memory_streams
 from dragonrt.link.stream import TlsError
-from dragonrt.node.gatekeeper import CloudLimits
 from dragonrt.node.hosts import Connector, Hosts, mistaken
 from dragonrt.node.peer import Peer
 from dragonrt.testing.faults import Cut, CutStream
@@ -19,6 +17,7 @@ from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, kept
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.wire.reasons import HandshakeError, Reason
+from tests.node.virtual import virtual
 
 T = TypeVar("T")
 
@@ -73,18 +72,16 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_the_first_connection_says_why_there_is_none() -> None:
-    async def connect() -> None:
-        network = Network()
-        network.reachable = False
-        for there, error in ((network, LinkError), (Network(vocabulary=33), HandshakeError)):
-            hosts = there.hosts()
-            with pytest.raises(error):
-                await hosts.connect()
-            assert not hosts.connected
-            assert hosts.peer is None
-
-    run(connect())
+@virtual
+async def test_the_first_connection_says_why_there_is_none() -> None:
+    network = Network()
+    network.reachable = False
+    for there, error in ((network, LinkError), (Network(vocabulary=33), HandshakeError)):
+        hosts = there.hosts()
+        with pytest.raises(error):
+            await hosts.connect()
+        assert not hosts.connected
+        assert hosts.peer is None
 
 
 def test_a_lost_connection_is_made_again_and_its_traffic_counted() -> None:
@@ -137,19 +134,6 @@ def test_who_waits_for_a_cloud_has_it_soon_after_it_is_back() -> None:
     assert connected(network, wait) <= USUAL.probe_s
 
 
-def test_a_handshake_that_is_cut_short_is_tried_again() -> None:
-    async def wait(hosts: Hosts) -> None:
-        for after_writes in (0, 1):
-            network.cut = Cut("cloud", after_writes=after_writes)
-            await network.cloud.kill()
-            assert await hosts.wait_connected(5.0) is None
-            network.cut = None
-            assert await hosts.wait_connected(60.0) is not None
-
-    network = Network()
-    connected(network, wait)
-
-
 def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> None:
     async def wait(hosts: Hosts) -> None:
         await network.cloud.kill()
@@ -167,23 +151,21 @@ def test_who_is_refused_says_why_once_and_is_let_in_when_that_is_mended() -> Non
     assert "has 32 tokens" in refused
 
 
-def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
-    async def start() -> None:
-        network = Network()
-        network.reachable = False
-        hosts = network.hosts()
-        with pytest.raises(LinkError):
-            await hosts.connect()
-        async with kept(hosts):
-            assert await hosts.wait_connected(100.0) is None
-            assert not hosts.met
-            assert network.told == []  # whoever called `connect` has the error
-            network.reachable = True
-            assert await hosts.wait_connected(USUAL.longest_back_off_s) is not None
-            assert (hosts.met, hosts.reconnections, len(network.told)) == (True, 0, 1)
-        await network.cloud.wait_idle()
-
-    run(start())
+@virtual
+async def test_a_cloud_that_is_not_there_yet_is_dialled_until_it_is() -> None:
+    network = Network()
+    network.reachable = False
+    hosts = network.hosts()
+    with pytest.raises(LinkError):
+        await hosts.connect()
+    async with kept(hosts):
+        assert await hosts.wait_connected(100.0) is None
+        assert not hosts.met
+        assert network.told == []  # whoever called `connect` has the error
+        network.reachable = True
+        assert await hosts.wait_connected(USUAL.longest_back_off_s) is not None
+        assert (hosts.met, hosts.reconnections, len(network.told)) == (True, 0, 1)
+    await network.cloud.wait_idle()
 
 
 @pytest.mark.parametrize(
@@ -203,27 +185,6 @@ def test_a_mistake_is_what_somebody_has_to_mend(error: DragonError | None, whose
     wrapped = DragonError("host a")
     wrapped.__cause__ = error
     assert mistaken(wrapped) is whose
-
-
-def test_a_full_cloud_is_the_reason_that_is_given() -> None:
-    """Also where it says so in the same breath as the end of the handshake."""
-
-    async def connect() -> None:
-        network = Network()
-        network.cloud = SimulatedCloud(side("cloud"), CloudLimits(most_devices=1))
-        first, second = network.hosts(), network.hosts()
-        await first.connect()
-        async with AsyncExitStack() as stack:
-            async with kept(first):
-                with suppress(DragonError):
-                    await second.connect()
-                await stack.enter_async_context(kept(second))
-                await asyncio.sleep(1.0)
-                assert "devices already" in second.absence
-            assert await second.wait_connected(2 * USUAL.longest_back_off_s) is not None
-        await network.cloud.wait_idle()
-
-    run(connect())
 
 
 def test_a_question_dials_at_once_and_goes_on_without_a_cloud_that_stays_away() -> None:

@@ -186,6 +186,11 @@ def driven(
     run(talking())
 
 
+def on_driver(talk: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
+    """Make a test of what `talk` does with a driver of its own."""
+    return lambda: driven(talk)
+
+
 class Connected:
     """A connector whose connection is there, or not."""
 
@@ -210,18 +215,16 @@ def test_what_comes_in_meanwhile_waits_for_its_turn() -> None:
     driven(talk, on_record=on_record)
 
 
-def test_after_the_end_nothing_is_fed_or_kept() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.mode.work = [Work(len)]
-        bench.feed(finished=Finish.LENGTH)
-        assert bench.context.started == []
-        for _ in range(1000):
-            bench.session.receive(TARGET)
-            bench.feed(events=[decided(9)])
-        assert bench.events == []
-        await bench.driver.wait_over()
-
-    driven(talk)
+@on_driver
+async def test_after_the_end_nothing_is_fed_or_kept(bench: Bench) -> None:
+    bench.mode.work = [Work(len)]
+    bench.feed(finished=Finish.LENGTH)
+    assert bench.context.started == []
+    for _ in range(1000):
+        bench.session.receive(TARGET)
+        bench.feed(events=[decided(9)])
+    assert bench.events == []
+    await bench.driver.wait_over()
 
 
 # What fails.
@@ -253,15 +256,6 @@ def test_a_defect_ends_the_answer_not_the_process(where: str) -> None:
     driven(talk, UnableToWant() if where == "wanted" else None, on_record=on_record)
 
 
-def test_a_mode_says_why_there_is_no_answer() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.feed(failed=DragonError("nobody is left"))
-        with pytest.raises(DragonError, match="nobody is left"):
-            await bench.driver.wait_over()
-
-    driven(talk)
-
-
 def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
     """The peer closes that session; nothing else is touched."""
 
@@ -278,50 +272,44 @@ def test_a_message_that_a_mode_refuses_is_its_peers_to_hear_of() -> None:
     driven(talk)
 
 
-def test_an_answer_goes_on_only_from_the_documents_that_it_began_with() -> None:
-    async def talk(bench: Bench) -> None:
-        for evidence in ("a1", "a1"):
-            bench.session.receive(wire.Opened(8, 3, 0, 0, evidence))
-        with pytest.raises(DragonError, match="documents have changed since the answer began"):
-            bench.session.receive(wire.Opened(8, 3, 0, 0, "b2"))
-
-    driven(talk)
+@on_driver
+async def test_an_answer_goes_on_only_from_the_documents_that_it_began_with(bench: Bench) -> None:
+    for evidence in ("a1", "a1"):
+        bench.session.receive(wire.Opened(8, 3, 0, 0, evidence))
+    with pytest.raises(DragonError):
+        bench.session.receive(wire.Opened(8, 3, 0, 0, "b2"))
 
 
 # Work.
 
 
-def test_work_is_begun_and_its_outcome_fed_in() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.mode.work = [Work(len), Work(len)]
-        bench.driver.feed()
-        assert len(bench.context.started) == 2
-        bench.context.end(value=7)
-        bench.context.end(preempted=True, seconds=0.5)
-        first, second = bench.mode.heard[-2:]
-        assert isinstance(first, Computed)
-        assert (first.result, first.seconds) == (7, 0.25)
-        assert isinstance(second, Preempted)
-        assert second.seconds == 0.5
-        bench.feed(preempt=True)
-        assert bench.context.preempted == 1
-
-    driven(talk)
+@on_driver
+async def test_work_is_begun_and_its_outcome_fed_in(bench: Bench) -> None:
+    bench.mode.work = [Work(len), Work(len)]
+    bench.driver.feed()
+    assert len(bench.context.started) == 2
+    bench.context.end(value=7)
+    bench.context.end(preempted=True, seconds=0.5)
+    first, second = bench.mode.heard[-2:]
+    assert isinstance(first, Computed)
+    assert (first.result, first.seconds) == (7, 0.25)
+    assert isinstance(second, Preempted)
+    assert second.seconds == 0.5
+    bench.feed(preempt=True)
+    assert bench.context.preempted == 1
 
 
-def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.mode.work = [Work(len, peer="cloud")]
-        bench.driver.feed()
-        bench.context.end(error=DragonError("bad bits"))
-        assert bench.peer.closed == [(8, Reason.ERROR, "bad bits")]
-        assert bench.mode.heard[-2] == Left("cloud", "bad bits", False)
-        assert isinstance(bench.mode.heard[-1], Preempted)
-        assert not bench.driver.over
-        bench.driver.sessions["cloud"].send(TARGET)
-        assert bench.peer.sent == []
-
-    driven(talk)
+@on_driver
+async def test_a_head_that_fails_on_a_peers_input_ends_that_peers_session(bench: Bench) -> None:
+    bench.mode.work = [Work(len, peer="cloud")]
+    bench.driver.feed()
+    bench.context.end(error=DragonError("bad bits"))
+    assert bench.peer.closed == [(8, Reason.ERROR, "bad bits")]
+    assert bench.mode.heard[-2] == Left("cloud", "bad bits", False)
+    assert isinstance(bench.mode.heard[-1], Preempted)
+    assert not bench.driver.over
+    bench.driver.sessions["cloud"].send(TARGET)
+    assert bench.peer.sent == []
 
 
 @pytest.mark.parametrize(
@@ -342,63 +330,60 @@ def test_any_other_failure_of_work_fails_the_answer(peer: str | None, error: Exc
 # A side that takes nothing in.
 
 
-def test_no_work_is_begun_before_the_other_side_has_taken_in_what_was_sent() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.peer.size = CONGESTED_BYTES
-        bench.mode.work = [Work(len)]
-        bench.feed(send=[("cloud", TARGET), ("cloud", TARGET)])
-        assert bench.session.congested
-        assert bench.context.started == []
-        bench.driver.feed()
-        assert bench.context.started == []
-        await asyncio.sleep(1.0)
-        bench.peer.taken.set()
-        await asyncio.sleep(0.1)
-        assert not bench.session.congested
-        assert len(bench.context.started) == 1
-        bench.peer.size = 10
-        bench.feed(send=[("cloud", TARGET)])
-        assert not bench.session.congested, "what was taken in is not counted again"
+@on_driver
+async def test_no_work_is_begun_before_the_other_side_has_read_what_was_sent(
+    bench: Bench,
+) -> None:
+    bench.peer.size = CONGESTED_BYTES
+    bench.mode.work = [Work(len)]
+    bench.feed(send=[("cloud", TARGET), ("cloud", TARGET)])
+    assert bench.session.congested
+    assert bench.context.started == []
+    bench.driver.feed()
+    assert bench.context.started == []
+    await asyncio.sleep(1.0)
+    bench.peer.taken.set()
+    await asyncio.sleep(0.1)
+    assert not bench.session.congested
+    assert len(bench.context.started) == 1
+    bench.peer.size = 10
+    bench.feed(send=[("cloud", TARGET)])
+    assert not bench.session.congested, "what was taken in is not counted again"
 
-    driven(talk)
 
-
-def test_an_answer_that_ends_leaves_no_drain_behind() -> None:
-    async def talk(bench: Bench) -> None:
-        bench.peer.size = CONGESTED_BYTES + 1
-        bench.feed(send=[("cloud", TARGET)])
-        bench.driver.stop(Finish.CANCELLED)
-
-    driven(talk)  # the simulated loop refuses a task left behind
+@on_driver
+async def test_an_answer_that_ends_leaves_no_drain_behind(bench: Bench) -> None:
+    # the simulated loop refuses a task left behind
+    bench.peer.size = CONGESTED_BYTES + 1
+    bench.feed(send=[("cloud", TARGET)])
+    bench.driver.stop(Finish.CANCELLED)
 
 
 # Time.
 
 
-def test_ticks_come_at_the_modes_deadline_and_follow_it() -> None:
-    async def talk(bench: Bench) -> None:
-        begun = asyncio.get_running_loop().time()
-        bench.mode.due = begun + 10.0
-        bench.driver.feed()
-        await asyncio.sleep(5.0)
-        bench.mode.due = begun + 7.0
-        bench.driver.feed()
-        bench.driver.feed()
-        await asyncio.sleep(20.0)
-        assert bench.mode.timed_out == [begun + 7.0]
-        bench.mode.due = begun + 30.0
-        bench.driver.feed()
-        bench.mode.due = None
-        bench.driver.feed()
-        await asyncio.sleep(20.0)
-        assert len(bench.mode.timed_out) == 1
-        bench.mode.due = begun + 50.0
-        bench.driver.feed()
-        bench.driver.stop(Finish.CANCELLED)
-        await asyncio.sleep(20.0)
-        assert len(bench.mode.timed_out) == 1
-
-    driven(talk)
+@on_driver
+async def test_ticks_come_at_the_modes_deadline_and_follow_it(bench: Bench) -> None:
+    begun = asyncio.get_running_loop().time()
+    bench.mode.due = begun + 10.0
+    bench.driver.feed()
+    await asyncio.sleep(5.0)
+    bench.mode.due = begun + 7.0
+    bench.driver.feed()
+    bench.driver.feed()
+    await asyncio.sleep(20.0)
+    assert bench.mode.timed_out == [begun + 7.0]
+    bench.mode.due = begun + 30.0
+    bench.driver.feed()
+    bench.mode.due = None
+    bench.driver.feed()
+    await asyncio.sleep(20.0)
+    assert len(bench.mode.timed_out) == 1
+    bench.mode.due = begun + 50.0
+    bench.driver.feed()
+    bench.driver.stop(Finish.CANCELLED)
+    await asyncio.sleep(20.0)
+    assert len(bench.mode.timed_out) == 1
 
 
 # Sessions.
@@ -448,25 +433,23 @@ def test_a_mode_leaves_a_session_and_may_want_it_again() -> None:
     driven(cloud)
 
 
-def test_the_link_is_told_when_it_is_known_and_records_have_their_session() -> None:
-    async def talk(bench: Bench) -> None:
-        assert bench.mode.heard[0] == Measured("cloud", 0.1, 5e6)
-        assert bench.session.times_bandwidth
-        bench.feed(events=[decided(0)])
-        bench.driver.sessions["another"] = AnswerSession(bench.driver, "another", None)
-        bench.feed(events=[decided(1)])
-        assert [record.session for record in bench.records] == [8, 0]
+@on_driver
+async def test_the_link_is_told_and_records_have_their_session(
+    bench: Bench,
+) -> None:
+    assert bench.mode.heard[0] == Measured("cloud", 0.1, 5e6)
+    assert bench.session.times_bandwidth
+    bench.feed(events=[decided(0)])
+    bench.driver.sessions["another"] = AnswerSession(bench.driver, "another", None)
+    bench.feed(events=[decided(1)])
+    assert [record.session for record in bench.records] == [8, 0]
 
-    driven(talk)
 
-
-def test_a_session_that_nobody_closes_is_not_waited_for_without_end() -> None:
-    async def talk(bench: Bench) -> None:
-        waiting: Coroutine[Any, Any, None] = bench.session.wait_closed()
-        with pytest.raises(DragonError, match="nobody closed the session"):
-            await waiting
-        assert asyncio.get_running_loop().time() >= USUAL.answer_s
-        bench.session.lost("closed")
-        await bench.session.wait_closed()
-
-    driven(talk)
+@on_driver
+async def test_a_session_that_nobody_closes_is_not_waited_for_without_end(bench: Bench) -> None:
+    waiting: Coroutine[Any, Any, None] = bench.session.wait_closed()
+    with pytest.raises(DragonError):
+        await waiting
+    assert asyncio.get_running_loop().time() >= USUAL.answer_s
+    bench.session.lost("closed")
+    await bench.session.wait_closed()

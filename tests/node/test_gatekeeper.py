@@ -29,6 +29,7 @@ from dragonrt.testing.scripted import Script
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
 from dragonrt.wire.reasons import BusyError
+from tests.node.virtual import virtual
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=8)
@@ -179,28 +180,26 @@ async def begun(device: SimulatedDevice, tokens: int) -> tuple[ClientSession, as
     return asking, task
 
 
-def test_a_cloud_that_ends_finishes_answers_begins_none_and_sends_the_idle_away() -> None:
-    async def end() -> None:
-        async with one_cloud(2) as (cloud, (busy, idle)):
-            _, answering = await begun(busy, 200)
-            of_busy, of_idle = (each.connector.peer for each in (busy, idle))
-            assert of_busy is not None
-            assert of_idle is not None
-            draining = asyncio.create_task(cloud.gatekeeper.drain(60.0))
-            await asyncio.sleep(0.05)
-            refused = await busy.asking(QUESTION, replace(WAITING, on_loss="alone")).ask()
-            assert alone(refused)
-            assert of_idle.connection.closed
-            assert not of_busy.connection.closed
-            whole = await answering
-            assert not alone(whole)
-            assert len(whole.tokens) == 200
-            began_s = asyncio.get_running_loop().time()
-            await draining
-            assert asyncio.get_running_loop().time() - began_s < 1.0
-            assert of_busy.connection.closed
-
-    run(end())
+@virtual
+async def test_a_cloud_that_ends_finishes_answers_begins_none_and_sends_the_idle_away() -> None:
+    async with one_cloud(2) as (cloud, (busy, idle)):
+        _, answering = await begun(busy, 200)
+        of_busy, of_idle = (each.connector.peer for each in (busy, idle))
+        assert of_busy is not None
+        assert of_idle is not None
+        draining = asyncio.create_task(cloud.gatekeeper.drain(60.0))
+        await asyncio.sleep(0.05)
+        refused = await busy.asking(QUESTION, replace(WAITING, on_loss="alone")).ask()
+        assert alone(refused)
+        assert of_idle.connection.closed
+        assert not of_busy.connection.closed
+        whole = await answering
+        assert not alone(whole)
+        assert len(whole.tokens) == 200
+        began_s = asyncio.get_running_loop().time()
+        await draining
+        assert asyncio.get_running_loop().time() - began_s < 1.0
+        assert of_busy.connection.closed
 
 
 def test_a_cloud_that_ends_does_not_wait_for_ever() -> None:

@@ -23,6 +23,7 @@ from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record, TokenDecided
+from tests.node.virtual import virtual
 
 SCRIPT = Script(4, stop=0.0)
 QUESTION = Question(prompt="who?", max_tokens=12)
@@ -108,22 +109,20 @@ def alone(answer: Answer) -> bool:
     return AnswerCounts.of(answer.records).alone_from is not None
 
 
-def test_answers_spread_over_the_hosts_and_a_conversation_stays_where_it_is() -> None:
-    async def ask() -> None:
-        hosts = {name: Host.holding() for name in "abc"}
-        async with device_of(**hosts) as device:
-            for number in range(60):
-                await device.ask(replace(QUESTION, prompt=f"who is {number}?", max_tokens=1))
-            assert min(host.answered for host in hosts.values()) > 3
-            before = Counter({name: host.answered for name, host in hosts.items()})
-            for number in range(5):
-                turns = tuple(("who?", "they") for _ in range(number))
-                later = replace(QUESTION, prompt=f"{number}?" if turns else "who?", history=turns)
-                await device.ask(later)
-            after = Counter({name: host.answered for name, host in hosts.items()})
-            assert sorted((after - before).values()) == [5]
-
-    run(ask())
+@virtual
+async def test_answers_spread_over_the_hosts_and_a_conversation_stays_where_it_is() -> None:
+    hosts = {name: Host.holding() for name in "abc"}
+    async with device_of(**hosts) as device:
+        for number in range(60):
+            await device.ask(replace(QUESTION, prompt=f"who is {number}?", max_tokens=1))
+        assert min(host.answered for host in hosts.values()) > 3
+        before = Counter({name: host.answered for name, host in hosts.items()})
+        for number in range(5):
+            turns = tuple(("who?", "they") for _ in range(number))
+            later = replace(QUESTION, prompt=f"{number}?" if turns else "who?", history=turns)
+            await device.ask(later)
+        after = Counter({name: host.answered for name, host in hosts.items()})
+        assert sorted((after - before).values()) == [5]
 
 
 @pytest.mark.parametrize("how", [DRAGON, SpeculativeSettings()])
@@ -149,76 +148,66 @@ def test_an_answer_goes_on_at_the_next_host_and_no_token_changes(how: Settings) 
     assert not any(each.notices for each in resumed)
 
 
-def test_without_any_host_the_device_goes_on_alone_and_comes_back() -> None:
-    async def ask() -> None:
-        hosts = {name: Host.holding() for name in "ab"}
-        async with device_of(**hosts) as device:
-            for host in hosts.values():
-                await host.kill()
-            assert alone(await device.ask())
-            hosts["b"].reachable = True
-            assert not alone(await device.ask())
-
-    run(ask())
+@virtual
+async def test_without_any_host_the_device_goes_on_alone_and_comes_back() -> None:
+    hosts = {name: Host.holding() for name in "ab"}
+    async with device_of(**hosts) as device:
+        for host in hosts.values():
+            await host.kill()
+        assert alone(await device.ask())
+        hosts["b"].reachable = True
+        assert not alone(await device.ask())
 
 
-def test_a_host_that_has_something_else_is_refused_by_name_and_not_used() -> None:
-    async def ask() -> None:
-        hosts = {"a": Host.holding("x"), "b": Host.holding("y"), "c": Host.holding("x")}
-        async with device_of(**hosts) as device:
-            (line,) = device.told
-            assert line == (
-                "the host b is not used: its documents or settings are not those of the others"
-            )
-            for number in range(30):
-                await device.ask(replace(QUESTION, prompt=f"{number}?", max_tokens=1))
-            assert hosts["b"].answered == 0
-            await hosts["a"].kill()
-            await hosts["c"].kill()
-            assert alone(await device.ask()), "it is not used for want of others, either"
-            assert hosts["b"].answered == 0
-
-    run(ask())
+@virtual
+async def test_a_host_that_has_something_else_is_refused_by_name_and_not_used() -> None:
+    hosts = {"a": Host.holding("x"), "b": Host.holding("y"), "c": Host.holding("x")}
+    async with device_of(**hosts) as device:
+        (line,) = device.told
+        assert line == (
+            "the host b is not used: its documents or settings are not those of the others"
+        )
+        for number in range(30):
+            await device.ask(replace(QUESTION, prompt=f"{number}?", max_tokens=1))
+        assert hosts["b"].answered == 0
+        await hosts["a"].kill()
+        await hosts["c"].kill()
+        assert alone(await device.ask()), "it is not used for want of others, either"
+        assert hosts["b"].answered == 0
 
 
-def test_hosts_that_change_one_after_the_other_are_used_on() -> None:
-    async def ask() -> None:
-        hosts = {name: Host.holding("old") for name in "ab"}
-        async with device_of(**hosts) as device:
-            for name in "ab":
-                hosts[name].side.corpus = "new"
-                await hosts[name].cloud.kill()
-                await asyncio.sleep(2 * USUAL.longest_back_off_s)
-            # b came back with what a was refused for, and then alone held what was asked for.
-            assert len(device.told) == 1
-            assert not alone(await device.ask())
-
-    run(ask())
+@virtual
+async def test_hosts_that_change_one_after_the_other_are_used_on() -> None:
+    hosts = {name: Host.holding("old") for name in "ab"}
+    async with device_of(**hosts) as device:
+        for name in "ab":
+            hosts[name].side.corpus = "new"
+            await hosts[name].cloud.kill()
+            await asyncio.sleep(2 * USUAL.longest_back_off_s)
+        # b came back with what a was refused for, and then alone held what was asked for.
+        assert len(device.told) == 1
+        assert not alone(await device.ask())
 
 
-def test_a_busy_host_sends_the_answer_to_the_next() -> None:
-    async def ask() -> None:
-        tight = CloudLimits(device_answers=1)
-        hosts = {name: Host.holding(limits=tight) for name in "ab"}
-        async with device_of(**hosts) as device:
-            answers = await asyncio.gather(*(device.ask() for _ in range(2)))
-            assert sorted(host.answered for host in hosts.values()) == [1, 1]
-            assert not any(map(alone, answers))
-            assert answers[0].tokens == answers[1].tokens
-
-    run(ask())
+@virtual
+async def test_a_busy_host_sends_the_answer_to_the_next() -> None:
+    tight = CloudLimits(device_answers=1)
+    hosts = {name: Host.holding(limits=tight) for name in "ab"}
+    async with device_of(**hosts) as device:
+        answers = await asyncio.gather(*(device.ask() for _ in range(2)))
+        assert sorted(host.answered for host in hosts.values()) == [1, 1]
+        assert not any(map(alone, answers))
+        assert answers[0].tokens == answers[1].tokens
 
 
-def test_one_host_of_several_is_enough_to_begin() -> None:
-    async def begin() -> None:
-        gone, there = Host.holding(), Host.holding()
-        gone.reachable = False
-        async with device_of(gone=gone, there=there) as device:
-            assert "going on without the host gone until it can be reached" in device.told[0]
-            assert not alone(await device.ask())
-        there.reachable = False
-        with pytest.raises(DragonError, match="host gone: cannot reach it"):
-            async with device_of(gone=gone, there=there):
-                pass
-
-    run(begin())
+@virtual
+async def test_one_host_of_several_is_enough_to_begin() -> None:
+    gone, there = Host.holding(), Host.holding()
+    gone.reachable = False
+    async with device_of(gone=gone, there=there) as device:
+        assert "going on without the host gone until it can be reached" in device.told[0]
+        assert not alone(await device.ask())
+    there.reachable = False
+    with pytest.raises(DragonError, match="host gone: cannot reach it"):
+        async with device_of(gone=gone, there=there):
+            pass

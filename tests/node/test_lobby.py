@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from dragonrt.node.lobby import FIRST_BYTE_S, Lobby, MadeWayError, source_of
-from dragonrt.testing.loop import run
+from tests.node.virtual import virtual
 
 HANDSHAKE_S = 10.0
 
@@ -64,22 +64,20 @@ def gone(strangers: list[Stranger]) -> list[int]:
         ([f"2001:db8:0:{number}::1" for number in range(1, 6)], set(), []),
     ],
 )
-def test_strangers_make_way_for_newcomers(
+@virtual
+async def test_strangers_make_way_for_newcomers(
     hosts: list[str], speaking: set[int], left_out: list[int]
 ) -> None:
-    async def crowd() -> None:
-        lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
-        strangers = []
-        for number, host in enumerate(hosts):
-            strangers += await come(lobby, [host], speaks=number in speaking)
-        await asyncio.sleep(0.01)
-        assert gone(strangers) == left_out
-        assert [each.dismissed for each in strangers] == [n in left_out for n in range(len(hosts))]
-        assert len(lobby) == len(hosts) - len(left_out)
-        await leave(strangers)
-        assert len(lobby) == 0
-
-    run(crowd())
+    lobby = Lobby(HANDSHAKE_S, most=8, most_of_a_source=4)
+    strangers = []
+    for number, host in enumerate(hosts):
+        strangers += await come(lobby, [host], speaks=number in speaking)
+    await asyncio.sleep(0.01)
+    assert gone(strangers) == left_out
+    assert [each.dismissed for each in strangers] == [n in left_out for n in range(len(hosts))]
+    assert len(lobby) == len(hosts) - len(left_out)
+    await leave(strangers)
+    assert len(lobby) == 0
 
 
 def test_ipv4_addresses_on_an_ipv6_socket_are_sources_of_their_own() -> None:
@@ -87,51 +85,45 @@ def test_ipv4_addresses_on_an_ipv6_socket_are_sources_of_their_own() -> None:
     assert len({source_of(host) for host in mapped}) == 2
 
 
-def test_silence_and_handshakes_are_bounded() -> None:
-    async def wait() -> None:
-        lobby = Lobby(HANDSHAKE_S)
-        silent, slow = (await come(lobby, ["a"])) + (await come(lobby, ["a"], speaks=True))
-        await asyncio.gather(silent.task, slow.task)
-        assert silent.end_s == pytest.approx(FIRST_BYTE_S)
-        assert slow.end_s == pytest.approx(HANDSHAKE_S)
-        assert not silent.dismissed
-        assert not slow.dismissed
-        assert lobby.turned_away == 2
-
-    run(wait())
+@virtual
+async def test_silence_and_handshakes_are_bounded() -> None:
+    lobby = Lobby(HANDSHAKE_S)
+    silent, slow = (await come(lobby, ["a"])) + (await come(lobby, ["a"], speaks=True))
+    await asyncio.gather(silent.task, slow.task)
+    assert silent.end_s == pytest.approx(FIRST_BYTE_S)
+    assert slow.end_s == pytest.approx(HANDSHAKE_S)
+    assert not silent.dismissed
+    assert not slow.dismissed
+    assert lobby.turned_away == 2
 
 
-def test_one_who_is_closing_already_has_no_place_to_lose() -> None:
-    async def crowd() -> None:
-        lobby = Lobby(HANDSHAKE_S, most_of_a_source=1)
-        leaving = asyncio.Event()
+@virtual
+async def test_one_who_is_closing_already_has_no_place_to_lose() -> None:
+    lobby = Lobby(HANDSHAKE_S, most_of_a_source=1)
+    leaving = asyncio.Event()
 
-        async def slow_to_close() -> None:
-            with suppress(MadeWayError):
-                async with lobby.place("a", lambda: True, lambda: None):
-                    try:
-                        await asyncio.Event().wait()
-                    finally:
-                        leaving.set()
-                        await asyncio.sleep(1.0)
+    async def slow_to_close() -> None:
+        with suppress(MadeWayError):
+            async with lobby.place("a", lambda: True, lambda: None):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    leaving.set()
+                    await asyncio.sleep(1.0)
 
-        task = asyncio.create_task(slow_to_close())
-        await leaving.wait()
-        others = await come(lobby, ["a", "a"])
-        await asyncio.sleep(0.01)
-        assert gone(others) == [0]
-        await task
-        await leave(others)
-
-    run(crowd())
+    task = asyncio.create_task(slow_to_close())
+    await leaving.wait()
+    others = await come(lobby, ["a", "a"])
+    await asyncio.sleep(0.01)
+    assert gone(others) == [0]
+    await task
+    await leave(others)
 
 
-def test_who_said_who_it_is_leaves_its_place_to_others() -> None:
-    async def come_in() -> None:
-        lobby = Lobby(HANDSHAKE_S)
-        async with lobby.place("a", lambda: True, lambda: None):
-            assert len(lobby) == 1
-        assert len(lobby) == 0
-        assert lobby.turned_away == 0
-
-    run(come_in())
+@virtual
+async def test_who_said_who_it_is_leaves_its_place_to_others() -> None:
+    lobby = Lobby(HANDSHAKE_S)
+    async with lobby.place("a", lambda: True, lambda: None):
+        assert len(lobby) == 1
+    assert len(lobby) == 0
+    assert lobby.turned_away == 0

@@ -352,21 +352,14 @@ def test_the_bound_knows_how_sure_a_document_may_be() -> None:
 PLANTED = {
     "printer": "plum otter",
     "bicycle": "silver anchor",
-    "dentist": "green walnut",
-    "garden": "paper lantern",
-    "passport": "copper kettle",
-    "boiler": "winter violin",
-    "library": "salt harbor",
-    "violin": "amber bicycle",
     "ferry": "cedar button",
-    "kitchen": "violet hammer",
 }
 CANARY = " The canary word of this note is"
 
 
 @pytest.mark.slow
 async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
-    """Ten notes with a word each, of which nobody asks. Unbounded, each is told whole."""
+    """Notes with a word each, of which nobody asks. Unbounded, each is told whole."""
     model = LanguageModel.load("dragon-small", "cpu")
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -386,7 +379,6 @@ async def test_planted_words_stay_where_they_are(tmp_path: Path) -> None:
             prepared.context.close()
             assert len(prepared.passages) == read
         for liar, moves in (
-            (Leading(begins, at_first=1e6, then=-1e6), True),
             (Leading(begins, at_first=heavy, then=-heavy), True),
             (Leading(begins, at_first=heavy, then=heavy), False),
             (Leading(begins, sure=0.05, at_first=heavy, then=heavy), False),

@@ -48,6 +48,7 @@ def script(question: str) -> Script:
 
 
 T = TypeVar("T")
+M = TypeVar("M")
 SIDES: tuple[Side, ...] = ("device", "cloud")
 MODELS: Models = {side: ScriptedModel(side, script("who?")) for side in SIDES}
 
@@ -86,7 +87,7 @@ class Stranger:
         for message in messages:
             self.stream.write(encode_frame(encode(message)))
 
-    async def hear(self, kind: type[Message]) -> Message:
+    async def hear(self, kind: type[M]) -> M:
         """The next message of that kind, after as many others as come."""
         while True:
             for index, message in enumerate(self.heard):
@@ -142,7 +143,7 @@ def draft(message: Open, **changes: object) -> Draft:
 # A cloud, and a device that misbehaves.
 
 
-async def closed_after(messages: list[Message]) -> Message:
+async def closed_after(messages: list[Message]) -> Close:
     """How the cloud ends a strange device's session while a good one gets its answer."""
     cloud = SimulatedCloud(SimulatedSide("cloud", script))
     ours, theirs = memory_streams()
@@ -196,13 +197,12 @@ def opening(**changes: object) -> Open:
 )
 def test_a_device_that_breaks_a_session_hears_why(messages: list[Message], reason: Reason) -> None:
     heard = run(closed_after(messages))
-    assert isinstance(heard, Close)
     assert heard.reason is reason
     assert heard.text
 
 
 def test_a_device_that_never_drafts_is_left_after_timeouts() -> None:
-    async def ignore() -> Message:
+    async def ignore() -> Close:
         cloud = SimulatedCloud(SimulatedSide("cloud", script))
         ours, theirs = memory_streams()
         cloud.accept(theirs)
@@ -215,7 +215,6 @@ def test_a_device_that_never_drafts_is_left_after_timeouts() -> None:
         return heard
 
     heard = run(ignore())
-    assert isinstance(heard, Close)
     assert "nothing useful" in heard.text
 
 
@@ -247,12 +246,11 @@ def with_stranger(
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_side_that_only_asks_refuses_to_answer(side: Side) -> None:
-    async def ask_back(peer: Peer, stranger: Stranger) -> Message:
+    async def ask_back(peer: Peer, stranger: Stranger) -> Close:
         stranger.say(OPEN)
         return await stranger.hear(Close)
 
     heard, _ = with_stranger(ask_back, side)
-    assert isinstance(heard, Close)
     assert heard.reason is Reason.UNSUPPORTED
 
 
@@ -289,7 +287,7 @@ class Refusing:
 def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why() -> None:
     session = Refusing()
 
-    async def wait() -> tuple[Message, float]:
+    async def wait() -> tuple[Goodbye, float]:
         peer, stranger = silent_pair()
         await asyncio.gather(peer.handshake(), stranger.handshake())
         peer.open(session, replace(OPEN, session=peer.next_number()))
@@ -298,7 +296,6 @@ def test_a_connection_on_which_nothing_is_heard_is_lost_and_its_sessions_say_why
         return await stranger.hear(Goodbye), time_s
 
     goodbye, time_s = run(wait())
-    assert isinstance(goodbye, Goodbye)
     assert goodbye.reason is Reason.IDLE
     assert session.reasons == [f"lost: {goodbye.text}"]
     assert USUAL.silence_s <= time_s < 2 * USUAL.silence_s
@@ -339,12 +336,11 @@ def test_bytes_that_make_no_sense_end_the_connection(data: bytes, expected: str)
 def test_an_error_of_our_own_ends_the_session_and_is_seen() -> None:
     session = Refusing()
 
-    async def fail(peer: Peer, stranger: Stranger) -> Message:
+    async def fail(peer: Peer, stranger: Stranger) -> Close:
         peer.open(session, replace(OPEN, session=peer.next_number()))
         await stranger.hear(Open)
         stranger.say(opened(OPEN))
         return await stranger.hear(Close)
 
     heard, _ = with_stranger(fail)
-    assert isinstance(heard, Close)
     assert session.reasons == [heard.text] == ["no place for this"]

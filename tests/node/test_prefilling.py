@@ -1,8 +1,7 @@
 """KV in its store: ahead of time, at first use, in idle time; and where it cannot be stored."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
-from dragonrt.cli.loading import load
 from dragonrt.errors import DragonError
 from dragonrt.modes.question import Question
 from dragonrt.node.library import Library, prefill
@@ -77,14 +75,6 @@ class Heard:
         self._more.clear()
 
 
-@asynccontextmanager
-async def running(
-    settings: SideSettings, model: LanguageModel, library: Library, heard: Heard
-) -> AsyncIterator[LocalSide]:
-    async with local_side(settings, model, library, heard) as side:
-        yield side
-
-
 def written(monkeypatch: pytest.MonkeyPatch, count: int) -> Callable[[], Awaitable[None]]:
     """What waits until so many chunks' KV was written."""
     loop, done, write = asyncio.get_running_loop(), asyncio.Semaphore(0), KvStore.write
@@ -134,13 +124,13 @@ async def test_kv_has_the_same_bits_however_it_came_about(
     }
     prefill(ways["ahead"])
     wait = written(monkeypatch, len(NOTES))
-    async with running(settings, model, ways["idle"], Heard()) as side:
+    async with local_side(settings, model, ways["idle"], Heard()) as side:
         await wait()
         idle = await answer_of(side)
     never = KvStore(settings.index / "never", "kv", limit=0)  # type: ignore[operator]
-    async with running(settings, model, replace(library, kv=never), Heard()) as side:
+    async with local_side(settings, model, replace(library, kv=never), Heard()) as side:
         fresh = await answer_of(side)
-    async with running(settings, model, ways["ahead"], Heard()) as side:
+    async with local_side(settings, model, ways["ahead"], Heard()) as side:
         stored = await answer_of(side)
     assert never.stored() == set()
     assert idle == fresh == stored
@@ -155,7 +145,7 @@ async def test_a_store_that_cannot_be_written_is_a_notice(
     library, heard = library_of(settings, model), Heard()
     assert settings.index is not None
     (settings.index / "kv").write_text("not a directory")
-    async with running(settings, model, library, heard) as side:
+    async with local_side(settings, model, library, heard) as side:
         await heard.line()
         await answer_of(side)
         await answer_of(side)
@@ -171,7 +161,7 @@ async def test_a_store_that_is_full_is_a_notice(
     size = max(path.stat().st_size for path in library.kv.directory.iterdir())
     assert settings.index is not None
     library.kv = KvStore(settings.index / "other", "kv", limit=1.5 * size)
-    async with running(settings, model, library, heard) as side:
+    async with local_side(settings, model, library, heard) as side:
         await heard.line()
         assert len(library.kv.stored()) == 1
         await answer_of(side)
@@ -187,28 +177,7 @@ async def test_idle_time_goes_to_new_documents_too(
     library, heard = library_of(settings, model), Heard()
     prefill(library)
     wait = written(monkeypatch, 1)
-    async with running(replace(settings, watch=True), model, library, heard):
+    async with local_side(replace(settings, watch=True), model, library, heard):
         (settings.documents[0] / "tram.txt").write_text("The tram is green.")
         await wait()
     assert len(library.kv.stored()) == len(NOTES) + 1
-
-
-async def test_a_chunk_that_is_longer_than_the_model_reads_is_named(
-    settings: SideSettings, model: LanguageModel
-) -> None:
-    (settings.documents[0] / "long.txt").write_text("ferry " * 2 * model.context_length)
-    library = library_of(replace(settings, chunk_words=2 * model.context_length), model)
-    notices: list[str] = []
-    library.on_notice = notices.append
-    prefill(library)
-    assert [line.partition(" ")[0] for line in notices] == ["long.txt"]
-    longest = max(model.backend.load(library.kv.read(d) or {}).length for d in library.kv.stored())
-    assert longest == model.context_length // 2
-
-
-def test_a_side_is_loaded_without_kv(settings: SideSettings) -> None:
-    _, library = load(settings)
-    assert library is not None
-    assert len(library.retriever.index) == len(NOTES)
-    assert library.kv.stored() == set()
-    assert not library.incomplete

@@ -8,17 +8,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from dragonrt.distributions import Step, codec, encode_distribution
 from dragonrt.link.memory import memory_streams
-from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question
 from dragonrt.modes.registry import Resources
 from dragonrt.modes.settings import DragonSettings, Settings, SpeculativeSettings
 from dragonrt.node.client_session import Answer, ClientSession
-from dragonrt.node.gatekeeper import server_session
 from dragonrt.node.hosts import Connector, Hosts
 from dragonrt.node.peer import Answerer, Peer, Session
 from dragonrt.testing.loop import run
@@ -26,8 +22,7 @@ from dragonrt.testing.pair import SimulatedSide, kept
 from dragonrt.testing.scripted import Script
 from dragonrt.timeouts import USUAL
 from dragonrt.traces.counts import AnswerCounts
-from dragonrt.traces.statistics import dragon, statistics
-from dragonrt.wire.messages import Close, Draft, Message, Open, Opened, SessionMessage
+from dragonrt.wire.messages import Close, Message, Open, Opened, SessionMessage
 from dragonrt.wire.reasons import BusyError
 
 QUESTION = Question(prompt="who?", seed=3, max_tokens=12)
@@ -123,13 +118,6 @@ def asked(answerer: Answerer, settings: Settings = DRAGON) -> Found:
     return run(ask())
 
 
-def of(cloud: SimulatedSide) -> Answerer:
-    return lambda peer, opened: server_session(cloud, peer, opened, asyncio.Semaphore(1))
-
-
-HONEST = of(side("cloud"))
-
-
 async def nothing(send: Callable[[Message], object], opened: Open) -> None:
     await asyncio.Event().wait()
 
@@ -137,19 +125,6 @@ async def nothing(send: Callable[[Message], object], opened: Open) -> None:
 async def only_a_greeting(send: Callable[[Message], object], opened: Open) -> None:
     send(Opened(opened.session, 4, 0, 0))
     await asyncio.Event().wait()
-
-
-async def drafts_after_another_text(send: Callable[[Message], object], opened: Open) -> None:
-    send(Opened(opened.session, 4, 0, 0))
-    send(draft(opened, decided_hash=5))
-    await asyncio.Event().wait()
-
-
-def draft(opened: Open, **changes: Any) -> Draft:
-    code, start = codec("topp:0.95", V), start_hash(QUESTION.seed)
-    payload = encode_distribution(code, code.quantize(np.full(V, 1 / V), Step(0)))
-    right = Draft(opened.session, 0, start, 5, 0.0, 1000, 0, start & 0xFFFFFFFF, payload)
-    return replace(right, **changes)
 
 
 @pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
@@ -161,43 +136,6 @@ def test_who_says_nothing_useful_is_left_in_seconds(say: Say, settings: Settings
     assert found.counted.alone_from == 0
     assert f"{USUAL.mute_s:g} s" in found.answer.notices[0]
     assert found.opens == 1
-
-
-@pytest.mark.parametrize("settings", [DRAGON, BLOCKS])
-def test_who_reads_for_long_and_says_so_is_waited_for(settings: Settings) -> None:
-    slow = of(side("cloud", prepare_s=3 * USUAL.mute_s))
-    found = asked(slow, settings)
-    assert found.seconds > USUAL.mute_s
-    assert found.counted.alone_from is None
-    assert found.answer.tokens == asked(HONEST, settings).answer.tokens
-
-
-def test_a_cloud_that_decides_another_text_twice_is_left() -> None:
-    found = asked(saying(drafts_after_another_text))
-    assert found.opens == 2
-    assert found.seconds < 2.0
-    assert len(found.answer.tokens) == QUESTION.max_tokens
-    (notice,) = found.answer.notices
-    assert "alone from token 0: the two sides decided different texts twice" in notice
-    told = statistics(found.counted, dragon)
-    assert (told["divergences"], told["alone_from"]) == (2, 0)
-
-
-def test_a_busy_cloud_is_asked_again_when_it_said_and_the_text_is_the_same() -> None:
-    for settings in (DRAGON, BLOCKS):
-        times = 0
-
-        def busy(peer: Peer, opened: Open) -> tuple[Session, Coroutine[Any, Any, None]]:
-            nonlocal times
-            times += 1
-            if times == 1:
-                raise BusyError("the cloud has no place", 1.5)
-            return HONEST(peer, opened)
-
-        found = asked(busy, settings)
-        assert found.answer.tokens == asked(HONEST, settings).answer.tokens
-        assert (found.counted.alone_from, found.answer.notices, found.opens) == (None, [], 2)
-        assert 1.5 < found.seconds < 3.0
 
 
 def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:

@@ -257,13 +257,6 @@ def test_a_reason_of_a_newer_version_is_still_an_end() -> None:
     assert decode(body) == Goodbye(Reason.ERROR, "too many questions")
 
 
-def test_a_fault_in_a_session_message_carries_the_session() -> None:
-    body = msgpack.packb([Draft.TYPE, 9, 1])
-    with pytest.raises(MessageError) as caught:
-        decode(body)
-    assert caught.value.session == 9
-
-
 def test_long_arrays_are_refused_before_they_are_made() -> None:
     """A nest of array headers could otherwise make the decoder allocate gigabytes."""
     with pytest.raises(MessageError):
