@@ -1,11 +1,7 @@
 """A cloud with a shared key and TLS: who has both is served, others are told what is wrong."""
 
 import asyncio
-import os
 import re
-import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from dragonrt.bundled import documents
-from dragonrt.errors import LinkError
 from dragonrt.experiments.cloud_process import CloudProcess, cloud_process
 from dragonrt.link.authority import make_certificates
 from dragonrt.link.tls import client_context
@@ -68,37 +63,6 @@ async def test_the_right_key_over_tls_is_served(
         reply = await device.ask("What do you need to make lemon cake?")
     assert "three lemons" in reply.text
     assert counts(reply).alone_from is None
-
-
-@pytest.mark.slow
-async def test_tls_has_to_be_on_at_both_ends_and_trusted(
-    guarded: CloudProcess, cloud: CloudProcess, papers: Papers, device_at: DeviceAt
-) -> None:
-    trusting: ssl.SSLContext = client_context(papers.authority)
-    async with device_at(guarded.wait_ready(), key=KEY) as device:
-        assert not device.connector.connected
-        assert "is TLS on at both ends" in device.connector.absence
-    with pytest.raises(LinkError, match="TLS"):
-        async with device_at(cloud.wait_ready(), tls=trusting):
-            pass
-    with pytest.raises(LinkError, match="--tls-ca"):
-        async with device_at(guarded.wait_ready(), key=KEY, tls=client_context()):
-            pass
-
-
-@pytest.mark.slow
-def test_the_command_line_says_it_in_one_line(guarded: CloudProcess, papers: Papers) -> None:
-    command = [sys.executable, "-m", "dragonrt", "--config", os.devnull, "device"]
-    command += ["--port", str(guarded.wait_ready()), "--tls-ca", str(papers.authority)]
-    command += ["--key-file", str(papers.wrong_key), "--ask", "Who?"]
-    environment = os.environ | {"COLUMNS": "1000", "TERM": "dumb"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("dragonrt: shared key does not match")
 
 
 class Recording:

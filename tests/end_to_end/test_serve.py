@@ -64,16 +64,6 @@ def test_sixteen_clients_are_answered_from_both_sides_documents(
 
 
 @pytest.mark.slow
-def test_a_response_tells_its_sources_and_its_costs(service: tuple[OpenAI, CloudProcess]) -> None:
-    client, _ = service
-    response = client.responses.create(model="dragon-small", input="What did Tom promise to do?")
-    assert response.output_text.startswith("paint the kitchen and repair the fence\n\nSources:")
-    assert response.usage is not None
-    assert response.usage.output_tokens == 9
-    assert getattr(response, "dragonrt")["statistics"]["bytes_sent"] > 0  # noqa: B009
-
-
-@pytest.mark.slow
 def test_every_api_tells_the_same_text_and_its_probabilities(
     service: tuple[OpenAI, CloudProcess],
 ) -> None:
