@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,21 +18,36 @@ from starlette.types import ASGIApp
 
 from dragonrt import __version__
 from dragonrt.modes.registry import entry_of
+from dragonrt.node.local_side import LocalSide
 from dragonrt.service.http.answer_form import AnswerForm
 from dragonrt.service.http.api_answer import AnswerDesk, AnswerResponse
-from dragonrt.service.http.api_errors import ApiError, invalid
+from dragonrt.service.http.api_errors import ApiError, invalid, unsupported
 from dragonrt.service.http.chat_completions import ChatCompletion, Completion
-from dragonrt.service.http.embeddings_api import embedder_name, embeddings
 from dragonrt.service.http.guard import Guard
 from dragonrt.service.http.http_settings import ApiKeys
 from dragonrt.service.http.private_documents import PrivateDocuments
-from dragonrt.service.http.request_body import ApiRequest, Json, bounded, json_object
+from dragonrt.service.http.request_body import (
+    EMBEDDINGS,
+    ApiRequest,
+    Json,
+    bounded,
+    json_object,
+    many,
+    read,
+    warning,
+)
 from dragonrt.service.http.responses_api import ApiResponse
 from dragonrt.wire.limits import MAX_CONVERSATION
 from dragonrt.wire.messages import PROTOCOL_VERSION
+from retrieval import Embedder
+from retrieval.embedding import DEFAULT
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 2 * MAX_CONVERSATION
+BUNDLED = "all-MiniLM-L6-v2"
+"""The name of the default embedder in other programs."""
+AT_ONCE = 16
+"""Texts after which a question's retrieval may go first."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -186,3 +203,35 @@ async def _body(request: Request) -> Json:
         raise ApiError(415, "send JSON: Content-Type: application/json", code="not_json")
     pieces = [piece async for piece in bounded(request.stream(), LARGEST_BODY)]
     return json_object(b"".join(pieces))
+
+
+def embedder_name(embedder: Embedder) -> str:
+    """Return the embedder's name for clients: no path of this machine."""
+    return BUNDLED if embedder.name == DEFAULT else PurePath(embedder.name).name
+
+
+async def embeddings(body: Json, name: str, embedder: Embedder, side: LocalSide) -> JSONResponse:
+    """Return a vector for each text, as documents are embedded. Raises ApiError for no texts.
+
+    Tokens are counted as the side's language model reads them. Only the beginning of a text that is
+    too long for the embedder counts.
+    """
+    fields, ignored = read(body, EMBEDDINGS)
+    texts, dimensions = many(fields["input"]), fields.get("dimensions")
+    form = fields.get("encoding_format", "float")
+    found: list[dict[str, Any]] = []
+    for first in range(0, len(texts), AT_ONCE):
+        part = texts[first : first + AT_ONCE]
+        for vector in await side.librarian.run(partial(embedder.encode, part)):
+            if dimensions not in (None, vector.size):
+                raise unsupported("dimensions", f"this embedder has {vector.size}", str(dimensions))
+            packed = b64encode(vector.astype("<f4").tobytes()).decode()
+            values = packed if form == "base64" else vector.tolist()
+            found.append({"object": "embedding", "index": len(found), "embedding": values})
+    encode = side.model.encode
+    tokens = await asyncio.to_thread(lambda: sum(len(encode(text)) for text in texts))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return JSONResponse(
+        {"object": "list", "model": name, "data": found, "usage": usage},
+        headers=warning(ignored),
+    )
