@@ -123,5 +123,5 @@ async def test_killing_a_worker_in_mid_answer_costs_no_token(
     found = counts(given).counts
     assert found.missing == {places[0].name: found.verified}
     assert [places[0].name in line for line in lines] == [True]
-    with pytest.raises(NotConnectedError, match="cannot reach"):
+    with pytest.raises(NotConnectedError):
         await answer(places, draft_model, replace(PATIENT, require_all=True), trace)

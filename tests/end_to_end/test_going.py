@@ -61,7 +61,7 @@ async def test_a_device_begins_without_its_cloud_and_finds_it(
         assert "press green twice" in alone.text
         assert counts(alone).alone_from == 0
         patient = replace(BOTH, on_loss="wait")
-        with pytest.raises(NotConnectedError, match="cannot reach"):
+        with pytest.raises(NotConnectedError):
             await device.ask(QUESTION, SHORT, patient)
         with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
             await asyncio.to_thread(late.wait_ready)
@@ -97,7 +97,7 @@ async def test_a_mode_that_must_know_the_cloud_s_model_waits_for_it(
         beginning = connected_device(draft_model, None, here, SprinterSettings())
         device = await beginning.__aenter__()
     try:
-        with pytest.raises(NotConnectedError, match="verifier"):
+        with pytest.raises(NotConnectedError):
             await device.ask(QUESTION)
         with cloud_process("--index", str(cloud_index), "--port", str(port)) as late:
             await asyncio.to_thread(late.wait_ready)

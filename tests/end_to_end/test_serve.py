@@ -4,7 +4,6 @@ import json
 import math
 import os
 import re
-import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -172,10 +171,3 @@ def test_the_dashboard_asks_for_what_the_metrics_tell(service: tuple[OpenAI, Clo
     assert values["dragonrt_batch_size_count"] > 0
     assert values["dragonrt_index_changed_timestamp_seconds"] > 1.7e9
     assert 'dragonrt_answers_together_total{others="all"}' in page
-
-
-@pytest.mark.slow
-def test_sigterm_ends_it(service: tuple[OpenAI, CloudProcess]) -> None:
-    _, process = service
-    os.kill(process.pid, signal.SIGTERM)
-    assert process.wait() == 0

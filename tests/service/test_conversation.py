@@ -70,7 +70,7 @@ async def test_an_answer_may_be_stopped_before_its_first_token() -> None:
 
 async def test_a_question_that_cannot_be_answered_leaves_the_conversation_usable() -> None:
     talk, side = conversation({"ok?": "yes\n"})
-    with pytest.raises(DragonError, match="too long"):
+    with pytest.raises(DragonError):
         await talk.ask("what?")
     assert (await talk.ask("ok?")).text == "yes"
     assert side.heard[1] == ("ok?", ()), "what was never answered is no turn"

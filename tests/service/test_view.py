@@ -68,19 +68,9 @@ def written(target: Console) -> str:
     return target.file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("share", "side"),
-    [
-        (1.0, "device"),
-        (0.75, "device"),
-        (0.74, "both"),
-        (0.26, "both"),
-        (0.25, "cloud"),
-        (0, "cloud"),
-    ],
-)
-def test_a_token_counts_as_a_sides_from_three_quarters_on(share: float, side: str) -> None:
-    assert carrier(carried(share)) == side
+def test_a_token_counts_as_a_sides_from_three_quarters_on() -> None:
+    sides = {1.0: "device", 0.75: "device", 0.74: "both", 0.26: "both", 0.25: "cloud", 0.0: "cloud"}
+    assert {share: carrier(carried(share)) for share in sides} == sides
 
 
 def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,15 +170,12 @@ def test_an_answer_without_tokens_has_no_times() -> None:
     assert Reply("", answer).statistics()["ms_per_token"] is None
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "shown"),
-    [
+def test_a_title_is_shown_where_it_says_something_new() -> None:
+    for name, given, shown in (
         ("notes/tom.txt", "Tom said", ""),
         ("vardo_ferry.md", "Vardo Ferry", ""),
         ("a.md", "Something that was cut o…", ""),
         ("a.md", "A sentence of the text.", ""),
         ("a.md", "A title", "A title"),
-    ],
-)
-def test_a_title_is_shown_where_it_says_something_new(name: str, given: str, shown: str) -> None:
-    assert title(Source(given, name, 0.5)) == shown
+    ):
+        assert title(Source(given, name, 0.5)) == shown
