@@ -85,18 +85,6 @@ def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     assert "33mours" not in written(target)
 
 
-def test_there_are_no_colours_where_nobody_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    coloured = console(force_terminal=True)
-    plain = console()
-    for target in (coloured, plain):
-        view = AnswerView(target)
-        view.piece("mine", carried(1.0))
-        view.end(reply())
-        assert "\x1b[3" not in written(target)
-    assert "\x1b" not in written(plain)
-
-
 def test_a_notice_has_a_line_of_its_own() -> None:
     target = console()
     view = AnswerView(target)
