@@ -250,8 +250,8 @@ def serve(
     check_libraries()
 
     from dragonrt.node import main as programs
+    from dragonrt.service.http.application import serve_device
     from dragonrt.service.http.private_documents import with_uploads
-    from dragonrt.service.http.serve import serve_device
 
     side = with_uploads(chosen.side, served.uploads)
     loaded, library, notice = chosen.load(side)
